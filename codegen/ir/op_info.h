@@ -1,0 +1,44 @@
+// What the dispatcher's schema says of one operator, computed once per operator.
+//
+// Everything the recorder, the guards and codegen need to know of an op without looking at its name is here. What the schema does not
+// say (a few ops mutate or alias without saying so) is in op_info.cpp, in one table.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/SmallVector.h>
+
+#include <cstdint>
+#include <string>
+
+namespace lazuli::codegen {
+
+struct OpInfo {
+  c10::OperatorHandle handle;
+  std::string name;  // "aten::add.Tensor"; no trailing dot when the overload has no name.
+  int32_t id = 0;    // Dense, process-local; stable while the process lives.
+
+  int num_args = 0;
+  int num_returns = 0;
+  // Bit i: argument i is written in place (`Tensor(a!)`), whether `self` of `add_` or a hidden one such as batch norm's running_mean.
+  uint64_t mutated_args = 0;
+  bool returns_mutated_self = false;  // In-place op: its only return is argument 0.
+  bool is_view = false;               // Returns alias an argument and nothing is written.
+  bool is_out = false;                // Keyword-only `out` arguments.
+  bool is_random = false;             // Draws from a generator.
+  bool is_factory = false;            // No tensor argument.
+  bool data_dependent = false;        // Output shape or control flow depends on values.
+  bool static_scalars = false;        // `Scalar` and `float` arguments decide shapes or code: part of the skeleton.
+  bool recordable = false;            // May enter a trace at all; otherwise always cut and eager.
+  bool has_meta = false;              // Has a Meta kernel for shapes.
+};
+
+// The info of `handle`, computed on first use; never freed. Thread-safe.
+const OpInfo& GetOpInfo(const c10::OperatorHandle& handle);
+
+// The info with `id`, which must be valid.
+const OpInfo& OpInfoById(int32_t id);
+
+// By "aten::add.Tensor"; null when no such operator exists.
+const OpInfo* FindOpInfo(const std::string& name);
+
+}  // namespace lazuli::codegen

@@ -1,0 +1,92 @@
+// Loop-level IR: one fused loop nest over a rectangular domain, shared by every target.
+//
+// The domain is `sizes`, outermost first; its last `num_reduced` dimensions are reduced over. Instructions are SSA in order, each
+// conceptually evaluated at every point of the domain (or, when it does not depend on the reduced dimensions, once per kept
+// point). A Reduce instruction consumes a value over the reduced dimensions and yields one value per kept point, which later
+// instructions may use at every point again (softmax, layer norm): the emitter splits the nest into the passes this needs.
+//
+// Types: arithmetic is on Float, Double, Long, Int, Short, Char, Byte and Bool. BFloat16 and Half appear only as operands and results of
+// Load, Store and Cast (round to nearest even): rounding between ops is explicit in the IR. Integer arithmetic wraps.
+// No instruction is contracted or reassociated, except inside reductions; Fma is explicit.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+#include <c10/util/DimVector.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace lazuli::codegen {
+
+enum class KOp : uint8_t {
+  // clang-format off
+  kLoad,    // imm: buffer. Type = the buffer's.
+  kStore,   // imm: buffer, in[0]. Type = the buffer's = in[0]'s. At kept level when the buffer's reduced strides are all 0.
+  kConst,   // imm: bits (of a double for Float/Double, else an int64_t).
+  kScalar,  // imm: index into the run-time scalars: double bits when `type` is floating, else int64_t; narrowed to `type`.
+  kIndex,   // imm: domain dimension; the current coordinate, Long.
+  kCast,    // C++ conversion in[0] -> type; to Bool: != 0; float -> int truncates as ATen's CPU kernels do.
+  // Binary, in[0] op in[1], same types, result of that type.
+  kAdd, kSub, kMul, kDiv,        // Integer kDiv truncates; division by zero is undefined (lowering sends those to ATen).
+  kMod,                          // Integer: C++ %. Floating: std::fmod.
+  kMin, kMax,                    // NaN propagates (at::minimum / at::maximum).
+  kFmin, kFmax,                  // NaN ignored (std::fmin / std::fmax).
+  kPow, kAtan2,                  // Floating.
+  kAnd, kOr, kXor, kShl, kShr,   // Integer and Bool.
+  kEq, kNe, kLt, kLe, kGt, kGe,  // Result Bool; NaN compares unequal and unordered.
+  // Unary.
+  kNeg, kAbs, kNot,              // kNot: bitwise for integers, logical for Bool.
+  kSqrt, kFloor, kCeil, kTrunc, kRound,  // kRound: half to even.
+  kExp, kExpm1, kLog, kLog1p, kLog2, kLog10, kExp2,
+  kSin, kCos, kTan, kAsin, kAcos, kAtan, kSinh, kCosh, kTanh, kAsinh, kAcosh, kAtanh,
+  kErf, kErfc, kErfinv, kLgamma,
+  kIsNan,                        // Result Bool.
+  // Ternary.
+  kSelect,                       // in[0] Bool ? in[1] : in[2]
+  kFma,                          // in[0] * in[1] + in[2], one rounding.
+  // Reductions of in[0] over the reduced dimensions; result at kept level, type = in[0]'s (kMin/kMax propagate NaN).
+  kReduceSum, kReduceProd, kReduceMax, kReduceMin, kReduceAny, kReduceAll,
+  // clang-format on
+};
+
+struct KInst {
+  KOp op = KOp::kConst;
+  c10::ScalarType type = c10::ScalarType::Float;
+  std::array<int32_t, 3> in = {-1, -1, -1};  // Earlier instructions.
+  int64_t imm = 0;
+
+  bool operator==(const KInst& other) const { return op == other.op && type == other.type && in == other.in && imm == other.imm; }
+};
+
+// Memory a kernel touches. The pointer passed at run time already includes the view's offset.
+struct KBuffer {
+  c10::ScalarType dtype = c10::ScalarType::Float;
+  c10::DimVector strides;  // One per domain dimension, in elements; 0 broadcasts.
+  bool written = false;    // A buffer may be both loaded and stored only through one KBuffer with one set of strides (in place):
+                           // every load at a point precedes the store at that point.
+  bool operator==(const KBuffer& other) const {
+    return dtype == other.dtype && strides == other.strides && written == other.written;
+  }
+};
+
+struct KernelIR {
+  c10::DimVector sizes;
+  int num_reduced = 0;
+  std::vector<KBuffer> buffers;
+  int num_scalars = 0;
+  std::vector<KInst> insts;
+};
+
+// Checks operand order, types and levels. The message names the instruction.
+absl::Status VerifyKernel(const KernelIR& kernel);
+
+// Text form, also the kernel's canonical form and cache key; ParseKernel(PrintKernel(k)) equals k.
+std::string PrintKernel(const KernelIR& kernel);
+absl::StatusOr<KernelIR> ParseKernel(const std::string& text);
+
+}  // namespace lazuli::codegen

@@ -1,0 +1,43 @@
+// A program: what one trace runs as, whatever made it (fused kernels, node by node, or replay of the trace itself).
+#pragma once
+
+#include <c10/core/StorageImpl.h>
+
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+
+namespace lazuli::runtime {
+
+// Everything a run needs that is not part of the trace's skeleton.
+struct RunArgs {
+  // Indexed by the trace's storage number. Inputs: memory, never null; the program writes mutated inputs in place. Created: null.
+  absl::Span<c10::StorageImpl* const> storages;
+  // 64-bit slots: bits of a double for Double scalars, an int64_t for Long and Bool ones.
+  absl::Span<const uint64_t> scalars;
+  // In elements of the window's dtype.
+  absl::Span<const int64_t> offsets;
+  // Indexed by storage number; the program fills in memory for every created storage that is live_out, and leaves others null.
+  absl::Span<at::DataPtr> outputs;
+};
+
+// What happened. A failing op does not stop the ones that do not depend on it: they run, and `error` is the first exception.
+struct RunResult {
+  std::exception_ptr error;                // Null on success.
+  std::string failed_op;                   // "aten::index_select" of the first failing op.
+};
+
+class Program {
+ public:
+  virtual ~Program() = default;
+  // Runs once. Thread-safe only if the implementation says so; the recorder holds its lock during runs.
+  virtual RunResult Run(const RunArgs& args) = 0;
+  // Number of fused kernels launched and of library calls made by one run.
+  virtual int num_kernels() const = 0;
+  virtual int num_aten_calls() const = 0;
+};
+
+}  // namespace lazuli::runtime
