@@ -1,0 +1,67 @@
+// Lazuli's public interface: turn the device mode on, look at what it did, and settle pending work.
+//
+//   #include <lazuli/lazuli.h>
+//   lazuli::DeviceMode mode;   // From here to the end of the scope, tensor operations are recorded, compiled and run lazily.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "lazuli/options.h"
+#include "lazuli/stats.h"
+
+#if defined(_WIN32)
+#define LAZULI_API
+#else
+#define LAZULI_API __attribute__((visibility("default")))
+#endif
+
+namespace lazuli {
+
+// Records this thread's tensor operations, and those of the backward threads it starts, while it lives. Modes nest; only the
+// outermost ends recording. The destructor runs what is pending; an error that this raises is logged, so call sync() first to catch it.
+// Must be destroyed on the thread that made it. Throws c10::Error when an option is invalid.
+class LAZULI_API DeviceMode {
+ public:
+  DeviceMode();
+  explicit DeviceMode(const Options& options);
+  ~DeviceMode();
+  DeviceMode(const DeviceMode&) = delete;
+  DeviceMode& operator=(const DeviceMode&) = delete;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// While it lives, this thread's operations run eagerly inside a DeviceMode; pending work is settled when they need it.
+class LAZULI_API EagerScope {
+ public:
+  EagerScope();
+  ~EagerScope();
+  EagerScope(const EagerScope&) = delete;
+  EagerScope& operator=(const EagerScope&) = delete;
+
+ private:
+  unsigned char saved_;
+};
+
+// Turns the mode on or off for this thread without a scope (environment variable, Python, other languages). enable() twice is one
+// enable(); disable() runs what is pending.
+LAZULI_API void enable();
+LAZULI_API void enable(const Options& options);
+LAZULI_API void disable();
+
+// True while this thread's operations are recorded.
+LAZULI_API bool is_enabled();
+
+// Runs everything recorded so far. Rethrows, as eager would have raised it, the first error of an operation.
+LAZULI_API void sync();
+
+// Forgets compiled programs, predictions, remembered shapes and counters. Pending work runs first.
+LAZULI_API void reset();
+
+// What happened so far, in this process.
+LAZULI_API Stats stats();
+
+}  // namespace lazuli
