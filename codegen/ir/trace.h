@@ -45,6 +45,7 @@ struct TraceArg {
     kTensor,      // `tensors[0]`; undefined when an optional tensor is absent.
     kTensorList,  // `tensors`; also Tensor?[].
     kScalar,      // A `Scalar`, `float` or optional thereof known only at run time: RunArgs::scalars[slot], of type `scalar_type`.
+                  // Where the schema says Tensor: a 0-dim wrapped number (`x * 0.5`), to be passed to ATen as wrapped_scalar_tensor.
   };
   Kind kind = Kind::kConst;
   c10::ScalarType scalar_type = c10::ScalarType::Undefined;  // kScalar: Double, Long or Bool; bits are a double or an int64_t.

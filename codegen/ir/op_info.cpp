@@ -1,0 +1,181 @@
+#include "codegen/ir/op_info.h"
+
+#include <ATen/core/enum_tag.h>
+
+#include <deque>
+#include <mutex>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+
+namespace lazuli::codegen {
+namespace {
+
+// Facts that schemas leave out. Everything else about an op follows from its schema and tags.
+struct HiddenMutation {
+  const char* name;
+  uint64_t args;
+};
+constexpr HiddenMutation kHiddenMutations[] = {
+    {"aten::native_batch_norm", 0b11000},  // running_mean, running_var
+    {"aten::cudnn_batch_norm", 0b11000},
+    {"aten::miopen_batch_norm", 0b11000},
+    {"aten::batch_norm_update_stats", 0b110},
+    {"aten::rrelu_with_noise", 0b10},
+};
+
+// Ops that replace or grow a tensor's memory, or read its address: never recorded.
+bool ChangesStorage(const std::string& base) {
+  static const auto* names = new absl::flat_hash_set<std::string>{
+      "aten::resize_", "aten::resize_as_", "aten::set_", "aten::_resize_output_", "aten::resize_as_sparse_", "aten::is_set_to", "aten::record_stream",
+      "aten::set_data", "aten::_has_same_storage_numel", "aten::_test_autograd_multiple_dispatch_view"};
+  return names->contains(base);
+}
+
+// Ops whose `Scalar` arguments decide the shape of the result or which formula ATen picks.
+bool ScalarsAreStatic(const std::string& base) {
+  static const auto* names = new absl::flat_hash_set<std::string>{
+      "aten::pow", "aten::pow_", "aten::float_power", "aten::arange", "aten::range", "aten::linspace", "aten::logspace",
+      "aten::linalg_vector_norm", "aten::norm", "aten::_cdist_forward", "aten::_pdist_forward", "aten::renorm", "aten::dist",
+      "aten::var", "aten::std", "aten::var_mean", "aten::std_mean", "aten::_upsample_nearest_exact1d"};
+  return names->contains(base);
+}
+
+bool IsTensorType(const c10::TypePtr& type) { return type->kind() == c10::TypeKind::TensorType; }
+
+bool HoldsTensor(const c10::TypePtr& type) {
+  if (IsTensorType(type)) return true;
+  for (const auto& inner : type->containedTypes()) {
+    if (HoldsTensor(inner)) return true;
+  }
+  return false;
+}
+
+// Argument types that have canonical bytes.
+bool IsEncodable(const c10::TypePtr& type) {
+  switch (type->kind()) {
+    case c10::TypeKind::TensorType:
+    case c10::TypeKind::NumberType:
+    case c10::TypeKind::IntType:
+    case c10::TypeKind::SymIntType:
+    case c10::TypeKind::FloatType:
+    case c10::TypeKind::BoolType:
+    case c10::TypeKind::StringType:
+    case c10::TypeKind::DeviceObjType:
+    case c10::TypeKind::GeneratorType:
+    case c10::TypeKind::ScalarTypeType:
+    case c10::TypeKind::LayoutType:
+    case c10::TypeKind::MemoryFormatType:
+      return true;
+    case c10::TypeKind::OptionalType:
+    case c10::TypeKind::ListType:
+      return IsEncodable(type->containedTypes()[0]);
+    default:
+      return false;
+  }
+}
+
+void ReadArguments(const c10::FunctionSchema& schema, OpInfo* info, bool* encodable) {
+  const auto& args = schema.arguments();
+  info->num_args = static_cast<int>(args.size());
+  info->is_factory = true;
+  *encodable = info->num_args <= 64;
+  for (int i = 0; i < info->num_args && i < 64; ++i) {
+    const auto& arg = args[i];
+    if (arg.alias_info() != nullptr && arg.alias_info()->isWrite()) info->mutated_args |= uint64_t{1} << i;
+    if (arg.is_out()) info->is_out = true;
+    if (HoldsTensor(arg.type())) info->is_factory = false;
+    if (arg.type()->kind() == c10::TypeKind::GeneratorType ||
+        (arg.type()->kind() == c10::TypeKind::OptionalType && arg.type()->containedTypes()[0]->kind() == c10::TypeKind::GeneratorType)) {
+      info->is_random = true;
+    }
+    *encodable = *encodable && IsEncodable(arg.type());
+    // A list that is written (foreach in place) has no single window.
+    if (arg.alias_info() != nullptr && arg.alias_info()->isWrite() && !IsTensorType(arg.type())) *encodable = false;
+  }
+}
+
+void ReadReturns(const c10::FunctionSchema& schema, OpInfo* info, bool* encodable) {
+  const auto& returns = schema.returns();
+  info->num_returns = static_cast<int>(returns.size());
+  for (const auto& ret : returns) {
+    if (!IsTensorType(ret.type())) *encodable = false;
+    if (ret.alias_info() == nullptr) continue;
+    if (ret.alias_info()->isWrite()) {
+      info->returns_mutated_self = true;
+    } else {
+      info->is_view = true;
+    }
+  }
+  if (info->returns_mutated_self && (info->num_returns != 1 || (info->mutated_args & 1) == 0)) *encodable = false;
+  if (info->num_returns == 0 && info->mutated_args == 0) *encodable = false;
+}
+
+OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
+  const auto& op_name = handle.operator_name();
+  OpInfo info{handle};
+  info.id = id;
+  info.name = op_name.overload_name.empty() ? op_name.name : op_name.name + "." + op_name.overload_name;
+  if (!handle.hasSchema()) return info;
+  bool encodable = true;
+  ReadArguments(handle.schema(), &info, &encodable);
+  ReadReturns(handle.schema(), &info, &encodable);
+  for (const auto& hidden : kHiddenMutations) {
+    if (info.name == hidden.name) info.mutated_args |= hidden.args;
+  }
+  info.is_random = info.is_random || handle.hasTag(at::Tag::nondeterministic_seeded);
+  info.data_dependent = handle.hasTag(at::Tag::dynamic_output_shape) || handle.hasTag(at::Tag::data_dependent_output);
+  info.static_scalars = info.is_factory || ScalarsAreStatic(op_name.name);
+  info.has_meta = handle.hasKernelForDispatchKey(c10::DispatchKey::Meta);
+  info.recordable = encodable && !info.is_out && !info.is_view && !info.is_random && !info.data_dependent &&
+                    !handle.hasTag(at::Tag::inplace_view) && !ChangesStorage(op_name.name);
+  return info;
+}
+
+class Registry {
+ public:
+  const OpInfo& Get(const c10::OperatorHandle& handle) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto [it, inserted] = by_name_.try_emplace(handle.operator_name(), nullptr);
+    if (inserted) {
+      infos_.push_back(Describe(handle, static_cast<int32_t>(infos_.size())));
+      it->second = &infos_.back();
+    }
+    return *it->second;
+  }
+
+  const OpInfo& ById(int32_t id) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return infos_.at(id);
+  }
+
+ private:
+  struct NameHash {
+    size_t operator()(const c10::OperatorName& name) const { return std::hash<c10::OperatorName>()(name); }
+  };
+  std::mutex mutex_;
+  std::deque<OpInfo> infos_;
+  absl::flat_hash_map<c10::OperatorName, const OpInfo*, NameHash> by_name_;
+};
+
+Registry& GetRegistry() {
+  static auto* registry = new Registry;
+  return *registry;
+}
+
+}  // namespace
+
+const OpInfo& GetOpInfo(const c10::OperatorHandle& handle) { return GetRegistry().Get(handle); }
+
+const OpInfo& OpInfoById(int32_t id) { return GetRegistry().ById(id); }
+
+const OpInfo* FindOpInfo(const std::string& name) {
+  const size_t dot = name.find('.');
+  const std::string base = name.substr(0, dot);
+  const std::string overload = dot == std::string::npos ? "" : name.substr(dot + 1);
+  const auto handle = c10::Dispatcher::singleton().findSchema({base, overload});
+  return handle.has_value() ? &GetOpInfo(*handle) : nullptr;
+}
+
+}  // namespace lazuli::codegen
