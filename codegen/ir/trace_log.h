@@ -1,0 +1,105 @@
+// The recorder's own form of a trace: a flat log of 64-bit words, cheap to append to and compared with memcmp.
+//
+//   code     the skeleton: op ids and the canonical words of each argument. Compared.
+//   shapes   sizes and strides of every tensor operand, in order. Compared.
+//   scalars  values of run-time scalars. Not compared.
+//   offsets  values of run-time offsets. Not compared.
+//
+// Equality of two traces is equality of (code, shapes): an attribute cannot be in the hash and missing from the comparison.
+// DecodeTrace turns a log into the structured Trace that codegen reads; only a cache miss pays for that.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+#include <c10/util/DimVector.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "codegen/ir/trace.h"
+
+namespace lazuli::codegen {
+
+using Word = uint64_t;
+
+// The low four bits of the first word of an item.
+enum class Tag : uint8_t {
+  kNone = 0,
+  kTensor = 1,       // See TensorWord.
+  kUndefined = 2,    // An undefined tensor.
+  kTensorList = 3,   // Payload: length. That many kTensor/kUndefined items follow.
+  kScalarSlot = 4,   // Payload: ScalarType | slot << 8.
+  kScalarConst = 5,  // Payload: ScalarType. One word follows (two for ComplexDouble).
+  kInt = 6,          // One word follows.
+  kBool = 7,         // Payload: 0 or 1.
+  kDouble = 8,       // One word follows.
+  kIntList = 9,      // Payload: length. That many words follow.
+  kDoubleList = 10,
+  kBoolList = 11,
+  kString = 12,      // Payload: length in bytes. The bytes follow, padded with zeros to whole words.
+  kOp = 13,          // Payload: op id. num_args items follow.
+  kLiveOut = 14,     // Ends the code. Payload: number of storages. A bit set of the created storages still visible follows.
+};
+
+inline Word MakeWord(Tag tag, uint64_t payload) { return static_cast<Word>(tag) | payload << 4; }
+inline Tag TagOf(Word word) { return static_cast<Tag>(word & 15); }
+inline uint64_t PayloadOf(Word word) { return word >> 4; }
+
+// A tensor operand packed into one word; its sizes and strides are in `shapes`.
+struct TensorWord {
+  c10::ScalarType dtype;
+  uint8_t ndim;           // At most kMaxDims.
+  bool wrapped_number;
+  bool first_use;         // First mention of an input storage.
+  c10::DeviceType device;
+  uint32_t storage;       // At most kMaxStorages.
+  uint32_t slot_plus_one;
+
+  Word Pack() const {
+    return static_cast<Word>(Tag::kTensor) | static_cast<Word>(dtype) << 4 | static_cast<Word>(ndim) << 11 |
+           static_cast<Word>(wrapped_number) << 16 | static_cast<Word>(first_use) << 17 | static_cast<Word>(device) << 18 |
+           static_cast<Word>(storage) << 24 | static_cast<Word>(slot_plus_one) << 44;
+  }
+  static TensorWord Unpack(Word word);
+};
+constexpr int kMaxDims = 16;
+constexpr uint32_t kMaxStorages = (1u << 20) - 1;
+// What of a tensor's word decides an op's output shapes.
+constexpr Word kShapeRelevantTensorBits = ((Word{1} << 17) - 1) | (Word{63} << 18);
+
+// Metadata of one op's outputs.
+struct OutputMeta {
+  bool defined = true;
+  c10::ScalarType dtype = c10::ScalarType::Float;
+  c10::DimVector sizes;
+  c10::DimVector strides;
+  int64_t nbytes = 0;  // Of the storage that holds exactly this window from offset 0.
+};
+using OutputMetas = std::vector<OutputMeta>;
+using OutputMetasPtr = std::shared_ptr<const OutputMetas>;
+
+struct TraceLog {
+  struct Op {
+    uint32_t code_begin = 0;
+    uint32_t shapes_begin = 0;
+    int32_t op_id = 0;
+    int32_t first_result = -1;  // Storage number of the first defined result; the others follow it.
+    OutputMetasPtr outputs;
+  };
+  std::vector<Word> code;
+  std::vector<Word> shapes;
+  std::vector<uint64_t> scalars;
+  std::vector<int64_t> offsets;
+  std::vector<Op> ops;
+  int32_t num_storages = 0;
+
+  void Clear();
+};
+
+uint64_t HashWords(const Word* words, size_t count, uint64_t seed);
+
+// The structured form. `log` must be complete (its code ends with the live-out set).
+Trace DecodeTrace(const TraceLog& log);
+
+}  // namespace lazuli::codegen
