@@ -7,14 +7,9 @@
 #include <memory>
 #include <string>
 
+#include "lazuli/export.h"
 #include "lazuli/options.h"
 #include "lazuli/stats.h"
-
-#if defined(_WIN32)
-#define LAZULI_API
-#else
-#define LAZULI_API __attribute__((visibility("default")))
-#endif
 
 namespace lazuli {
 

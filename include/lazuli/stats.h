@@ -5,28 +5,30 @@
 #include <map>
 #include <string>
 
+#include "lazuli/export.h"
+
 namespace lazuli {
 
-struct Stats {
-  int64_t ops_recorded = 0;         // Operators that entered a trace (views excluded).
-  int64_t views_recorded = 0;       // Views, kept as metadata.
-  int64_t traces = 0;               // Traces cut and run.
-  int64_t predicted_hits = 0;       // Traces that followed their prediction to the end: nothing was hashed or looked up.
-  int64_t cache_hits = 0;           // Traces that found a compiled program (predicted ones included).
+struct LAZULI_API Stats {
+  int64_t ops_recorded = 0;    // Operators that entered a trace (views excluded).
+  int64_t views_recorded = 0;  // Views, kept as metadata.
+  int64_t traces = 0;          // Traces cut and run.
+  int64_t predicted_hits = 0;  // Traces that followed their prediction to the end: nothing was hashed or looked up.
+  int64_t cache_hits = 0;      // Traces that found a compiled program (predicted ones included).
   int64_t cache_misses = 0;
   int64_t programs_compiled = 0;
-  int64_t recompiles = 0;           // Programs compiled at a site that had one already.
-  int64_t recompile_limit_hits = 0; // Traces sent to eager because their site is past recompile_limit.
+  int64_t recompiles = 0;            // Programs compiled at a site that had one already.
+  int64_t recompile_limit_hits = 0;  // Traces sent to eager because their site is past recompile_limit.
   int64_t compile_failures = 0;
-  int64_t eager_replays = 0;        // Traces run op by op without a compiled program, for any reason.
+  int64_t eager_replays = 0;  // Traces run op by op without a compiled program, for any reason.
   int64_t kernels_compiled = 0;
   int64_t kernel_cache_hits = 0;
-  int64_t kernel_launches = 0;      // Fused kernels run.
-  int64_t aten_calls = 0;           // Library calls made by programs.
-  int64_t observations = 0;         // Operators run once eagerly to learn their outputs' shapes.
+  int64_t kernel_launches = 0;  // Fused kernels run.
+  int64_t aten_calls = 0;       // Library calls made by programs.
+  int64_t observations = 0;     // Operators run once eagerly to learn their outputs' shapes.
   double compile_seconds = 0;
   std::map<std::string, int64_t> eager_fallbacks;  // By operator: cut and run eagerly.
-  std::map<std::string, int64_t> cuts;             // By cause: "data_ptr", "aten::_local_scalar_dense", "sync", "mode_end", "trace_limit", ...
+  std::map<std::string, int64_t> cuts;  // By cause: "data_ptr", "aten::_local_scalar_dense", "sync", "mode_end", "trace_limit", ...
 
   // One JSON object with a member per field above, on one line.
   std::string ToJson() const;

@@ -1,0 +1,70 @@
+// Options of a DeviceMode, in LibTorch's fluent style:
+//
+//   lazuli::DeviceMode mode(lazuli::Options().mode("max-autotune").recompile_limit(16));
+//
+// Every option has an environment variable (LAZULI_ and its name in capitals). A value set in code wins over the environment, which
+// wins over the built-in default. Accepted values, ranges and defaults: docs/OPTIONS.md. Setters only store; DeviceMode checks the
+// values and throws c10::Error, naming the nearest valid one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "lazuli/export.h"
+
+namespace lazuli {
+namespace runtime {
+struct OptionAccess;
+}
+
+// Copyable value; not synchronised.
+class LAZULI_API Options {
+ public:
+  // Built-in defaults, nothing set.
+  Options();
+
+  // Equal values, however they came about.
+  bool operator==(const Options& other) const;
+  bool operator!=(const Options& other) const { return !(*this == other); }
+
+// A getter, a setter that returns *this, and the storage behind them.
+#define LAZULI_OPTION(Type, name)                    \
+ public:                                             \
+  const Type& name() const { return name##_.value; } \
+  Options& name(Type value) {                        \
+    name##_.value = std::move(value);                \
+    name##_.is_set = true;                           \
+    return *this;                                    \
+  }                                                  \
+                                                     \
+ private:                                            \
+  Setting<Type> name##_
+
+ private:
+  template <typename T>
+  struct Setting {
+    T value{};
+    bool is_set = false;  // In code, or from the environment.
+  };
+  friend struct runtime::OptionAccess;
+
+  LAZULI_OPTION(std::string, mode);                     // torch.compile's mode.
+  LAZULI_OPTION(std::string, backend);                  // "llvm" or "aten".
+  LAZULI_OPTION(std::string, precision);                // "eager", "strict" or "fast".
+  LAZULI_OPTION(std::string, isa);                      // Widest vector instructions to use.
+  LAZULI_OPTION(std::string, dynamic);                  // "auto", "0" or "1".
+  LAZULI_OPTION(int64_t, recompile_limit);              // Programs per site.
+  LAZULI_OPTION(int64_t, accumulated_recompile_limit);  // Programs over all sites.
+  LAZULI_OPTION(int64_t, cache_size);                   // Programs kept.
+  LAZULI_OPTION(int64_t, trace_limit);                  // Operators per trace.
+  LAZULI_OPTION(int64_t, trace_bytes);                  // Bytes of results that may be pending.
+  LAZULI_OPTION(bool, stacks);                          // File and line of the program in logs.
+  LAZULI_OPTION(std::string, logs);                     // Comma-separated log categories.
+  LAZULI_OPTION(std::string, log_file);                 // Empty: stderr.
+  LAZULI_OPTION(std::string, dump);                     // Comma-separated stages to write as text.
+  LAZULI_OPTION(std::string, dump_dir);
+#undef LAZULI_OPTION
+};
+
+}  // namespace lazuli

@@ -1,0 +1,105 @@
+#include "runtime/counters.h"
+
+#include <cstdio>
+#include <new>
+
+namespace lazuli {
+namespace {
+
+void AppendJsonString(const std::string& text, std::string& json) {
+  json += '"';
+  for (char c : text) {
+    if (c == '"' || c == '\\') {
+      json += '\\';
+      json += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      char escape[8];
+      std::snprintf(escape, sizeof(escape), "\\u%04x", static_cast<unsigned>(c));
+      json += escape;
+    } else {
+      json += c;
+    }
+  }
+  json += '"';
+}
+
+void AppendJsonMap(const char* name, const std::map<std::string, int64_t>& map, std::string& json) {
+  json += std::string("\"") + name + "\": {";
+  const char* separator = "";
+  for (const auto& [key, count] : map) {
+    json += separator;
+    AppendJsonString(key, json);
+    json += ": " + std::to_string(count);
+    separator = ", ";
+  }
+  json += '}';
+}
+
+// Locale-independent, unlike printf's %f.
+std::string SecondsText(double seconds) {
+  const int64_t micros = static_cast<int64_t>(seconds * 1e6 + 0.5);
+  std::string fraction = std::to_string(micros % 1000000);
+  return std::to_string(micros / 1000000) + "." + std::string(6 - fraction.size(), '0') + fraction;
+}
+
+}  // namespace
+
+std::string Stats::ToJson() const {
+  std::string json = "{";
+#define LAZULI_APPEND_COUNTER(name) json += "\"" #name "\": " + std::to_string(name) + ", ";
+  LAZULI_COUNTERS(LAZULI_APPEND_COUNTER)
+#undef LAZULI_APPEND_COUNTER
+  json += "\"compile_seconds\": " + SecondsText(compile_seconds) + ", ";
+  AppendJsonMap("eager_fallbacks", eager_fallbacks, json);
+  json += ", ";
+  AppendJsonMap("cuts", cuts, json);
+  return json + "}";
+}
+
+namespace runtime {
+
+Counters& Counters::Get() {
+  // Never destroyed, since threads of the program may still count while the process exits.
+  alignas(Counters) static unsigned char memory[sizeof(Counters)];
+  static Counters* const counters = new (memory) Counters;
+  return *counters;
+}
+
+void Counters::CountEagerFallback(std::string_view op, int64_t amount) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  auto it = eager_fallbacks_.find(op);
+  if (it == eager_fallbacks_.end()) it = eager_fallbacks_.emplace(op, 0).first;
+  it->second += amount;
+}
+
+void Counters::CountCut(std::string_view cause, int64_t amount) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  auto it = cuts_.find(cause);
+  if (it == cuts_.end()) it = cuts_.emplace(cause, 0).first;
+  it->second += amount;
+}
+
+Stats Counters::Snapshot() const {
+  Stats stats;
+#define LAZULI_READ_COUNTER(name) stats.name = name.value();
+  LAZULI_COUNTERS(LAZULI_READ_COUNTER)
+#undef LAZULI_READ_COUNTER
+  stats.compile_seconds = static_cast<double>(compile_nanoseconds.value()) * 1e-9;
+  std::lock_guard<std::mutex> lock(mutex_);
+  stats.eager_fallbacks.insert(eager_fallbacks_.begin(), eager_fallbacks_.end());
+  stats.cuts.insert(cuts_.begin(), cuts_.end());
+  return stats;
+}
+
+void Counters::Reset() {
+#define LAZULI_RESET_COUNTER(name) name.Reset();
+  LAZULI_COUNTERS(LAZULI_RESET_COUNTER)
+#undef LAZULI_RESET_COUNTER
+  compile_nanoseconds.Reset();
+  std::lock_guard<std::mutex> lock(mutex_);
+  eager_fallbacks_.clear();
+  cuts_.clear();
+}
+
+}  // namespace runtime
+}  // namespace lazuli

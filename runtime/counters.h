@@ -1,0 +1,87 @@
+// Process-wide counters: what lazuli::stats() reports.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "lazuli/stats.h"
+
+namespace lazuli::runtime {
+
+// The integer members of lazuli::Stats, in its order.
+#define LAZULI_COUNTERS(X) \
+  X(ops_recorded)          \
+  X(views_recorded)        \
+  X(traces)                \
+  X(predicted_hits)        \
+  X(cache_hits)            \
+  X(cache_misses)          \
+  X(programs_compiled)     \
+  X(recompiles)            \
+  X(recompile_limit_hits)  \
+  X(compile_failures)      \
+  X(eager_replays)         \
+  X(kernels_compiled)      \
+  X(kernel_cache_hits)     \
+  X(kernel_launches)       \
+  X(aten_calls)            \
+  X(observations)
+
+// A number that any thread may add to; relaxed, so it orders nothing else.
+class Counter {
+ public:
+  void Add(int64_t amount = 1) { value_.fetch_add(amount, std::memory_order_relaxed); }
+  int64_t value() const { return value_.load(std::memory_order_relaxed); }
+  void Reset() { value_.store(0, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<int64_t> value_{0};
+};
+
+// Thread-safe. Adding to a number never blocks; counting by name takes a lock.
+class Counters {
+ public:
+  // Usable at any time, static initialisation and exit included.
+  static Counters& Get();
+
+#define LAZULI_DECLARE_COUNTER(name) Counter name;
+  LAZULI_COUNTERS(LAZULI_DECLARE_COUNTER)
+#undef LAZULI_DECLARE_COUNTER
+  Counter compile_nanoseconds;
+
+  // `op` was cut and run eagerly ("aten::nonzero").
+  void CountEagerFallback(std::string_view op, int64_t amount = 1);
+  // A trace was cut for `cause` ("sync").
+  void CountCut(std::string_view cause, int64_t amount = 1);
+
+  // Each number is read on its own: under concurrent work the members may be a moment apart.
+  Stats Snapshot() const;
+  void Reset();
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, int64_t, std::less<>> eager_fallbacks_;
+  std::map<std::string, int64_t, std::less<>> cuts_;
+};
+
+// Adds the time from here to the end of the scope to compile_seconds.
+class CompileTimer {
+ public:
+  CompileTimer() : start_(std::chrono::steady_clock::now()) {}
+  ~CompileTimer() {
+    Counters::Get().compile_nanoseconds.Add(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start_).count());
+  }
+  CompileTimer(const CompileTimer&) = delete;
+  CompileTimer& operator=(const CompileTimer&) = delete;
+
+ private:
+  std::chrono::steady_clock::time_point start_;
+};
+
+}  // namespace lazuli::runtime

@@ -1,0 +1,420 @@
+#include "runtime/options.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cctype>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "runtime/cpu_features.h"
+#include "runtime/dump.h"
+#include "runtime/log.h"
+
+extern char** environ;
+
+namespace lazuli {
+namespace runtime {
+
+// Gives the table the members of Options by name.
+struct OptionAccess {
+  template <typename T>
+  using Setting = Options::Setting<T>;
+  template <typename T>
+  using Member = Setting<T> Options::*;
+  static constexpr Member<std::string> kNoText = nullptr;
+#define LAZULI_MEMBER(Type, name) \
+  static constexpr Member<Type> name() { return &Options::name##_; }
+  LAZULI_MEMBER(std::string, mode)
+  LAZULI_MEMBER(std::string, backend)
+  LAZULI_MEMBER(std::string, precision)
+  LAZULI_MEMBER(std::string, isa)
+  LAZULI_MEMBER(std::string, dynamic)
+  LAZULI_MEMBER(int64_t, recompile_limit)
+  LAZULI_MEMBER(int64_t, accumulated_recompile_limit)
+  LAZULI_MEMBER(int64_t, cache_size)
+  LAZULI_MEMBER(int64_t, trace_limit)
+  LAZULI_MEMBER(int64_t, trace_bytes)
+  LAZULI_MEMBER(bool, stacks)
+  LAZULI_MEMBER(std::string, logs)
+  LAZULI_MEMBER(std::string, log_file)
+  LAZULI_MEMBER(std::string, dump)
+  LAZULI_MEMBER(std::string, dump_dir)
+#undef LAZULI_MEMBER
+};
+
+namespace {
+
+enum class Kind : uint8_t {
+  kChoice,  // One of `values`.
+  kList,    // A comma-separated list of some of `values`.
+  kText,    // Anything.
+  kInt,     // A whole number of at least `least`.
+  kBool,    // 0 or 1.
+};
+
+struct OptionRow {
+  std::string env;
+  Kind kind;
+  std::string default_text;
+  std::string help;
+  std::vector<std::string> values;
+  int64_t least = 0;
+  // Where lazuli::Options keeps it; all null for a variable that only the environment has.
+  OptionAccess::Member<std::string> text_member = nullptr;
+  OptionAccess::Member<int64_t> int_member = nullptr;
+  OptionAccess::Member<bool> bool_member = nullptr;
+};
+
+OptionRow Text(std::string env, Kind kind, OptionAccess::Member<std::string> member, std::string default_text,
+               std::vector<std::string> values, std::string help) {
+  return {std::move(env), kind, std::move(default_text), std::move(help), std::move(values), 0, member, nullptr, nullptr};
+}
+
+OptionRow Int(std::string env, OptionAccess::Member<int64_t> member, std::string default_text, int64_t least, std::string help) {
+  return {std::move(env), Kind::kInt, std::move(default_text), std::move(help), {}, least, nullptr, member, nullptr};
+}
+
+OptionRow Bool(std::string env, OptionAccess::Member<bool> member, std::string default_text, std::string help) {
+  return {std::move(env), Kind::kBool, std::move(default_text), std::move(help), {"0", "1"}, 0, nullptr, nullptr, member};
+}
+
+using A = OptionAccess;
+
+std::vector<OptionRow> MakeTable() {
+  return {
+      Bool("LAZULI", nullptr, "0", "1 turns the mode on for the main thread when the library is loaded. Environment only."),
+      Text("LAZULI_MODE", Kind::kChoice, A::mode(), "default", {"default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"},
+           "torch.compile's mode. On the CPU all of them currently act as default."),
+      Text("LAZULI_BACKEND", Kind::kChoice, A::backend(), "llvm", {"llvm", "aten"},
+           "What compiled programs are made of: llvm, fused kernels with library calls for the rest; aten, one library call per operator, "
+           "for comparison."),
+      Text("LAZULI_PRECISION", Kind::kChoice, A::precision(), "eager", {"eager", "strict", "fast"},
+           "How closely fused kernels follow eager. eager: each IEEE operation as eager, transcendental functions within 1 ulp. strict: "
+           "transcendental functions bit-equal too. fast: currently as eager."),
+      Text("LAZULI_ISA", Kind::kChoice, A::isa(), "auto", {"auto", "avx512", "avx2", "sse4"},
+           "Widest vector instructions that fused kernels use. auto: the CPU's own. A wider one than the CPU has is capped to the CPU's."),
+      Text("LAZULI_DYNAMIC", Kind::kChoice, A::dynamic(), "0", {"auto", "0", "1"},
+           "Dynamic shapes. Not implemented yet: every value acts as 0, which compiles one program for each set of shapes."),
+      Int("LAZULI_RECOMPILE_LIMIT", A::recompile_limit(), "8", 1,
+          "Programs compiled for one site (the place in the program where a trace starts). Past it the site runs eagerly; its programs "
+          "stay in use."),
+      Int("LAZULI_ACCUMULATED_RECOMPILE_LIMIT", A::accumulated_recompile_limit(), "256", 1, "Programs compiled over all sites."),
+      Int("LAZULI_CACHE_SIZE", A::cache_size(), "1024", 1, "Programs kept; the least recently used one goes first."),
+      Int("LAZULI_TRACE_LIMIT", A::trace_limit(), "4096", 1, "Operators in one trace; a longer one is cut and run."),
+      Int("LAZULI_TRACE_BYTES", A::trace_bytes(), "2147483648", 1,
+          "Bytes of results that may be pending; when a trace would make more, it is cut and run."),
+      Bool("LAZULI_STACKS", A::stacks(), "0", "1 adds the program's file and line to logs. Recording gets slower."),
+      Text("LAZULI_LOGS", Kind::kList, A::logs(), "", LogCategoryNames(),
+           "What to log, as a comma-separated list with torch.compile's names. recompiles_verbose includes recompiles."),
+      Text("LAZULI_LOG_FILE", Kind::kText, A::log_file(), "", {}, "File that logs are appended to. Empty: stderr."),
+      Text("LAZULI_DUMP", Kind::kList, A::dump(), "",
+           {"all", "trace", "graph", "fold", "cse", "dce", "fuse", "plan", "kernel", "llvm", "program"},
+           "Stages of compilation to write as text, as a comma-separated list."),
+      Text("LAZULI_DUMP_DIR", Kind::kText, A::dump_dir(), "lazuli_dump", {}, "Folder for LAZULI_DUMP; made when missing."),
+      Text("LAZULI_TORCH", Kind::kText, nullptr, "", {}, "LibTorch's folder for building Lazuli. The library itself ignores it."),
+  };
+}
+
+const std::vector<OptionRow>& Table() {
+  static const auto* const table = new std::vector<OptionRow>(MakeTable());
+  return *table;
+}
+
+// Variables of the test and benchmark programs, which have their own help.
+bool IsForeign(const std::string& env) { return absl::StartsWith(env, "LAZULI_TEST_") || absl::StartsWith(env, "LAZULI_BENCH_"); }
+
+const OptionRow* FindRow(const std::string& env) {
+  for (const OptionRow& row : Table()) {
+    if (row.env == env) return &row;
+  }
+  return nullptr;
+}
+
+std::string Suggestion(const std::string& nearest) { return nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?"); }
+
+absl::Status BadChoice(const OptionRow& row, const std::string& value) {
+  const char* expected = row.kind == Kind::kList ? "expected a comma-separated list of " : "expected ";
+  std::string nearest = NearestName(value, row.values);
+  std::string joined = absl::StrJoin(row.values, ", ");
+  if (row.values.size() == 2) joined = absl::StrCat(row.values[0], " or ", row.values[1]);
+  return absl::InvalidArgumentError(absl::StrCat(row.env, ": invalid value '", value, "': ", expected, joined, Suggestion(nearest)));
+}
+
+bool Contains(const std::vector<std::string>& values, const std::string& value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+absl::Status CheckText(const OptionRow& row, const std::string& value) {
+  if (row.kind == Kind::kText) return absl::OkStatus();
+  if (row.kind == Kind::kChoice || row.kind == Kind::kBool) {
+    return Contains(row.values, value) ? absl::OkStatus() : BadChoice(row, value);
+  }
+  if (value.empty()) return absl::OkStatus();
+  for (const std::string& part : std::vector<std::string>(absl::StrSplit(value, ','))) {
+    if (!Contains(row.values, part)) return BadChoice(row, part);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BadInt(const OptionRow& row, const std::string& value) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(row.env, ": invalid value '", value, "': expected a whole number of at least ", row.least));
+}
+
+// Checks `value` and, where Options has a member for it, stores it.
+absl::Status ParseInto(const OptionRow& row, const std::string& value, Options& options) {
+  if (row.kind == Kind::kInt) {
+    int64_t number = 0;
+    if (!absl::SimpleAtoi(value, &number) || number < row.least) return BadInt(row, value);
+    options.*row.int_member = {number, true};
+    return absl::OkStatus();
+  }
+  absl::Status status = CheckText(row, value);
+  if (!status.ok()) return status;
+  if (row.bool_member != nullptr) options.*row.bool_member = {value == "1", true};
+  if (row.text_member != nullptr) options.*row.text_member = {value, true};
+  return absl::OkStatus();
+}
+
+// Checks what code has set.
+absl::Status CheckMember(const OptionRow& row, const Options& options) {
+  if (row.int_member != nullptr) {
+    const int64_t value = (options.*row.int_member).value;
+    return value < row.least ? BadInt(row, std::to_string(value)) : absl::OkStatus();
+  }
+  return row.text_member != nullptr ? CheckText(row, (options.*row.text_member).value) : absl::OkStatus();
+}
+
+absl::Status UnknownVariable(const std::string& env) {
+  std::vector<std::string> names;
+  for (const OptionRow& row : Table()) names.push_back(row.env);
+  std::string nearest = NearestName(env, names);
+  std::string valid = nearest.empty() ? absl::StrCat("; valid: ", absl::StrJoin(names, ", ")) : Suggestion(nearest);
+  return absl::InvalidArgumentError(absl::StrCat(env, ": no such option", valid));
+}
+
+// The LAZULI_* variables, sorted so that messages do not depend on the environment's order.
+std::vector<std::pair<std::string, std::string>> LazuliVariables() {
+  std::vector<std::pair<std::string, std::string>> variables;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    std::pair<std::string, std::string> variable = absl::StrSplit(*entry, absl::MaxSplits('=', 1));
+    const bool ours = variable.first == "LAZULI" || absl::StartsWith(variable.first, "LAZULI_");
+    if (ours && !IsForeign(variable.first)) variables.push_back(std::move(variable));
+  }
+  std::sort(variables.begin(), variables.end());
+  return variables;
+}
+
+template <typename T>
+void OverlayMember(OptionAccess::Member<T> member, const Options& from, Options& to) {
+  if (member != nullptr && (from.*member).is_set) to.*member = from.*member;
+}
+
+const ActiveOptions* MakeActive(const Options& options) {
+  auto* active = new ActiveOptions;
+  active->options = options;
+  active->backend = options.backend() == "aten" ? Backend::kAten : Backend::kLlvm;
+  active->precision =
+      options.precision() == "strict" ? Precision::kStrict : (options.precision() == "fast" ? Precision::kFast : Precision::kEager);
+  const Isa asked = options.isa() == "sse4" ? Isa::kSse4 : (options.isa() == "avx2" ? Isa::kAvx2 : Isa::kAvx512);
+  active->isa = std::min(asked, WidestIsa());
+  active->dynamic = false;
+  active->stacks = options.stacks();
+  active->recompile_limit = options.recompile_limit();
+  active->accumulated_recompile_limit = options.accumulated_recompile_limit();
+  active->cache_size = options.cache_size();
+  active->trace_limit = options.trace_limit();
+  active->trace_bytes = options.trace_bytes();
+  return active;
+}
+
+std::atomic<const ActiveOptions*> active_options{nullptr};
+
+// Readers hold references without a lock, so what was once active is kept; equal options share one copy, which bounds the growth by
+// the number of different options a program uses.
+const ActiveOptions* Intern(const Options& options) {
+  static std::mutex* const mutex = new std::mutex;
+  static auto* const kept = new std::vector<const ActiveOptions*>;
+  std::lock_guard<std::mutex> lock(*mutex);
+  for (const ActiveOptions* candidate : *kept) {
+    if (candidate->options == options) return candidate;
+  }
+  kept->push_back(MakeActive(options));
+  return kept->back();
+}
+
+std::string DefaultText(const OptionRow& row) { return row.default_text.empty() ? "empty" : row.default_text; }
+
+std::string AcceptedText(const OptionRow& row, const char* quote) {
+  switch (row.kind) {
+    case Kind::kText:
+      return "any text";
+    case Kind::kInt:
+      return absl::StrCat("a whole number of at least ", row.least);
+    default:
+      break;
+  }
+  std::vector<std::string> quoted;
+  for (const std::string& value : row.values) quoted.push_back(absl::StrCat(quote, value, quote));
+  return absl::StrCat(row.kind == Kind::kList ? "list of " : "", absl::StrJoin(quoted, ", "));
+}
+
+bool HasMember(const OptionRow& row) { return row.text_member != nullptr || row.int_member != nullptr || row.bool_member != nullptr; }
+
+// "LAZULI_TRACE_LIMIT" -> "trace_limit".
+std::string MemberName(const OptionRow& row) {
+  std::string name(absl::StripPrefix(row.env, "LAZULI_"));
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return name;
+}
+
+}  // namespace
+
+absl::StatusOr<Options> OptionsFromEnv() {
+  Options options;
+  std::vector<std::string> problems;
+  for (const auto& [env, value] : LazuliVariables()) {
+    const OptionRow* row = FindRow(env);
+    const absl::Status status = row == nullptr ? UnknownVariable(env) : ParseInto(*row, value, options);
+    if (!status.ok()) problems.emplace_back(status.message());
+  }
+  if (!problems.empty()) return absl::InvalidArgumentError(absl::StrJoin(problems, "\n"));
+  return options;
+}
+
+absl::StatusOr<Options> ResolveOptions(const Options& options) {
+  absl::StatusOr<Options> resolved = OptionsFromEnv();
+  if (!resolved.ok()) return resolved;
+  std::vector<std::string> problems;
+  for (const OptionRow& row : Table()) {
+    OverlayMember(row.text_member, options, *resolved);
+    OverlayMember(row.int_member, options, *resolved);
+    OverlayMember(row.bool_member, options, *resolved);
+    const absl::Status status = CheckMember(row, *resolved);
+    if (!status.ok()) problems.emplace_back(status.message());
+  }
+  if (!problems.empty()) return absl::InvalidArgumentError(absl::StrJoin(problems, "\n"));
+  return resolved;
+}
+
+absl::StatusOr<bool> EnabledFromEnv() {
+  const char* value = std::getenv("LAZULI");
+  if (value == nullptr || std::string_view(value) == "0") return false;
+  absl::StatusOr<Options> options = OptionsFromEnv();
+  if (!options.ok()) return options.status();
+  return true;
+}
+
+void ExitForBadOptions(const absl::Status& status) {
+  LogAlways(std::string(status.message()));
+  // Not exit(): at load time the program's own static objects may not exist yet.
+  std::_Exit(2);
+}
+
+absl::Status ActivateOptions(const Options& options) {
+  absl::StatusOr<Options> resolved = ResolveOptions(options);
+  if (!resolved.ok()) return resolved.status();
+  active_options.store(Intern(*resolved), std::memory_order_release);
+  ConfigureLog(resolved->logs(), resolved->log_file());
+  ConfigureDump(resolved->dump(), resolved->dump_dir());
+  return absl::OkStatus();
+}
+
+const ActiveOptions& Active() {
+  const ActiveOptions* active = active_options.load(std::memory_order_acquire);
+  if (active != nullptr) return *active;
+  static const ActiveOptions* const defaults = Intern(Options());
+  return *defaults;
+}
+
+const char* BackendName(Backend backend) { return backend == Backend::kAten ? "aten" : "llvm"; }
+
+const char* PrecisionName(Precision precision) {
+  if (precision == Precision::kStrict) return "strict";
+  return precision == Precision::kFast ? "fast" : "eager";
+}
+
+const char* IsaName(Isa isa) {
+  if (isa == Isa::kSse4) return "sse4";
+  return isa == Isa::kAvx2 ? "avx2" : "avx512";
+}
+
+std::string OptionsHelp() {
+  std::string text;
+  for (const OptionRow& row : Table()) {
+    absl::StrAppend(&text, row.env, " (", AcceptedText(row, ""), "; default: ", DefaultText(row), ")\n    ", row.help, "\n");
+  }
+  return text;
+}
+
+std::string OptionsMarkdown() {
+  std::string text =
+      "# Options\n\n"
+      "Generated by `lazuli-options --markdown`; do not edit.\n\n"
+      "A value set in code (`lazuli::Options().recompile_limit(16)`) wins over the environment, which wins over the default. An unknown\n"
+      "`LAZULI_*` variable or an invalid value is an error that names the nearest valid one. Variables that start with `LAZULI_TEST_` or\n"
+      "`LAZULI_BENCH_` belong to the project's own programs and are ignored by the library.\n\n"
+      "| variable | in code | accepted | default | meaning |\n|---|---|---|---|---|\n";
+  for (const OptionRow& row : Table()) {
+    const std::string member = HasMember(row) ? absl::StrCat("`", MemberName(row), "`") : "";
+    absl::StrAppend(&text, "| `", row.env, "` | ", member, " | ", AcceptedText(row, "`"), " | ",
+                    row.default_text.empty() ? "" : absl::StrCat("`", row.default_text, "`"), " | ", row.help, " |\n");
+  }
+  return text;
+}
+
+std::string NearestName(std::string_view name, const std::vector<std::string>& candidates) {
+  std::string best;
+  size_t best_distance = 0;
+  for (const std::string& candidate : candidates) {
+    // One row of the Levenshtein matrix at a time.
+    std::vector<size_t> row(candidate.size() + 1);
+    for (size_t j = 0; j <= candidate.size(); ++j) row[j] = j;
+    for (size_t i = 1; i <= name.size(); ++i) {
+      size_t diagonal = row[0];
+      row[0] = i;
+      for (size_t j = 1; j <= candidate.size(); ++j) {
+        const bool same =
+            std::tolower(static_cast<unsigned char>(name[i - 1])) == std::tolower(static_cast<unsigned char>(candidate[j - 1]));
+        const size_t substituted = diagonal + (same ? 0 : 1);
+        diagonal = row[j];
+        row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
+      }
+    }
+    const size_t distance = row.back();
+    const bool near = distance <= std::max<size_t>(2, std::max(name.size(), candidate.size()) / 3);
+    if (near && (best.empty() || distance < best_distance)) {
+      best = candidate;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+}  // namespace runtime
+
+Options::Options() {
+  for (const runtime::OptionRow& row : runtime::Table()) {
+    if (row.text_member != nullptr) (this->*row.text_member).value = row.default_text;
+    if (row.bool_member != nullptr) (this->*row.bool_member).value = row.default_text == "1";
+    if (row.int_member != nullptr) (this->*row.int_member).value = std::stoll(row.default_text);
+  }
+}
+
+bool Options::operator==(const Options& other) const {
+  for (const runtime::OptionRow& row : runtime::Table()) {
+    if (row.text_member != nullptr && (this->*row.text_member).value != (other.*row.text_member).value) return false;
+    if (row.bool_member != nullptr && (this->*row.bool_member).value != (other.*row.bool_member).value) return false;
+    if (row.int_member != nullptr && (this->*row.int_member).value != (other.*row.int_member).value) return false;
+  }
+  return true;
+}
+
+}  // namespace lazuli

@@ -1,0 +1,70 @@
+// Options behind lazuli::Options: reading the environment, validation, and the values in force in this process.
+//
+// One table in options.cpp is the source of names, environment variables, defaults, accepted values and help text.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lazuli/options.h"
+
+namespace lazuli::runtime {
+
+enum class Backend : uint8_t { kLlvm, kAten };
+enum class Precision : uint8_t { kEager, kStrict, kFast };
+enum class Isa : uint8_t { kSse4, kAvx2, kAvx512 };
+
+// Validated options in the form that warm paths want. Immutable once active.
+struct ActiveOptions {
+  Options options;
+  Backend backend = Backend::kLlvm;
+  Precision precision = Precision::kEager;
+  Isa isa = Isa::kSse4;  // Already capped by what this CPU has.
+  bool dynamic = false;
+  bool stacks = false;
+  int64_t recompile_limit = 0;
+  int64_t accumulated_recompile_limit = 0;
+  int64_t cache_size = 0;
+  int64_t trace_limit = 0;
+  int64_t trace_bytes = 0;
+};
+
+// The built-in defaults overlaid with every LAZULI_* variable of the environment. InvalidArgument names each unknown variable and bad
+// value, one a line, with the nearest valid one.
+absl::StatusOr<Options> OptionsFromEnv();
+
+// `options`, with what it leaves unset taken from the environment, all checked.
+absl::StatusOr<Options> ResolveOptions(const Options& options);
+
+// What LAZULI in the environment asks for when the library is loaded. False when it is unset or 0, whatever else is wrong; when it is
+// 1, or anything else, the whole environment is checked too.
+absl::StatusOr<bool> EnabledFromEnv();
+
+// Prints the status to stderr, line by line, and ends the process with status 2. For load time, where nobody could catch an exception.
+[[noreturn]] void ExitForBadOptions(const absl::Status& status);
+
+// Resolves `options` and puts them in force: Active(), the log and the dumps. Thread-safe.
+absl::Status ActivateOptions(const Options& options);
+
+// The options in force: those of the last ActivateOptions, else the built-in defaults. Never blocks; the reference stays valid for the
+// life of the process.
+const ActiveOptions& Active();
+
+// The spelling that options, KernelTarget and logs use.
+const char* BackendName(Backend backend);
+const char* PrecisionName(Precision precision);
+const char* IsaName(Isa isa);
+
+// Help for terminals: one paragraph per variable.
+std::string OptionsHelp();
+// docs/OPTIONS.md.
+std::string OptionsMarkdown();
+
+// The candidate with the smallest edit distance to `name`; empty when none is near enough to be a likely slip.
+std::string NearestName(std::string_view name, const std::vector<std::string>& candidates);
+
+}  // namespace lazuli::runtime
