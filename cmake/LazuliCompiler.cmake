@@ -20,6 +20,23 @@ if(LAZULI_LLD)
   add_link_options(-fuse-ld=lld)
 endif()
 
+option(LAZULI_WERROR "Warnings are errors" OFF)
+set(LAZULI_SANITIZE "" CACHE STRING "Sanitizers for everything built here, e.g. address,undefined")
+if(LAZULI_SANITIZE)
+  # LLVM is built without run-time type information, which the vptr check needs.
+  add_compile_options(-fsanitize=${LAZULI_SANITIZE} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${LAZULI_SANITIZE})
+  if(LAZULI_SANITIZE MATCHES undefined)
+    add_compile_options(-fno-sanitize=vptr -fno-sanitize-recover=undefined)
+  endif()
+endif()
+
+# The warnings that Lazuli's own sources are compiled with.
+function(lazuli_warnings target)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers
+                         $<$<BOOL:${LAZULI_WERROR}>:-Werror>)
+endfunction()
+
 # Adds the static library lazuli_<folder> from every .cpp of the current folder (and the given subfolders).
 function(lazuli_folder folder)
   file(GLOB sources CONFIGURE_DEPENDS *.cpp)
@@ -33,6 +50,6 @@ function(lazuli_folder folder)
   endif()
   add_library(lazuli_${folder} STATIC ${sources})
   target_include_directories(lazuli_${folder} PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
-  target_compile_options(lazuli_${folder} PRIVATE -Wall -Wextra -Wno-unused-parameter)
+  lazuli_warnings(lazuli_${folder})
   target_link_libraries(lazuli_${folder} PUBLIC Lazuli::torch Lazuli::absl Threads::Threads ${CMAKE_DL_LIBS})
 endfunction()
