@@ -30,7 +30,8 @@ namespace lazuli::runtime {
   X(kernel_cache_hits)     \
   X(kernel_launches)       \
   X(aten_calls)            \
-  X(observations)
+  X(observations)          \
+  X(eager_uncut)
 
 // A number that any thread may add to; relaxed, so it orders nothing else.
 class Counter {
