@@ -1,0 +1,36 @@
+#!/bin/sh
+# Everything `make bench` does: builds and runs the C++ benchmarks, gets PyTorch for Python, and compares eager, torch.compile and
+# Lazuli. Prints tables, and writes JSON to build/bench.
+#
+# usage: bench/run.sh [BUILD_DIR]    a configured build folder; default build/release
+# BENCH_ARGS is passed on to compare.py, e.g. BENCH_ARGS="--workloads pointwise --rounds 1".
+set -eu
+root=$(cd "$(dirname "$0")/.." && pwd)
+build=$(cd "${1:-$root/build/release}" 2>/dev/null && pwd) || {
+  echo "bench/run.sh: no build folder '${1:-$root/build/release}'. Run \`make build\` first, or give the folder." >&2
+  exit 2
+}
+out=$root/build/bench
+venv=$root/.deps/bench
+mkdir -p "$out"
+
+if ! "$venv/bin/python" -c 'import torch, numpy, sys; sys.exit(torch.__version__.split("+")[0] != "2.11.0")' 2>/dev/null; then
+  echo "Getting PyTorch 2.11.0 for Python into .deps/bench (about 5 GB, once)"
+  rm -rf "$venv"
+  python3 -m venv "$venv" || {
+    echo "bench/run.sh: python3 cannot make a virtual environment. Install it with: apt-get install python3-venv" >&2
+    exit 2
+  }
+  "$venv/bin/pip" install -q --disable-pip-version-check torch==2.11.0 numpy
+fi
+# torch.compile's CPU code includes Python.h only for its wrapper; without the header it fails for every workload.
+"$venv/bin/python" -c 'import os, sysconfig, sys; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' ||
+  echo "note: Python.h is missing, torch.compile will fail; install it with: apt-get install python3-dev"
+
+cmake --build "$build" --target lazuli recording_bench overhead_bench compile_bench
+for bench in recording_bench overhead_bench compile_bench; do
+  "$build/bin/$bench" --benchmark_out="$out/$bench.json" --benchmark_out_format=json
+done
+# shellcheck disable=SC2086
+"$venv/bin/python" "$root/bench/compare.py" --lib "$build/lib/liblazuli.so" --out "$out/compare.json" ${BENCH_ARGS:-}
+echo "results as JSON: $out"
