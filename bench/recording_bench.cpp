@@ -63,10 +63,10 @@ void Record(benchmark::State& state) {
       static_cast<double>(after.ops_recorded - before.ops_recorded) / static_cast<double>(after.traces - before.traces);
 }
 
-#define LAZULI_BENCH(Op)                                                            \
-  BENCHMARK(Record<Op, false, false>)->Name(#Op "/eager")->UseManualTime();         \
-  BENCHMARK(Record<Op, true, false>)->Name(#Op "/lazuli")->UseManualTime();         \
-  BENCHMARK(Record<Op, false, true>)->Name(#Op "/grad/eager")->UseManualTime();     \
+#define LAZULI_BENCH(Op)                                                        \
+  BENCHMARK(Record<Op, false, false>)->Name(#Op "/eager")->UseManualTime();     \
+  BENCHMARK(Record<Op, true, false>)->Name(#Op "/lazuli")->UseManualTime();     \
+  BENCHMARK(Record<Op, false, true>)->Name(#Op "/grad/eager")->UseManualTime(); \
   BENCHMARK(Record<Op, true, true>)->Name(#Op "/grad/lazuli")->UseManualTime()
 LAZULI_BENCH(Mul);
 LAZULI_BENCH(Add);

@@ -23,8 +23,8 @@ BlockImpl::BlockImpl(const ModelConfig& config) {
   norm1_ = register_module("norm1", nn::LayerNorm(nn::LayerNormOptions({config.dim})));
   attention_ = register_module("attention", Attention(config));
   norm2_ = register_module("norm2", nn::LayerNorm(nn::LayerNormOptions({config.dim})));
-  mlp_ = register_module("mlp", nn::Sequential(nn::Linear(config.dim, 4 * config.dim), nn::GELU(),
-                                               nn::Linear(4 * config.dim, config.dim), nn::Dropout(config.dropout)));
+  mlp_ = register_module("mlp", nn::Sequential(nn::Linear(config.dim, 4 * config.dim), nn::GELU(), nn::Linear(4 * config.dim, config.dim),
+                                               nn::Dropout(config.dropout)));
 }
 
 torch::Tensor BlockImpl::forward(torch::Tensor x) {

@@ -1,8 +1,8 @@
 #include "options.h"
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstdio>
+#include <cstdlib>
 #include <vector>
 
 namespace char_gpt {
@@ -13,9 +13,9 @@ struct Row {
   const char* help;
   double min;
   double max;
-  int64_t Options::* integer = nullptr;
-  double Options::* real = nullptr;
-  std::string Options::* string = nullptr;
+  int64_t Options::*integer = nullptr;
+  double Options::*real = nullptr;
+  std::string Options::*string = nullptr;
 };
 
 const std::vector<Row>& Rows() {

@@ -91,8 +91,7 @@ void Report::PrintCompiles() const {
               static_cast<int64_t>(per_step_.size()) - last);
   const auto& base = warm == 0 ? before_ : per_step_[warm - 1];
   std::printf("  compiles after warm-up %" PRId64 " programs, %" PRId64 " kernels (warm-up: %zu steps)\n",
-              per_step_.back().programs_compiled - base.programs_compiled, per_step_.back().kernels_compiled - base.kernels_compiled,
-              warm);
+              per_step_.back().programs_compiled - base.programs_compiled, per_step_.back().kernels_compiled - base.kernels_compiled, warm);
 }
 
 void Report::PrintCounters() const {

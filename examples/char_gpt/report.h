@@ -38,8 +38,8 @@ class Report {
   size_t warm_up() const;
 
   Options options_;
-  lazuli::Stats before_;                // When the Lazuli run began.
-  std::vector<lazuli::Stats> per_step_; // After each of its steps.
+  lazuli::Stats before_;                 // When the Lazuli run began.
+  std::vector<lazuli::Stats> per_step_;  // After each of its steps.
 };
 
 }  // namespace char_gpt
