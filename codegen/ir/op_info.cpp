@@ -42,6 +42,19 @@ bool ScalarsAreStatic(const std::string& base) {
   return names->contains(base);
 }
 
+// Answers from sizes, dtypes and flags.
+bool ReadsMetadataOnly(const std::string& base) {
+  static const auto* names = new absl::flat_hash_set<std::string>{"aten::_fused_sdp_choice", "aten::is_same_size", "aten::_has_same_storage_numel",
+                                                                  "aten::sym_size", "aten::sym_stride", "aten::sym_numel", "aten::sym_storage_offset"};
+  return names->contains(base);
+}
+
+// Tagged as random for the sake of other devices' kernels.
+bool IsDeterministicOnCpu(const std::string& base) {
+  static const auto* names = new absl::flat_hash_set<std::string>{"aten::_scaled_dot_product_flash_attention_for_cpu"};
+  return names->contains(base);
+}
+
 bool IsTensorType(const c10::TypePtr& type) { return type->kind() == c10::TypeKind::TensorType; }
 
 bool HoldsTensor(const c10::TypePtr& type) {
@@ -86,6 +99,7 @@ void ReadArguments(const c10::FunctionSchema& schema, OpInfo* info, bool* encoda
     if (arg.alias_info() != nullptr && arg.alias_info()->isWrite()) info->mutated_args |= uint64_t{1} << i;
     if (arg.is_out()) info->is_out = true;
     if (HoldsTensor(arg.type())) info->is_factory = false;
+    if (arg.name() == "alpha" || arg.name() == "beta") info->factor_args |= uint64_t{1} << i;
     if (arg.type()->kind() == c10::TypeKind::GeneratorType ||
         (arg.type()->kind() == c10::TypeKind::OptionalType && arg.type()->containedTypes()[0]->kind() == c10::TypeKind::GeneratorType)) {
       info->is_random = true;
@@ -114,7 +128,7 @@ void ReadReturns(const c10::FunctionSchema& schema, OpInfo* info, bool* encodabl
 
 OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
   const auto& op_name = handle.operator_name();
-  OpInfo info{handle};
+  OpInfo info{handle, {}};
   info.id = id;
   info.name = op_name.overload_name.empty() ? op_name.name : op_name.name + "." + op_name.overload_name;
   if (!handle.hasSchema()) return info;
@@ -124,9 +138,15 @@ OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
   for (const auto& hidden : kHiddenMutations) {
     if (info.name == hidden.name) info.mutated_args |= hidden.args;
   }
-  info.is_random = info.is_random || handle.hasTag(at::Tag::nondeterministic_seeded);
+  info.is_random = info.is_random || (handle.hasTag(at::Tag::nondeterministic_seeded) && !IsDeterministicOnCpu(op_name.name));
   info.data_dependent = handle.hasTag(at::Tag::dynamic_output_shape) || handle.hasTag(at::Tag::data_dependent_output);
-  info.static_scalars = info.is_factory || ScalarsAreStatic(op_name.name);
+  if (info.name == "aten::index.Tensor" || info.name == "aten::_unsafe_index.Tensor") {
+    info.data_dependent = false;
+    info.rejects_masks = true;
+  }
+  info.static_scalars = (info.is_factory && op_name.name != "aten::full") || ScalarsAreStatic(op_name.name);
+  info.reads_metadata_only = ReadsMetadataOnly(op_name.name);
+  info.is_allocation = info.name == "aten::empty.memory_format" || info.name == "aten::empty_strided";
   info.has_meta = handle.hasKernelForDispatchKey(c10::DispatchKey::Meta);
   info.recordable = encodable && !info.is_out && !info.is_view && !info.is_random && !info.data_dependent &&
                     !handle.hasTag(at::Tag::inplace_view) && !ChangesStorage(op_name.name);

@@ -1,0 +1,211 @@
+#include "guards/guard.h"
+
+#include <c10/core/ScalarType.h>
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+namespace lazuli::guards {
+namespace {
+
+using codegen::OpInfo;
+using codegen::OpInfoById;
+using codegen::PayloadOf;
+using codegen::Tag;
+using codegen::TagOf;
+using codegen::TensorWord;
+using codegen::TraceLog;
+using codegen::Word;
+
+class Builder {
+ public:
+  explicit Builder(const TraceLog& log) : log_(log) {}
+
+  std::vector<Guard> Run() {
+    for (size_t op = 0; op < log_.ops.size(); ++op) {
+      op_ = static_cast<int32_t>(op);
+      arg_ = 0;
+      const OpInfo& info = OpInfoById(log_.ops[op].op_id);
+      Add(Guard::Kind::kOp);
+      for (; arg_ < info.num_args; ++arg_) AddItem();
+    }
+    op_ = static_cast<int32_t>(log_.ops.size());
+    Add(Guard::Kind::kOp);
+    for (int32_t storage = 0; code_ < log_.code.size(); storage += 64) {
+      Add(Guard::Kind::kLiveOut);
+      guards_.back().dim = storage;
+    }
+    return std::move(guards_);
+  }
+
+ private:
+  void Add(Guard::Kind kind) {
+    const auto position = static_cast<uint32_t>(code_++);
+    guards_.push_back({kind, op_, arg_, 0, position, log_.code[position]});
+  }
+
+  void AddItem() {
+    const Word word = log_.code[code_];
+    switch (TagOf(word)) {
+      case Tag::kTensor:
+        AddTensor(word);
+        return;
+      case Tag::kTensorList:
+        Add(Guard::Kind::kOperand);
+        for (uint64_t i = 0; i < PayloadOf(word); ++i) AddItem();
+        return;
+      default:
+        Add(Guard::Kind::kArgument);
+        for (size_t extra = ExtraWords(word); extra > 0; --extra) Add(Guard::Kind::kArgument);
+    }
+  }
+
+  void AddTensor(Word word) {
+    Add(Guard::Kind::kOperand);
+    const int ndim = TensorWord::Unpack(word).ndim;
+    for (const auto kind : {Guard::Kind::kSize, Guard::Kind::kStride}) {
+      for (int dim = 0; dim < ndim; ++dim) {
+        const auto position = static_cast<uint32_t>(shape_++);
+        guards_.push_back({kind, op_, arg_, dim, position, log_.shapes[position]});
+      }
+    }
+  }
+
+  static size_t ExtraWords(Word word) {
+    switch (TagOf(word)) {
+      case Tag::kInt:
+      case Tag::kDouble:
+        return 1;
+      case Tag::kScalarConst:
+        return static_cast<c10::ScalarType>(PayloadOf(word)) == c10::ScalarType::ComplexDouble ? 2 : 1;
+      case Tag::kIntList:
+      case Tag::kDoubleList:
+      case Tag::kBoolList:
+        return PayloadOf(word);
+      case Tag::kString:
+        return (PayloadOf(word) + sizeof(Word) - 1) / sizeof(Word);
+      default:
+        return 0;
+    }
+  }
+
+  const TraceLog& log_;
+  std::vector<Guard> guards_;
+  size_t code_ = 0;
+  size_t shape_ = 0;
+  int32_t op_ = 0;
+  int32_t arg_ = 0;
+};
+
+bool IsShape(Guard::Kind kind) { return kind == Guard::Kind::kSize || kind == Guard::Kind::kStride; }
+
+std::string OpAt(Word word) {
+  return TagOf(word) == Tag::kOp ? OpInfoById(static_cast<int32_t>(PayloadOf(word))).name : std::string("end of trace");
+}
+
+std::string OpName(const TraceLog& log, int32_t op) { return absl::StrCat("op ", op, " ", OpInfoById(log.ops[op].op_id).name); }
+
+std::string ArgName(const TraceLog& log, const Guard& guard) {
+  return OpInfoById(log.ops[guard.op].op_id).handle.schema().arguments()[guard.arg].name();
+}
+
+std::string OperandText(Word word) {
+  if (TagOf(word) != Tag::kTensor) return TagOf(word) == Tag::kScalarSlot ? "a number" : "no tensor";
+  const TensorWord tensor = TensorWord::Unpack(word);
+  return absl::StrCat(c10::toString(tensor.dtype), " rank ", tensor.ndim, tensor.wrapped_number ? " number" : "", " storage ", tensor.storage,
+                      tensor.slot_plus_one != 0 ? absl::StrCat(" offset #", tensor.slot_plus_one - 1) : "");
+}
+
+std::string DescribeOperand(const Guard& guard, const std::string& where, Word actual) {
+  const bool tensors = TagOf(guard.expected) == Tag::kTensor && TagOf(actual) == Tag::kTensor;
+  if (tensors) {
+    const TensorWord want = TensorWord::Unpack(guard.expected);
+    const TensorWord got = TensorWord::Unpack(actual);
+    if (want.dtype != got.dtype) {
+      return absl::StrCat(where, " dtype mismatch. expected ", c10::toString(want.dtype), ", actual ", c10::toString(got.dtype));
+    }
+    if (want.ndim != got.ndim) return absl::StrCat(where, " rank mismatch. expected ", want.ndim, ", actual ", got.ndim);
+    if (want.device != got.device) {
+      return absl::StrCat(where, " device mismatch. expected ", c10::DeviceTypeName(want.device, true), ", actual ", c10::DeviceTypeName(got.device, true));
+    }
+    if (want.storage != got.storage) return absl::StrCat(where, " aliasing mismatch. expected storage ", want.storage, ", actual storage ", got.storage);
+    if (want.slot_plus_one != got.slot_plus_one) return absl::StrCat(where, " storage offset pattern mismatch");
+  }
+  return absl::StrCat(where, " mismatch. expected ", OperandText(guard.expected), ", actual ", OperandText(actual));
+}
+
+std::string DescribeLiveOut(const Guard& guard, Word actual) {
+  const Word difference = guard.expected ^ actual;
+  const int bit = difference == 0 ? 0 : __builtin_ctzll(difference);
+  const bool expected_live = (guard.expected >> bit & 1) != 0;
+  return absl::StrCat("storage ", guard.dim + bit, " visibility after the trace mismatch. expected ", expected_live ? "visible" : "dead",
+                      ", actual ", expected_live ? "dead" : "visible");
+}
+
+}  // namespace
+
+bool Guard::Check(const TraceLog& log) const {
+  const auto& words = IsShape(kind) ? log.shapes : log.code;
+  return position < words.size() && words[position] == expected;
+}
+
+std::string Guard::Describe(const TraceLog& expected_log, const TraceLog& actual_log) const {
+  const auto& words = IsShape(kind) ? actual_log.shapes : actual_log.code;
+  const Word actual = position < words.size() ? words[position] : Word{0};
+  const std::string where = kind == Kind::kOp || kind == Kind::kLiveOut ? "" : absl::StrCat("input ", arg, " of ", OpName(expected_log, op));
+  switch (kind) {
+    case Kind::kOp:
+      if (OpAt(expected) == OpAt(actual)) return absl::StrCat("op ", op, " mismatch. expected a trace of another length");
+      return absl::StrCat("op ", op, " mismatch. expected ", OpAt(expected), ", actual ", OpAt(actual));
+    case Kind::kOperand:
+      return DescribeOperand(*this, where, actual);
+    case Kind::kSize:
+    case Kind::kStride:
+      return absl::StrCat(where, kind == Kind::kSize ? " size" : " stride", " mismatch at index ", dim, ". expected ", static_cast<int64_t>(expected),
+                          ", actual ", static_cast<int64_t>(actual));
+    case Kind::kArgument: {
+      const std::string text = absl::StrCat(where, " value of '", ArgName(expected_log, *this), "' mismatch");
+      if (TagOf(expected) != TagOf(actual)) return text;
+      return absl::StrCat(text, ". expected ", static_cast<int64_t>(expected), ", actual ", static_cast<int64_t>(actual));
+    }
+    case Kind::kLiveOut:
+      return DescribeLiveOut(*this, actual);
+  }
+  return "";
+}
+
+std::string Guard::Text(const TraceLog& log) const {
+  switch (kind) {
+    case Kind::kOp:
+      return absl::StrCat("op ", op, " == ", OpAt(expected));
+    case Kind::kOperand:
+      return absl::StrCat("input ", arg, " of ", OpName(log, op), " == ", OperandText(expected));
+    case Kind::kSize:
+    case Kind::kStride:
+      return absl::StrCat(kind == Kind::kSize ? "size" : "stride", " of input ", arg, " of ", OpName(log, op), " at index ", dim, " == ",
+                          static_cast<int64_t>(expected));
+    case Kind::kArgument:
+      return absl::StrCat("'", ArgName(log, *this), "' of ", OpName(log, op), " word == ", absl::Hex(expected));
+    case Kind::kLiveOut:
+      return absl::StrCat("visible storages from ", dim, " == 0x", absl::Hex(expected));
+  }
+  return "";
+}
+
+std::vector<Guard> BuildGuards(const TraceLog& log) { return Builder(log).Run(); }
+
+bool Matches(const TraceLog& expected, const TraceLog& actual) {
+  return expected.code.size() == actual.code.size() && expected.shapes.size() == actual.shapes.size() &&
+         std::memcmp(expected.code.data(), actual.code.data(), actual.code.size() * sizeof(Word)) == 0 &&
+         std::memcmp(expected.shapes.data(), actual.shapes.data(), actual.shapes.size() * sizeof(Word)) == 0;
+}
+
+std::optional<Guard> FirstFailure(const TraceLog& expected, const TraceLog& actual) {
+  for (const Guard& guard : BuildGuards(expected)) {
+    if (!guard.Check(actual)) return guard;
+  }
+  return std::nullopt;
+}
+
+}  // namespace lazuli::guards

@@ -1,0 +1,49 @@
+// Guards: the conditions under which a compiled program may run a trace, one clause per compared word of the trace log.
+//
+// A clause carries the position of its word and what it means, so Check and Describe read the same data. All clauses of a log
+// together say exactly what Matches() says with two memcmp calls.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "codegen/ir/trace_log.h"
+
+namespace lazuli::guards {
+
+struct Guard {
+  enum class Kind : uint8_t {
+    kOp,         // Which operator.
+    kOperand,    // Dtype, rank, storage, offset pattern, wrapped number of a tensor argument.
+    kSize,
+    kStride,
+    kArgument,   // Any other word of a non-tensor argument.
+    kLiveOut,    // Which results can still be seen.
+  };
+  Kind kind;
+  int32_t op = 0;         // Index of the operator in the trace.
+  int32_t arg = 0;        // Argument index.
+  int32_t dim = 0;        // For kSize and kStride; first storage number covered, for kLiveOut.
+  uint32_t position = 0;  // In `shapes` for kSize and kStride, else in `code`.
+  codegen::Word expected = 0;
+
+  // Whether `log` has the expected word at the guard's position.
+  bool Check(const codegen::TraceLog& log) const;
+  // "input 0 of op 17 aten::mm size mismatch at index 0. expected 64, actual 48".
+  std::string Describe(const codegen::TraceLog& expected_log, const codegen::TraceLog& actual_log) const;
+  // "size of input 0 of op 17 aten::mm at index 0 == 64", for LAZULI_LOGS=guards.
+  std::string Text(const codegen::TraceLog& log) const;
+};
+
+// Every clause of a complete log, in the order in which the trace was recorded.
+std::vector<Guard> BuildGuards(const codegen::TraceLog& log);
+
+// All clauses at once.
+bool Matches(const codegen::TraceLog& expected, const codegen::TraceLog& actual);
+
+// The first clause of `expected` that `actual` fails; none when they match.
+std::optional<Guard> FirstFailure(const codegen::TraceLog& expected, const codegen::TraceLog& actual);
+
+}  // namespace lazuli::guards

@@ -1,0 +1,18 @@
+// Why a trace was compiled again, in torch.compile's words.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "guards/program_cache.h"
+
+namespace lazuli::guards {
+
+// The block for LAZULI_LOGS=recompiles: one line per variant of the site that was not this trace, with its first failing guard.
+// `verbose` lists every variant, otherwise the nearest one.
+std::string DescribeRecompile(const Site& site, const std::vector<CachedTracePtr>& variants, const codegen::TraceLog& log, int64_t serial,
+                              int64_t limit, std::string_view location, bool verbose);
+
+}  // namespace lazuli::guards

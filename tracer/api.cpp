@@ -1,0 +1,103 @@
+// The public functions of lazuli.h, their twins for Python, and LAZULI=1 at load.
+
+#include <c10/util/Exception.h>
+#include <torch/library.h>
+
+#include "absl/strings/str_cat.h"
+#include "lazuli/lazuli.h"
+#include "runtime/counters.h"
+#include "runtime/log.h"
+#include "runtime/mode_keys.h"
+#include "runtime/options.h"
+#include "runtime/status.h"
+#include "tracer/mode.h"
+
+namespace lazuli {
+namespace {
+
+void Activate(const Options& options) {
+  const absl::Status status = runtime::ActivateOptions(options);
+  TORCH_CHECK_VALUE(status.ok(), "lazuli: ", std::string(status.message()));
+}
+
+// At the end of a mode nobody can catch an exception any more.
+void SyncAtEnd() {
+  try {
+    tracer::SyncThread("mode_end");
+  } catch (...) {
+    runtime::LogAlways(absl::StrCat("error in work that was pending at the end of the mode: ", runtime::ExceptionMessage(std::current_exception())));
+  }
+}
+
+// LAZULI=1: the program's main thread records from the start.
+const bool enabled_at_load = [] {
+  const auto enabled = runtime::EnabledFromEnv();
+  if (!enabled.ok()) runtime::ExitForBadOptions(enabled.status());
+  if (!*enabled) return false;
+  const absl::Status status = runtime::ActivateOptions(Options());
+  if (!status.ok()) runtime::ExitForBadOptions(status);
+  tracer::IncludeModeKeys(true);
+  return true;
+}();
+
+}  // namespace
+
+struct DeviceMode::State {
+  bool outermost = false;
+};
+
+DeviceMode::DeviceMode() : DeviceMode(Options()) {}
+
+DeviceMode::DeviceMode(const Options& options) : state_(std::make_unique<State>()) {
+  Activate(options);
+  state_->outermost = !tracer::ModeKeysIncluded();
+  tracer::IncludeModeKeys(true);
+}
+
+DeviceMode::~DeviceMode() {
+  if (!state_->outermost) return;
+  tracer::IncludeModeKeys(false);
+  SyncAtEnd();
+}
+
+EagerScope::EagerScope() : saved_(tracer::ModeKeysIncluded() ? 1 : 0) {
+  if (saved_ != 0) tracer::IncludeModeKeys(false);
+}
+
+EagerScope::~EagerScope() {
+  if (saved_ != 0) tracer::IncludeModeKeys(true);
+}
+
+void enable() { enable(Options()); }
+
+void enable(const Options& options) {
+  Activate(options);
+  tracer::IncludeModeKeys(true);
+}
+
+void disable() {
+  tracer::IncludeModeKeys(false);
+  tracer::SyncThread("disable");
+}
+
+bool is_enabled() { return tracer::ModeKeysIncluded(); }
+
+void sync() { tracer::SyncAll("sync"); }
+
+void reset() {
+  tracer::ResetAll();
+  runtime::Counters::Get().Reset();
+}
+
+Stats stats() { return runtime::Counters::Get().Snapshot(); }
+
+TORCH_LIBRARY(lazuli, m) {
+  m.def("enable() -> ()", [] { enable(); });
+  m.def("disable() -> ()", [] { disable(); });
+  m.def("is_enabled() -> bool", [] { return is_enabled(); });
+  m.def("sync() -> ()", [] { sync(); });
+  m.def("reset() -> ()", [] { reset(); });
+  m.def("stats() -> str", [] { return stats().ToJson(); });
+}
+
+}  // namespace lazuli

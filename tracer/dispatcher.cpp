@@ -1,0 +1,266 @@
+#include "tracer/dispatcher.h"
+
+#include <ATen/core/List.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/enum_tag.h>
+#include <c10/util/irange.h>
+#include <torch/library.h>
+
+#include "absl/container/flat_hash_set.h"
+#include "runtime/counters.h"
+#include "runtime/mode_keys.h"
+#include "tracer/lazy_tensor.h"
+#include "tracer/shape_inference.h"
+#include "tracer/typed_kernel.h"
+
+namespace lazuli::tracer {
+namespace {
+
+using codegen::OpInfo;
+using runtime::Counters;
+
+// Adds one boxed argument to the recording, following its schema type where the value alone is ambiguous.
+bool AddBoxed(OpRecording* recording, const c10::IValue& value, const c10::Type& type) {
+  if (value.isTensor()) return recording->AddTensor(value.toTensor());
+  if (value.isNone()) {
+    recording->AddNone();
+  } else if (value.isTensorList()) {
+    return recording->AddTensorList(value.toTensorVector());
+  } else if (value.isOptionalTensorList()) {
+    std::vector<at::Tensor> tensors;
+    for (const std::optional<at::Tensor> tensor : value.toOptionalTensorList()) tensors.push_back(tensor.value_or(at::Tensor()));
+    return recording->AddTensorList(tensors);
+  } else if (value.isBool()) {
+    recording->AddBool(value.toBool());
+  } else if (IsNumberType(type) && value.isScalar()) {
+    return recording->AddScalar(value.toScalar());
+  } else if (value.isInt()) {
+    recording->AddInt(value.toInt());
+  } else if (value.isSymInt()) {
+    const auto number = value.toSymInt().maybe_as_int();
+    if (!number.has_value()) return false;
+    recording->AddInt(*number);
+  } else if (value.isDouble()) {
+    recording->AddDouble(value.toDouble());
+  } else if (value.isIntList()) {
+    recording->AddIntList(value.toIntVector());
+  } else if (value.isSymIntList()) {
+    std::vector<int64_t> ints;
+    for (const c10::SymInt& item : value.toSymIntVector()) {
+      if (!item.maybe_as_int().has_value()) return false;
+      ints.push_back(*item.maybe_as_int());
+    }
+    recording->AddIntList(ints);
+  } else if (value.isDoubleList()) {
+    recording->AddDoubleList(value.toDoubleVector());
+  } else if (value.isBoolList()) {
+    const auto list = value.toBoolList();
+    c10::SmallVector<bool, 8> flags;
+    for (const bool flag : list) flags.push_back(flag);
+    recording->AddBoolList(flags.data(), flags.size());
+  } else if (value.isString()) {
+    recording->AddString(value.toStringView());
+  } else if (value.isDevice()) {
+    return AddDevice(recording, value.toDevice());
+  } else {
+    return false;
+  }
+  return true;
+}
+
+enum class Outcome { kRecorded, kUnknownShape, kNotRecordable };
+
+Outcome TryRecord(Recorder* recorder, const OpInfo& info, torch::jit::Stack* stack, std::vector<codegen::Word>* key) {
+  OpRecording recording(recorder, info);
+  const auto args = torch::jit::last(*stack, info.num_args);
+  const auto& arguments = info.handle.schema().arguments();
+  for (const auto i : c10::irange(info.num_args)) {
+    if (!AddBoxed(&recording, args[i], *arguments[i].type())) return Outcome::kNotRecordable;
+  }
+  if (!recording.OverlapsAreSafe()) return Outcome::kNotRecordable;
+  if (recording.Known() == nullptr) {
+    auto inferred = InferWithMeta(info, args);
+    if (!inferred.has_value()) {
+      *key = recording.ShapeKey();
+      return Outcome::kUnknownShape;
+    }
+    recording.Learn(*std::move(inferred));
+  }
+  recording.Commit();
+  if (info.returns_mutated_self) {
+    at::Tensor self = args[0].toTensor();
+    torch::jit::drop(*stack, info.num_args);
+    stack->emplace_back(std::move(self));
+    return Outcome::kRecorded;
+  }
+  torch::jit::drop(*stack, info.num_args);
+  for (const auto i : c10::irange(static_cast<size_t>(info.num_returns))) stack->emplace_back(recording.Result(i));
+  return Outcome::kRecorded;
+}
+
+// True when running the op on `value` eagerly needs a cut first.
+bool NeedsCut(Recorder* recorder, const c10::IValue& value, bool writes) {
+  if (value.isTensor()) return value.toTensor().defined() && recorder->NeedsCut(value.toTensor(), writes);
+  bool cut = false;
+  if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) cut |= tensor.defined() && recorder->NeedsCut(tensor, writes);
+  } else if (value.isOptionalTensorList()) {
+    for (const std::optional<at::Tensor> tensor : value.toOptionalTensorList()) {
+      cut |= tensor.has_value() && tensor->defined() && recorder->NeedsCut(*tensor, writes);
+    }
+  } else if (!value.isNone() && !value.isScalar() && !value.isString() && !value.isIntList() && !value.isDoubleList() && !value.isBoolList() &&
+             !value.isDevice() && !value.isGenerator() && !value.isSymIntList()) {
+    return true;  // An argument that may hold tensors in a way we do not see.
+  }
+  return cut;
+}
+
+c10::DispatchKeySet KeysBelowRecorder(c10::DispatchKeySet keys) {
+  return (keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, runtime::kRecorderKey)) - runtime::kModeKeys;
+}
+
+// Calls the op below the recorder. Keys that hold no backend (no tensor argument) are computed anew.
+void CallBelow(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard exclude(runtime::kModeKeys);
+  const auto below = KeysBelowRecorder(keys);
+  if (info.is_factory || below.empty()) {
+    info.handle.callBoxed(stack);
+  } else {
+    info.handle.redispatchBoxed(below, stack);
+  }
+}
+
+void BoxedRecord(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  RecordOrRun(codegen::GetOpInfo(op), keys, stack);
+}
+
+void AdoptResult(const c10::IValue& value) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) Adopt(value.toTensor().unsafeGetTensorImpl());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) Adopt(tensor.unsafeGetTensorImpl());
+  }
+}
+
+// A view is metadata over the same storage: ATen's own view kernels compute it, and never look at the data.
+void BoxedView(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const size_t num_returns = op.schema().returns().size();
+  {
+    const MetadataScope metadata;
+    const c10::impl::ExcludeDispatchKeyGuard exclude(runtime::kModeKeys);
+    op.redispatchBoxed(KeysBelowRecorder(keys), stack);
+  }
+  Counters::Get().views_recorded.Add();
+  for (const c10::IValue& value : torch::jit::last(*stack, num_returns)) AdoptResult(value);
+}
+
+// set_data and its like make one tensor share another's storage by copying metadata: both must settle on access from then on.
+void BoxedSharing(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  for (const c10::IValue& value : torch::jit::last(*stack, op.schema().arguments().size())) AdoptResult(value);
+  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, runtime::kGenericKey), stack);
+}
+
+enum class KernelKind { kNone, kRecord, kView };
+
+bool HasScalarOverloadOfTensorOp(const c10::OperatorName& name) {
+  return name.overload_name == "Scalar" && c10::Dispatcher::singleton().findOp({name.name, "Tensor"}).has_value();
+}
+
+// Functional by their schema, views by their kernel: they decompose into the view ops that they are.
+bool IsHiddenView(const std::string& name) {
+  static const auto* names = new absl::flat_hash_set<std::string>{"aten::_unsafe_view", "aten::unsafe_split", "aten::unsafe_split_with_sizes",
+                                                                  "aten::unsafe_chunk", "aten::lift"};
+  return names->contains(name);
+}
+
+KernelKind KindOf(const c10::OperatorHandle& op) {
+  if (!op.hasSchema() || op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) return KernelKind::kNone;
+  const OpInfo& info = codegen::GetOpInfo(op);
+  if (info.is_view || info.reads_metadata_only) return KernelKind::kView;
+  if (op.hasTag(at::Tag::inplace_view) && !info.recordable && info.name.rfind("aten::resize", 0) != 0 && info.name.rfind("aten::set_", 0) != 0) {
+    return KernelKind::kView;
+  }
+  const bool has_cpu = op.hasKernelForDispatchKey(c10::DispatchKey::CPU);
+  const bool composite = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
+                         op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
+  if (has_cpu || !composite) return KernelKind::kRecord;
+  // Decomposes by itself, into ops that are recorded one by one.
+  if (!info.recordable || IsHiddenView(op.operator_name().name) || HasScalarOverloadOfTensorOp(op.operator_name())) return KernelKind::kNone;
+  return KernelKind::kRecord;
+}
+
+}  // namespace
+
+void RunEagerly(Recorder* recorder, const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  if (recorder != nullptr) {
+    const bool writes_unknown = info.name.rfind("aten::", 0) != 0;
+    bool cut = false;
+    const auto args = torch::jit::last(*stack, info.num_args);
+    for (const auto i : c10::irange(static_cast<size_t>(info.num_args))) {
+      cut |= NeedsCut(recorder, args[i], writes_unknown || (info.mutated_args >> i & 1) != 0);
+    }
+    if (cut) {
+      Counters::Get().CountEagerFallback(info.name);
+      recorder->Flush(info.name);
+    } else {
+      Counters::Get().eager_uncut.Add();
+    }
+  }
+  CallBelow(info, keys, stack);
+}
+
+void RunAndObserve(Recorder* recorder, const OpInfo& info, std::vector<codegen::Word> key, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const auto last = torch::jit::last(*stack, info.num_args);
+  const std::vector<c10::IValue> args(last.begin(), last.end());
+  RunEagerly(recorder, info, keys, stack);
+  auto observed = Observe(info, args, torch::jit::last(*stack, info.num_returns));
+  if (!observed.has_value()) return;
+  Counters::Get().observations.Add();
+  RememberShapes(std::move(key), std::make_shared<const codegen::OutputMetas>(*std::move(observed)));
+}
+
+void RecordOrRun(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  Recorder* recorder = Recorder::Current();
+  if (recorder == nullptr || !info.recordable) {
+    RunEagerly(recorder, info, keys, stack);
+    return;
+  }
+  std::vector<codegen::Word> key;
+  switch (TryRecord(recorder, info, stack, &key)) {
+    case Outcome::kRecorded:
+      return;
+    case Outcome::kUnknownShape:
+      RunAndObserve(recorder, info, std::move(key), keys, stack);
+      return;
+    case Outcome::kNotRecordable:
+      RunEagerly(recorder, info, keys, stack);
+      return;
+  }
+}
+
+void RegisterKernels() {
+  // Registrations live as long as the process: kernels may run during exit.
+  auto* aten = new torch::Library(torch::Library::IMPL, "aten", runtime::kRecorderKey, __FILE__, __LINE__);
+  auto* generic = new torch::Library(torch::Library::IMPL, "aten", runtime::kGenericKey, __FILE__, __LINE__);
+  auto* recorder_rest = new torch::Library(torch::Library::IMPL, "_", runtime::kRecorderKey, __FILE__, __LINE__);
+  auto* generic_rest = new torch::Library(torch::Library::IMPL, "_", runtime::kGenericKey, __FILE__, __LINE__);
+  const absl::flat_hash_set<std::string> typed = RegisterTypedKernels(aten);
+  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    if (name.name.rfind("aten::", 0) != 0) continue;
+    const auto op = c10::Dispatcher::singleton().findOp(name);
+    if (!op.has_value()) continue;
+    const KernelKind kind = KindOf(*op);
+    const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+    if (kind == KernelKind::kNone || typed.contains(full)) continue;
+    aten->impl(full.c_str(), kind == KernelKind::kView ? torch::CppFunction::makeFromBoxedFunction<&BoxedView>()
+                                                       : torch::CppFunction::makeFromBoxedFunction<&BoxedRecord>());
+  }
+  for (const char* name : {"aten::empty.memory_format", "aten::empty_strided"}) {
+    generic->impl(name, torch::CppFunction::makeFromBoxedFunction<&BoxedRecord>());
+  }
+  generic->impl("aten::_has_compatible_shallow_copy_type", torch::CppFunction::makeFromBoxedFunction<&BoxedSharing>());
+  recorder_rest->fallback(torch::CppFunction::makeFromBoxedFunction<&BoxedRecord>());
+  generic_rest->fallback(torch::CppFunction::makeFallthrough());
+}
+
+}  // namespace lazuli::tracer

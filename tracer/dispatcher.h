@@ -1,0 +1,27 @@
+// Kernels at the mode's two dispatch keys. The only place that throws to LibTorch.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include "codegen/ir/op_info.h"
+#include "tracer/recorder.h"
+
+namespace lazuli::tracer {
+
+// Registers a kernel for every operator that LibTorch has, once a process: typed ones for typed_ops.def, the boxed recorder or view
+// kernel for the rest; composite operators decompose by themselves.
+void RegisterKernels();
+
+// Records `info` with the arguments on `stack`, replacing them by lazy results, or runs it eagerly.
+void RecordOrRun(const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
+// Runs `info` eagerly with the arguments on `stack`, cutting first only when its operands are pending.
+void RunEagerly(Recorder* recorder, const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
+// The op was recorded up to its outputs' metadata, which nobody knows: runs it eagerly, having undone the recording, and remembers what
+// came out under `key`.
+void RunAndObserve(Recorder* recorder, const codegen::OpInfo& info, std::vector<codegen::Word> key, c10::DispatchKeySet keys,
+                   torch::jit::Stack* stack);
+
+}  // namespace lazuli::tracer

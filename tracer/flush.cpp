@@ -1,0 +1,131 @@
+// What happens at a cut: complete the log, look its program up or compile it, run it, hand out the results. START HERE.
+
+#include <exception>
+
+#include "absl/strings/str_cat.h"
+#include "codegen/emit_aten.h"
+#include "guards/guard.h"
+#include "runtime/counters.h"
+#include "runtime/log.h"
+#include "runtime/mode_keys.h"
+#include "tracer/recorder.h"
+
+namespace lazuli::tracer {
+
+using runtime::Counters;
+
+void Recorder::Flush(std::string_view cause) {
+  RecorderLock lock(this);
+  if (running_) return;
+  if (IsEmpty()) {
+    StartTrace(cause, previous_);
+    return;
+  }
+  auto& counters = Counters::Get();
+  counters.traces.Add();
+  counters.CountCut(cause);
+  counters.ops_recorded.Add(static_cast<int64_t>(log_.ops.size()));
+  if (runtime::LogEnabled(runtime::LogCategory::kGraphBreaks)) {
+    runtime::Log(runtime::LogCategory::kGraphBreaks, absl::StrCat("graph break after ", log_.ops.size(), " ops: ", std::string(cause)));
+  }
+  AppendLiveOut();
+  bool predicted = false;
+  const guards::CachedTracePtr entry = FindOrCompile(&predicted);
+  if (predicted) counters.predicted_hits.Add();
+  Binding binding = Bind();
+  running_ = true;
+  const runtime::RunResult result = RunPrograms(entry, &binding);
+  running_ = false;
+  Distribute(&binding, result);
+  if (entry != nullptr && previous_ != nullptr && !predicted) guards::ProgramCache::Get().SetSuccessor(previous_, entry);
+  StartTrace(cause, entry);
+  if (result.error != nullptr) std::rethrow_exception(result.error);
+}
+
+void Recorder::AppendLiveOut() {
+  log_.code.push_back(codegen::MakeWord(codegen::Tag::kLiveOut, static_cast<uint64_t>(log_.num_storages)));
+  for (size_t i = 0; i < slots_.size(); i += 64) {
+    codegen::Word bits = 0;
+    for (size_t b = 0; b < 64 && i + b < slots_.size(); ++b) {
+      const Slot& slot = slots_[i + b];
+      bits |= static_cast<codegen::Word>(slot.impl != nullptr && !slot.is_input) << b;
+    }
+    log_.code.push_back(bits);
+  }
+}
+
+guards::CachedTracePtr Recorder::FindOrCompile(bool* predicted) {
+  auto& cache = guards::ProgramCache::Get();
+  auto& counters = Counters::Get();
+  // Every op so far matched the prediction; what is left to compare is the length and the live-out set.
+  *predicted = prediction_ != nullptr && prediction_->log.ops.size() == log_.ops.size() && guards::Matches(prediction_->log, log_);
+  if (*predicted) {
+    counters.cache_hits.Add();
+    return prediction_;
+  }
+  CompleteOutputs();
+  if (auto entry = cache.Find(log_)) {
+    counters.cache_hits.Add();
+    return entry;
+  }
+  counters.cache_misses.Add();
+  return cache.Compile(log_, start_cause_, /*location=*/"");
+}
+
+Recorder::Binding Recorder::Bind() {
+  Binding binding;
+  binding.storages.reserve(slots_.size());
+  binding.outputs.resize(slots_.size());
+  for (const Slot& slot : slots_) {
+    if (!slot.is_input) {
+      binding.storages.push_back(nullptr);
+    } else if (!slot.mutated) {
+      binding.storages.push_back(slot.impl);
+    } else {
+      // The storage itself stays closed until the run is over, so that another thread waits rather than reads half-written memory.
+      const at::DataPtr& data = slot.impl->_mutable_data_ptr_no_checks();
+      binding.proxies.push_back(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(slot.impl->nbytes()),
+                                                                      at::DataPtr(data.get(), data.device()), nullptr, false));
+      binding.storages.push_back(binding.proxies.back().get());
+    }
+  }
+  return binding;
+}
+
+runtime::RunResult Recorder::RunPrograms(const guards::CachedTracePtr& entry, Binding* binding) {
+  auto& counters = Counters::Get();
+  const runtime::RunArgs args{binding->storages, log_.scalars, log_.offsets, absl::MakeSpan(binding->outputs)};
+  if (entry == nullptr) {
+    counters.eager_replays.Add();
+    auto replay = codegen::MakeReplay(codegen::DecodeTrace(log_));
+    counters.aten_calls.Add(replay->num_aten_calls());
+    return replay->Run(args);
+  }
+  if (!entry->compiled) counters.eager_replays.Add();
+  counters.kernel_launches.Add(entry->program->num_kernels());
+  counters.aten_calls.Add(entry->program->num_aten_calls());
+  std::lock_guard<std::mutex> run_lock(entry->run_mutex);
+  return entry->program->Run(args);
+}
+
+void Recorder::Distribute(Binding* binding, const runtime::RunResult& result) {
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    if (slot.impl == nullptr || (slot.is_input && !slot.mutated)) continue;
+    LazyStorage* lazy = AsLazy(slot.impl);
+    if (slot.is_input) {
+      if (lazy == nullptr) UnregisterPendingPlain(slot.impl);
+    } else if (binding->outputs[i].get() == nullptr && slot.impl->nbytes() != 0) {
+      // Stays closed: whoever asks for the data gets the error of the op that should have made it.
+      lazy->error = result.error != nullptr ? result.error : std::make_exception_ptr(std::runtime_error("lazuli: a program left a result empty"));
+      lazy->recorder.store(nullptr, std::memory_order_release);
+      continue;
+    } else {
+      slot.impl->set_data_ptr_noswap(std::move(binding->outputs[i]));
+    }
+    if (lazy != nullptr) lazy->recorder.store(nullptr, std::memory_order_release);
+    SetPending(slot.impl, false);
+  }
+}
+
+}  // namespace lazuli::tracer

@@ -1,0 +1,164 @@
+#include "tracer/lazy_tensor.h"
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <cstring>
+#include <mutex>
+#include <typeinfo>
+
+#include "absl/container/flat_hash_map.h"
+#include "tracer/recorder.h"
+
+namespace lazuli::tracer {
+namespace {
+
+thread_local int metadata_depth = 0;
+
+// StorageImpl lets anyone set the throw-on-access flag but nobody clear it. An explicit instantiation may name private members.
+template <class Tag, auto Member>
+struct ExposeAs {
+  friend constexpr auto Get(Tag) { return Member; }
+};
+struct ImmutableFlag {
+  friend constexpr auto Get(ImmutableFlag);
+};
+struct MutableCheck {
+  friend constexpr auto Get(MutableCheck);
+};
+template struct ExposeAs<ImmutableFlag, &c10::StorageImpl::throw_on_immutable_data_ptr_>;
+template struct ExposeAs<MutableCheck, &c10::StorageImpl::has_mutable_data_ptr_check_>;
+
+constexpr char kPendingMessage[] =
+    "this tensor's storage has writes that Lazuli has recorded but not run yet, and it was reached past the tensor that recorded them. "
+    "Call lazuli::sync() (torch.ops.lazuli.sync() in Python) before using the pointer.";
+
+struct PendingPlain {
+  std::mutex mutex;
+  absl::flat_hash_map<c10::StorageImpl*, Recorder*> recorders;
+};
+
+PendingPlain& GetPendingPlain() {
+  static auto* pending = new PendingPlain;
+  return *pending;
+}
+
+void* VtableOf(const c10::TensorImpl* impl) {
+  void* vtable;
+  std::memcpy(&vtable, reinterpret_cast<const void*>(impl), sizeof(vtable));
+  return vtable;
+}
+
+}  // namespace
+
+LazyStorage::LazyStorage(int64_t nbytes, c10::Device device, Recorder* in_recorder, uint64_t in_epoch, int32_t in_id)
+    : c10::StorageImpl(use_byte_size_t(), nbytes, at::DataPtr(nullptr, device), c10::GetCPUAllocator(), /*resizable=*/true),
+      recorder(in_recorder),
+      epoch(in_epoch),
+      id(in_id) {
+  SetPending(this, true);
+}
+
+LazyStorage::~LazyStorage() {
+  if (Recorder* pending_in = recorder.load(std::memory_order_acquire)) pending_in->OnStorageReleased(this);
+}
+
+void LazyStorage::release_resources() {
+  if (Recorder* pending_in = recorder.load(std::memory_order_acquire)) pending_in->OnStorageReleased(this);
+  c10::StorageImpl::release_resources();
+}
+
+bool LazyTensorImpl::has_storage() const {
+  c10::StorageImpl* impl = storage_.unsafeGetStorageImpl();
+  if (impl != nullptr && IsPending(*impl) && metadata_depth == 0) Settle(impl);
+  return c10::TensorImpl::has_storage();
+}
+
+const c10::Storage& LazyTensorImpl::storage() const {
+  c10::StorageImpl* impl = storage_.unsafeGetStorageImpl();
+  if (impl != nullptr && IsPending(*impl) && metadata_depth == 0) Settle(impl);
+  return c10::TensorImpl::storage();
+}
+
+c10::intrusive_ptr<c10::TensorImpl> LazyTensorImpl::shallow_copy_and_detach(const c10::VariableVersion& version_counter,
+                                                                            bool allow_tensor_metadata_change) const {
+  auto copy = c10::TensorImpl::shallow_copy_and_detach(version_counter, allow_tensor_metadata_change);
+  Adopt(copy.get());
+  return copy;
+}
+
+c10::intrusive_ptr<c10::TensorImpl> LazyTensorImpl::shallow_copy_and_detach(c10::VariableVersion&& version_counter,
+                                                                            bool allow_tensor_metadata_change) const {
+  auto copy = c10::TensorImpl::shallow_copy_and_detach(std::move(version_counter), allow_tensor_metadata_change);
+  Adopt(copy.get());
+  return copy;
+}
+
+bool IsPlainOrLazy(const c10::TensorImpl& impl) {
+  const std::type_info& type = typeid(impl);
+  return type == typeid(LazyTensorImpl) || type == typeid(c10::TensorImpl);
+}
+
+void Adopt(c10::TensorImpl* impl) {
+  // The two classes differ in their virtual functions alone, so the object's class is its vtable pointer. Tensors that already exist
+  // (parameters, and every handle that the program keeps to them) cannot be replaced by new objects; without this they could only throw.
+  static_assert(sizeof(LazyTensorImpl) == sizeof(c10::TensorImpl));
+  static void* const lazy_vtable = [] {
+    auto sample = c10::make_intrusive<LazyTensorImpl>(c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(c10::kFloat), c10::kCPU);
+    return VtableOf(sample.get());
+  }();
+  if (typeid(*impl) != typeid(c10::TensorImpl)) return;
+  std::memcpy(reinterpret_cast<void*>(impl), &lazy_vtable, sizeof(lazy_vtable));
+}
+
+LazyStorage* AsLazy(c10::StorageImpl* storage) {
+  return typeid(*storage) == typeid(LazyStorage) ? static_cast<LazyStorage*>(storage) : nullptr;
+}
+
+at::Tensor MakeLazyTensor(const codegen::OutputMeta& meta, c10::intrusive_ptr<LazyStorage> storage) {
+  const auto keys = c10::DispatchKeySet(c10::DispatchKey::CPU);
+  auto impl = c10::make_intrusive<LazyTensorImpl>(c10::Storage(std::move(storage)), keys, c10::scalarTypeToTypeMeta(meta.dtype));
+  if (meta.sizes.size() != 1 || meta.sizes[0] != 0) impl->set_sizes_and_strides(meta.sizes, meta.strides);
+  return at::Tensor(std::move(impl));
+}
+
+bool IsPending(const c10::StorageImpl& storage) { return storage.*Get(ImmutableFlag()); }
+
+void SetPending(c10::StorageImpl* storage, bool pending) {
+  storage->*Get(ImmutableFlag()) = pending;
+  storage->*Get(MutableCheck()) = pending;
+}
+
+void RegisterPendingPlain(c10::StorageImpl* storage, Recorder* recorder) {
+  storage->get_extra_meta().custom_data_ptr_error_msg_ = kPendingMessage;
+  auto& pending = GetPendingPlain();
+  std::lock_guard<std::mutex> lock(pending.mutex);
+  pending.recorders[storage] = recorder;
+}
+
+void UnregisterPendingPlain(c10::StorageImpl* storage) {
+  auto& pending = GetPendingPlain();
+  std::lock_guard<std::mutex> lock(pending.mutex);
+  pending.recorders.erase(storage);
+}
+
+void Settle(c10::StorageImpl* storage) {
+  if (LazyStorage* lazy = AsLazy(storage)) {
+    if (Recorder* recorder = lazy->recorder.load(std::memory_order_acquire)) recorder->SettleStorage(storage);
+    if (lazy->error != nullptr) std::rethrow_exception(lazy->error);
+    return;
+  }
+  Recorder* recorder = nullptr;
+  {
+    auto& pending = GetPendingPlain();
+    std::lock_guard<std::mutex> lock(pending.mutex);
+    const auto it = pending.recorders.find(storage);
+    if (it != pending.recorders.end()) recorder = it->second;
+  }
+  if (recorder != nullptr) recorder->SettleStorage(storage);
+}
+
+MetadataScope::MetadataScope() { ++metadata_depth; }
+MetadataScope::~MetadataScope() { --metadata_depth; }
+
+}  // namespace lazuli::tracer

@@ -1,0 +1,82 @@
+// Tensors and storages whose contents may still be pending in a recorder.
+//
+// A LazyStorage is the memory of one recorded result: empty at first, filled when its trace has run. It stays the tensor's storage for good,
+// so aliasing is what the program made it. A LazyTensorImpl is a TensorImpl that settles its storage before anyone sees the data.
+//
+// While a storage is pending, StorageImpl's throw-on-access flag is set: a path to the data that goes past LazyTensorImpl throws; it
+// never reads stale bytes.
+#pragma once
+
+#include <c10/core/StorageImpl.h>
+#include <c10/core/TensorImpl.h>
+
+#include <atomic>
+#include <exception>
+
+#include "codegen/ir/trace_log.h"
+
+namespace lazuli::tracer {
+
+class Recorder;
+
+class LazyStorage final : public c10::StorageImpl {
+ public:
+  // Pending in `recorder` as storage number `id` of its trace `epoch`.
+  LazyStorage(int64_t nbytes, c10::Device device, Recorder* recorder, uint64_t epoch, int32_t id);
+  ~LazyStorage() override;
+  void release_resources() override;
+
+  // Guarded by the recorder's lock, but for the pointer itself, which any thread may load.
+  std::atomic<Recorder*> recorder;  // Where the contents are pending; null when they are not.
+  uint64_t epoch;                   // The trace that `id` belongs to.
+  int32_t id;
+  std::exception_ptr error;         // The operation that should have written this storage failed.
+};
+
+// Adds no members: Adopt() turns an existing TensorImpl into one.
+class LazyTensorImpl final : public c10::TensorImpl {
+ public:
+  using c10::TensorImpl::TensorImpl;
+
+  bool has_storage() const override;
+  const c10::Storage& storage() const override;
+  c10::intrusive_ptr<c10::TensorImpl> shallow_copy_and_detach(const c10::VariableVersion& version_counter,
+                                                              bool allow_tensor_metadata_change) const override;
+  c10::intrusive_ptr<c10::TensorImpl> shallow_copy_and_detach(c10::VariableVersion&& version_counter,
+                                                              bool allow_tensor_metadata_change) const override;
+};
+
+// Whether `impl` is exactly a TensorImpl or a LazyTensorImpl.
+bool IsPlainOrLazy(const c10::TensorImpl& impl);
+
+// Makes a plain TensorImpl settle its storage on access, as LazyTensorImpl does. For tensors made before the mode (parameters) that come
+// to share a pending storage. No effect on any other class.
+void Adopt(c10::TensorImpl* impl);
+
+// `storage` as a LazyStorage; null when it is another class.
+LazyStorage* AsLazy(c10::StorageImpl* storage);
+
+// A tensor over a fresh LazyStorage, with `meta`'s layout.
+at::Tensor MakeLazyTensor(const codegen::OutputMeta& meta, c10::intrusive_ptr<LazyStorage> storage);
+
+// The throw-on-access flag.
+bool IsPending(const c10::StorageImpl& storage);
+void SetPending(c10::StorageImpl* storage, bool pending);
+
+// Plain storages with pending in-place writes, across recorders. Thread-safe.
+void RegisterPendingPlain(c10::StorageImpl* storage, Recorder* recorder);
+void UnregisterPendingPlain(c10::StorageImpl* storage);
+
+// Runs what `storage` waits for. Rethrows the error of the operation that should have written it.
+void Settle(c10::StorageImpl* storage);
+
+// While it lives on this thread, access to a pending storage returns it as it is: for code that only reads metadata.
+class MetadataScope {
+ public:
+  MetadataScope();
+  ~MetadataScope();
+  MetadataScope(const MetadataScope&) = delete;
+  MetadataScope& operator=(const MetadataScope&) = delete;
+};
+
+}  // namespace lazuli::tracer

@@ -1,0 +1,321 @@
+#include <cstring>
+
+#include "runtime/counters.h"
+#include "runtime/options.h"
+#include "tracer/recorder.h"
+
+namespace lazuli::tracer {
+namespace {
+
+using codegen::MakeWord;
+using codegen::Tag;
+using codegen::TensorWord;
+using codegen::Word;
+
+// Tensors that are more than a strided window over CPU memory stay eager.
+constexpr c10::DispatchKeySet kForeignKeys = c10::DispatchKeySet({
+    c10::DispatchKey::Sparse, c10::DispatchKey::SparseCsr, c10::DispatchKey::Quantized, c10::DispatchKey::NestedTensor, c10::DispatchKey::Python,
+    c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor, c10::DispatchKey::Functionalize,
+    c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::FuncTorchDynamicLayerFrontMode});
+
+bool IsRecordable(const c10::TensorImpl& impl) {
+  const c10::DispatchKeySet keys = impl.key_set();
+  return keys.has(c10::DispatchKey::CPU) && !keys.has_any(kForeignKeys) && IsPlainOrLazy(impl) && !impl.has_symbolic_sizes_strides() &&
+         impl.dim() <= codegen::kMaxDims;
+}
+
+uint64_t BitsOf(double value) {
+  uint64_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
+}  // namespace
+
+OpRecording::OpRecording(Recorder* recorder, const codegen::OpInfo& info)
+    : recorder_(recorder),
+      lock_(recorder),
+      info_(info) {
+  recorder->CutOverBudget();
+  const auto& log = recorder->log_;
+  code_begin_ = log.code.size();
+  shapes_begin_ = log.shapes.size();
+  scalars_begin_ = log.scalars.size();
+  offsets_begin_ = log.offsets.size();
+  slots_begin_ = recorder->slots_.size();
+  Append(MakeWord(Tag::kOp, static_cast<uint64_t>(info.id)));
+}
+
+OpRecording::~OpRecording() {
+  if (committed_) return;
+  auto& log = recorder_->log_;
+  log.code.resize(code_begin_);
+  log.shapes.resize(shapes_begin_);
+  log.scalars.resize(scalars_begin_);
+  if (log.offsets.size() != offsets_begin_) {
+    for (auto it = recorder_->offset_slots_.begin(); it != recorder_->offset_slots_.end();) {
+      if (it->second >= offsets_begin_) {
+        recorder_->offset_slots_.erase(it++);
+      } else {
+        ++it;
+      }
+    }
+    log.offsets.resize(offsets_begin_);
+  }
+  recorder_->UndoInputs(slots_begin_);
+}
+
+bool OpRecording::AddTensor(const at::Tensor& tensor) {
+  const bool ok = AddTensorItem(tensor);
+  ++arg_;
+  return ok;
+}
+
+bool OpRecording::AddTensorList(at::ArrayRef<at::Tensor> tensors) {
+  AddListHeader(tensors.size());
+  for (const auto& tensor : tensors) {
+    if (!AddTensorItem(tensor)) return false;
+  }
+  ++arg_;
+  return true;
+}
+
+void OpRecording::AddListHeader(size_t size) { Append(MakeWord(Tag::kTensorList, size)); }
+
+bool OpRecording::AddWrappedNumber(const at::Tensor& tensor) {
+  const void* data = tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()->data();
+  switch (tensor.scalar_type()) {
+    case c10::kDouble:
+      AddSlot(c10::kDouble, BitsOf(*static_cast<const double*>(data)));
+      return true;
+    case c10::kLong:
+      AddSlot(c10::kLong, static_cast<uint64_t>(*static_cast<const int64_t*>(data)));
+      return true;
+    case c10::kBool:
+      AddSlot(c10::kBool, *static_cast<const bool*>(data) ? 1 : 0);
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool OpRecording::AddTensorItem(const at::Tensor& tensor) {
+  if (!tensor.defined()) {
+    Append(static_cast<Word>(Tag::kUndefined));
+    return true;
+  }
+  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  if (!IsRecordable(*impl)) return false;
+  c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
+  if (storage == nullptr) return false;
+  const bool mutated = (info_.mutated_args >> arg_ & 1) != 0;
+  const bool wrapped = impl->is_wrapped_number();
+  if (wrapped && !mutated && impl->dim() == 0 && !IsPending(*storage) && AddWrappedNumber(tensor)) return true;
+  bool first_use = false;
+  const int32_t number = recorder_->StorageNumber(storage, &first_use);
+  if (number < 0) return false;
+  Adopt(impl);
+  auto& log = recorder_->log_;
+  const int64_t offset = impl->storage_offset();
+  const auto dtype = c10::typeMetaToScalarType(impl->dtype());
+  if (info_.rejects_masks && (dtype == c10::kBool || dtype == c10::kByte) && operands_.size() > 0) return false;
+  TensorWord word{dtype, static_cast<uint8_t>(impl->dim()), wrapped, first_use, c10::DeviceType::CPU, static_cast<uint32_t>(number), 0};
+  if (offset != 0) word.slot_plus_one = recorder_->OffsetSlot(word.storage, dtype, offset) + 1;
+  operands_.push_back({word.storage, static_cast<uint32_t>(log.code.size()), static_cast<uint32_t>(log.shapes.size()), word.ndim, mutated});
+  log.code.push_back(word.Pack());
+  const auto sizes = impl->sizes();
+  const auto strides = impl->strides();
+  const size_t old = log.shapes.size();
+  log.shapes.resize(old + 2 * word.ndim);
+  for (int d = 0; d < word.ndim; ++d) {
+    log.shapes[old + d] = static_cast<Word>(sizes[d]);
+    log.shapes[old + word.ndim + d] = static_cast<Word>(strides[d]);
+  }
+  return true;
+}
+
+void OpRecording::AddSlot(c10::ScalarType type, uint64_t bits) {
+  auto& scalars = recorder_->log_.scalars;
+  slot_positions_.push_back(static_cast<uint32_t>(recorder_->log_.code.size()));
+  Append(MakeWord(Tag::kScalarSlot, static_cast<uint64_t>(type) | scalars.size() << 8));
+  scalars.push_back(bits);
+}
+
+void OpRecording::AddNone() {
+  Append(static_cast<Word>(Tag::kNone));
+  ++arg_;
+}
+
+void OpRecording::AddInt(int64_t value) {
+  Append(static_cast<Word>(Tag::kInt));
+  Append(static_cast<Word>(value));
+  ++arg_;
+}
+
+void OpRecording::AddBool(bool value) {
+  Append(MakeWord(Tag::kBool, value ? 1 : 0));
+  ++arg_;
+}
+
+void OpRecording::AddDouble(double value) {
+  if (info_.static_scalars) {
+    Append(static_cast<Word>(Tag::kDouble));
+    Append(BitsOf(value));
+  } else {
+    AddSlot(c10::kDouble, BitsOf(value));
+  }
+  ++arg_;
+}
+
+bool OpRecording::AddScalar(const at::Scalar& value) {
+  const c10::ScalarType type = value.type();
+  // Unsigned and complex numbers have no run-time slot; 0 and 1 as alpha and beta decide which formula is compiled.
+  const bool has_slot = type == c10::kDouble || type == c10::kLong || type == c10::kBool;
+  if (value.isSymbolic() || (!has_slot && type != c10::kComplexDouble)) return false;
+  uint64_t bits = 0;
+  bool is_default = false;
+  if (type == c10::kDouble) {
+    const double number = value.toDouble();
+    bits = BitsOf(number);
+    is_default = number == 1.0 || (number == 0.0 && bits == 0);
+  } else if (has_slot) {
+    bits = static_cast<uint64_t>(type == c10::kBool ? static_cast<int64_t>(value.toBool()) : value.toLong());
+    is_default = bits <= 1;
+  }
+  const int arg = arg_++;
+  const bool is_factor = is_default && (info_.factor_args >> arg & 1) != 0;
+  if (has_slot && !info_.static_scalars && !is_factor) {
+    AddSlot(type, bits);
+    return true;
+  }
+  Append(MakeWord(Tag::kScalarConst, static_cast<uint64_t>(type)));
+  if (has_slot) {
+    Append(bits);
+  } else {
+    const auto number = value.toComplexDouble();
+    Append(BitsOf(number.real()));
+    Append(BitsOf(number.imag()));
+  }
+  return true;
+}
+
+void OpRecording::AddIntList(at::IntArrayRef values) {
+  Append(MakeWord(Tag::kIntList, values.size()));
+  for (const int64_t value : values) Append(static_cast<Word>(value));
+  ++arg_;
+}
+
+void OpRecording::AddDoubleList(at::ArrayRef<double> values) {
+  Append(MakeWord(Tag::kDoubleList, values.size()));
+  for (const double value : values) Append(BitsOf(value));
+  ++arg_;
+}
+
+void OpRecording::AddBoolList(const bool* values, size_t size) {
+  Append(MakeWord(Tag::kBoolList, size));
+  for (size_t i = 0; i < size; ++i) Append(values[i] ? 1 : 0);
+  ++arg_;
+}
+
+void OpRecording::AddString(std::string_view value) {
+  Append(MakeWord(Tag::kString, value.size()));
+  for (size_t i = 0; i < value.size(); i += sizeof(Word)) {
+    Word bytes = 0;
+    std::memcpy(&bytes, value.data() + i, std::min(sizeof(Word), value.size() - i));
+    Append(bytes);
+  }
+  ++arg_;
+}
+
+bool OpRecording::FollowsPrediction() const {
+  const auto& prediction = recorder_->prediction_;
+  if (prediction == nullptr) return false;
+  const auto& log = recorder_->log_;
+  const auto& want = prediction->log;
+  return log.ops.size() < want.ops.size() && log.code.size() <= want.code.size() && log.shapes.size() <= want.shapes.size() &&
+         std::memcmp(&log.code[code_begin_], &want.code[code_begin_], (log.code.size() - code_begin_) * sizeof(Word)) == 0 &&
+         std::memcmp(log.shapes.data() + shapes_begin_, want.shapes.data() + shapes_begin_, (log.shapes.size() - shapes_begin_) * sizeof(Word)) == 0;
+}
+
+std::vector<Word> OpRecording::ShapeKey() const {
+  const auto& log = recorder_->log_;
+  std::vector<Word> key(log.code.begin() + code_begin_, log.code.end());
+  for (const Operand& operand : operands_) key[operand.code_position - code_begin_] &= codegen::kShapeRelevantTensorBits;
+  // A run-time scalar's slot number is not part of what the op computes.
+  for (const uint32_t position : slot_positions_) {
+    Word& word = key[position - code_begin_];
+    word = MakeWord(Tag::kScalarSlot, codegen::PayloadOf(word) & 255);
+  }
+  key.insert(key.end(), log.shapes.begin() + shapes_begin_, log.shapes.end());
+  return key;
+}
+
+const codegen::OutputMetas* OpRecording::Known() {
+  predicted_ = FollowsPrediction();
+  if (predicted_) {
+    metas_ = recorder_->prediction_->log.ops[recorder_->log_.ops.size()].outputs.get();
+    return metas_;
+  }
+  outputs_ = RecallShapes(ShapeKey());
+  metas_ = outputs_.get();
+  return metas_;
+}
+
+const codegen::OutputMetas* OpRecording::Learn(codegen::OutputMetas outputs) {
+  outputs_ = std::make_shared<const codegen::OutputMetas>(std::move(outputs));
+  RememberShapes(ShapeKey(), outputs_);
+  metas_ = outputs_.get();
+  return metas_;
+}
+
+bool OpRecording::OverlapsAreSafe() const {
+  const auto& log = recorder_->log_;
+  for (const Operand& written : operands_) {
+    if (!written.mutated) continue;
+    for (const Operand& other : operands_) {
+      if (&other == &written || other.storage != written.storage) continue;
+      const auto a = TensorWord::Unpack(log.code[written.code_position]);
+      const auto b = TensorWord::Unpack(log.code[other.code_position]);
+      const bool same = a.dtype == b.dtype && a.ndim == b.ndim && a.slot_plus_one == b.slot_plus_one &&
+                        std::memcmp(&log.shapes[written.shape_position], &log.shapes[other.shape_position], 2 * a.ndim * sizeof(Word)) == 0;
+      if (!same || other.mutated) return false;
+    }
+  }
+  return true;
+}
+
+void OpRecording::Commit() {
+  Recorder& r = *recorder_;
+  committed_ = true;
+  if (!predicted_ && r.prediction_ != nullptr) r.CompleteOutputs();
+  for (const Operand& operand : operands_) {
+    r.slots_[operand.storage].unwritten = false;
+    if (operand.mutated) r.MarkMutated(operand.storage);
+  }
+  codegen::TraceLog::Op op;
+  op.code_begin = static_cast<uint32_t>(code_begin_);
+  op.shapes_begin = static_cast<uint32_t>(shapes_begin_);
+  op.op_id = info_.id;
+  next_result_ = r.log_.num_storages;
+  op.first_result = next_result_;
+  if (!info_.returns_mutated_self) {
+    for (const auto& meta : *metas_) r.log_.num_storages += meta.defined ? 1 : 0;
+  }
+  r.slots_.resize(r.log_.num_storages);
+  op.outputs = std::move(outputs_);
+  r.log_.ops.push_back(std::move(op));
+}
+
+at::Tensor OpRecording::Result(size_t index) {
+  const codegen::OutputMeta& meta = (*metas_)[index];
+  if (!meta.defined) return at::Tensor();
+  const int32_t number = next_result_++;
+  auto storage = c10::make_intrusive<LazyStorage>(meta.nbytes, c10::kCPU, recorder_, recorder_->epoch_, number);
+  auto& slot = recorder_->slots_[number];
+  slot.impl = storage.get();
+  slot.unwritten = info_.is_allocation;
+  recorder_->pending_bytes_ += meta.nbytes;
+  return MakeLazyTensor(meta, std::move(storage));
+}
+
+}  // namespace lazuli::tracer

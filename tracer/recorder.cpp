@@ -1,0 +1,209 @@
+#include "tracer/recorder.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/COW.h>
+
+#include <atomic>
+
+#include "runtime/counters.h"
+#include "runtime/options.h"
+#include "tracer/mode.h"
+
+namespace lazuli::tracer {
+namespace {
+
+// Epochs are unique in the process, so that a storage of one recorder's trace is never taken for another's.
+std::atomic<uint64_t> next_epoch{1};
+
+constexpr size_t kMaxRememberedShapes = 1 << 18;
+
+struct WordsHash {
+  size_t operator()(const std::vector<codegen::Word>& words) const { return codegen::HashWords(words.data(), words.size(), 0); }
+};
+
+struct ShapeMemory {
+  std::mutex mutex;
+  absl::flat_hash_map<std::vector<codegen::Word>, codegen::OutputMetasPtr, WordsHash> by_key;
+};
+
+ShapeMemory& GetShapeMemory() {
+  static auto* memory = new ShapeMemory;
+  return *memory;
+}
+
+}  // namespace
+
+codegen::OutputMetasPtr RecallShapes(const std::vector<codegen::Word>& key) {
+  auto& memory = GetShapeMemory();
+  std::lock_guard<std::mutex> lock(memory.mutex);
+  const auto it = memory.by_key.find(key);
+  return it == memory.by_key.end() ? nullptr : it->second;
+}
+
+void RememberShapes(std::vector<codegen::Word> key, codegen::OutputMetasPtr outputs) {
+  auto& memory = GetShapeMemory();
+  std::lock_guard<std::mutex> lock(memory.mutex);
+  if (memory.by_key.size() >= kMaxRememberedShapes) memory.by_key.clear();
+  memory.by_key[std::move(key)] = std::move(outputs);
+}
+
+void ForgetShapes() {
+  auto& memory = GetShapeMemory();
+  std::lock_guard<std::mutex> lock(memory.mutex);
+  memory.by_key.clear();
+}
+
+RecorderLock::RecorderLock(Recorder* recorder) : recorder_(recorder) {
+  recorder_->mutex_.lock();
+  ++recorder_->lock_depth_;
+}
+
+RecorderLock::~RecorderLock() {
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> garbage;
+  if (--recorder_->lock_depth_ == 0 && !recorder_->garbage_.empty()) garbage.swap(recorder_->garbage_);
+  recorder_->mutex_.unlock();
+}
+
+Recorder::Recorder() : epoch_(next_epoch++) {}
+
+int32_t Recorder::FindStorage(c10::StorageImpl* storage) const {
+  if (const LazyStorage* lazy = AsLazy(storage)) return lazy->epoch == epoch_ ? lazy->id : -1;
+  const auto it = plain_ids_.find(storage);
+  return it == plain_ids_.end() ? -1 : it->second;
+}
+
+int32_t Recorder::StorageNumber(c10::StorageImpl* storage, bool* first_use) {
+  const int32_t known = FindStorage(storage);
+  if (known >= 0) return known;
+  // Pending in another mode's recorder, guarded by somebody else, or copy-on-write: eager execution deals with it.
+  if (IsPending(*storage) || c10::impl::cow::is_cow_data_ptr(storage->data_ptr())) return -1;
+  const int32_t number = log_.num_storages;
+  if (static_cast<uint32_t>(number) >= codegen::kMaxStorages) return -1;
+  ++log_.num_storages;
+  *first_use = true;
+  if (LazyStorage* lazy = AsLazy(storage)) {
+    lazy->epoch = epoch_;
+    lazy->id = number;
+  } else {
+    plain_ids_.emplace(storage, number);
+  }
+  Slot slot;
+  slot.impl = storage;
+  slot.is_input = true;
+  slots_.push_back(slot);
+  inputs_.push_back(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
+  return number;
+}
+
+uint32_t Recorder::OffsetSlot(uint32_t storage, c10::ScalarType dtype, int64_t offset) {
+  const auto [it, inserted] = offset_slots_.try_emplace(OffsetKey{storage, dtype, offset}, static_cast<uint32_t>(log_.offsets.size()));
+  if (inserted) log_.offsets.push_back(offset);
+  return it->second;
+}
+
+void Recorder::UndoInputs(size_t num_slots) {
+  while (slots_.size() > num_slots) {
+    c10::StorageImpl* impl = slots_.back().impl;
+    if (LazyStorage* lazy = AsLazy(impl)) {
+      lazy->epoch = 0;
+    } else {
+      plain_ids_.erase(impl);
+    }
+    garbage_.push_back(std::move(inputs_.back()));
+    inputs_.pop_back();
+    slots_.pop_back();
+    --log_.num_storages;
+  }
+}
+
+void Recorder::MarkMutated(uint32_t storage) {
+  Slot& slot = slots_[storage];
+  if (!slot.is_input || slot.mutated) return;
+  slot.mutated = true;
+  if (LazyStorage* lazy = AsLazy(slot.impl)) {
+    lazy->recorder.store(this, std::memory_order_release);
+  } else {
+    RegisterPendingPlain(slot.impl, this);
+  }
+  SetPending(slot.impl, true);
+}
+
+void Recorder::OnStorageReleased(LazyStorage* storage) {
+  RecorderLock lock(this);
+  // Inputs are kept alive by the trace, so this is a created storage (or one whose trace has just run).
+  if (storage->recorder.load(std::memory_order_relaxed) != this || storage->epoch != epoch_) return;
+  slots_[storage->id].impl = nullptr;
+  storage->recorder.store(nullptr, std::memory_order_release);
+  pending_bytes_ -= static_cast<int64_t>(storage->nbytes());
+}
+
+void Recorder::DetachUnwritten(uint32_t storage) {
+  Slot& slot = slots_[storage];
+  auto* lazy = static_cast<LazyStorage*>(slot.impl);
+  lazy->set_data_ptr_noswap(c10::GetCPUAllocator()->allocate(lazy->nbytes()));
+  lazy->recorder.store(nullptr, std::memory_order_release);
+  lazy->epoch = 0;
+  SetPending(lazy, false);
+  slot.impl = nullptr;
+  slot.unwritten = false;
+  pending_bytes_ -= static_cast<int64_t>(lazy->nbytes());
+}
+
+void Recorder::SettleStorage(c10::StorageImpl* storage) {
+  RecorderLock lock(this);
+  const int32_t number = FindStorage(storage);
+  if (!IsPending(*storage) || number < 0) return;
+  if (slots_[number].unwritten) {
+    DetachUnwritten(static_cast<uint32_t>(number));
+    return;
+  }
+  Flush("data_ptr");
+}
+
+bool Recorder::NeedsCut(const at::Tensor& tensor, bool writes) {
+  c10::StorageImpl* storage = tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  if (storage == nullptr) return false;
+  RecorderLock lock(this);
+  const int32_t number = FindStorage(storage);
+  if (number < 0) return false;
+  if (slots_[number].unwritten) {
+    DetachUnwritten(static_cast<uint32_t>(number));
+    return false;
+  }
+  return writes || IsPending(*storage);
+}
+
+void Recorder::CutOverBudget() {
+  const auto& active = runtime::Active();
+  if (static_cast<int64_t>(log_.ops.size()) >= active.trace_limit || pending_bytes_ >= active.trace_bytes) Flush("trace_limit");
+}
+
+void Recorder::ForgetPrediction() {
+  RecorderLock lock(this);
+  CompleteOutputs();
+  previous_ = nullptr;
+}
+
+void Recorder::CompleteOutputs() {
+  if (prediction_ == nullptr) return;
+  for (size_t i = 0; i < log_.ops.size(); ++i) {
+    if (log_.ops[i].outputs == nullptr) log_.ops[i].outputs = prediction_->log.ops[i].outputs;
+  }
+  prediction_ = nullptr;
+}
+
+void Recorder::StartTrace(std::string_view cause, const guards::CachedTracePtr& previous) {
+  log_.Clear();
+  slots_.clear();
+  plain_ids_.clear();
+  offset_slots_.clear();
+  garbage_.insert(garbage_.end(), std::make_move_iterator(inputs_.begin()), std::make_move_iterator(inputs_.end()));
+  inputs_.clear();
+  pending_bytes_ = 0;
+  epoch_ = next_epoch++;
+  start_cause_ = std::string(cause);
+  previous_ = previous;
+  prediction_ = previous == nullptr ? nullptr : guards::ProgramCache::Get().Successor(previous);
+}
+
+}  // namespace lazuli::tracer

@@ -1,0 +1,196 @@
+// The recorder of one mode: the trace being recorded, its prediction, and its cut points.
+//
+// Kernels record an op through an OpRecording, which holds the recorder's lock. Cutting runs everything pending in order and starts an
+// empty trace. Other threads may settle a pending storage at any time; they take the same lock.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/stack.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "codegen/ir/op_info.h"
+#include "codegen/ir/trace_log.h"
+#include "guards/program_cache.h"
+#include "tracer/lazy_tensor.h"
+
+namespace lazuli::tracer {
+
+class Recorder {
+ public:
+  Recorder();
+
+  // The recorder of the mode that this thread works under; null outside modes.
+  static Recorder* Current();
+
+  // Runs everything pending. Rethrows the first error of an op. `cause` goes to the log, the counters and the next trace's site.
+  void Flush(std::string_view cause);
+
+  // For Settle(): runs what `storage` waits for, if it still waits.
+  void SettleStorage(c10::StorageImpl* storage);
+
+  // A pending storage lost its last user. Any thread.
+  void OnStorageReleased(LazyStorage* storage);
+
+  // Whether running an op on `tensor` eagerly needs a cut first: its data is pending or, when the op `writes` it, read by the pending
+  // trace. A storage that was only allocated so far gets its memory instead of a cut.
+  bool NeedsCut(const at::Tensor& tensor, bool writes);
+
+  // Cuts when the trace has reached its budget of ops or pending bytes. The lock is held.
+  void CutOverBudget();
+
+  // Forgets prediction state.
+  void ForgetPrediction();
+
+ private:
+  friend class OpRecording;
+  friend class RecorderLock;
+
+  // One storage of the current trace.
+  struct Slot {
+    c10::StorageImpl* impl = nullptr;  // Null once a created storage was released or detached.
+    bool is_input = false;
+    bool mutated = false;    // Inputs: has pending writes.
+    bool unwritten = false;  // Created by an allocation and not mentioned since.
+  };
+  struct OffsetKey {
+    uint32_t storage;
+    c10::ScalarType dtype;
+    int64_t offset;
+    bool operator==(const OffsetKey& o) const { return storage == o.storage && dtype == o.dtype && offset == o.offset; }
+    template <typename H>
+    friend H AbslHashValue(H h, const OffsetKey& k) {
+      return H::combine(std::move(h), k.storage, static_cast<int>(k.dtype), k.offset);
+    }
+  };
+  // What a run needs, gathered from the slots.
+  struct Binding {
+    std::vector<c10::StorageImpl*> storages;
+    std::vector<c10::intrusive_ptr<c10::StorageImpl>> proxies;
+    std::vector<at::DataPtr> outputs;
+  };
+
+  bool IsEmpty() const { return log_.ops.empty(); }
+  // The number of `storage` in this trace, added as an input when new; -1 when it cannot take part.
+  int32_t StorageNumber(c10::StorageImpl* storage, bool* first_use);
+  int32_t FindStorage(c10::StorageImpl* storage) const;
+  uint32_t OffsetSlot(uint32_t storage, c10::ScalarType dtype, int64_t offset);
+  void MarkMutated(uint32_t storage);
+  void DetachUnwritten(uint32_t storage);
+  void UndoInputs(size_t num_slots);
+
+  void AppendLiveOut();
+  guards::CachedTracePtr FindOrCompile(bool* predicted);
+  void CompleteOutputs();
+  Binding Bind();
+  runtime::RunResult RunPrograms(const guards::CachedTracePtr& entry, Binding* binding);
+  void Distribute(Binding* binding, const runtime::RunResult& result);
+  void StartTrace(std::string_view cause, const guards::CachedTracePtr& previous);
+
+  std::recursive_mutex mutex_;
+  int lock_depth_ = 0;
+  bool running_ = false;
+
+  codegen::TraceLog log_;
+  std::vector<Slot> slots_;
+  absl::flat_hash_map<c10::StorageImpl*, int32_t> plain_ids_;
+  absl::flat_hash_map<OffsetKey, uint32_t> offset_slots_;
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> inputs_;   // Keeps inputs alive until the trace has run.
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> garbage_;  // Released after the lock: a deleter may run foreign code.
+  uint64_t epoch_ = 0;
+  int64_t pending_bytes_ = 0;
+
+  guards::CachedTracePtr prediction_;  // The trace that the current one has followed so far; null when it left it.
+  guards::CachedTracePtr previous_;
+  std::string start_cause_ = "start";
+};
+
+// Locks a recorder; re-entrant. What the trace kept alive is released after the outermost unlock.
+class RecorderLock {
+ public:
+  explicit RecorderLock(Recorder* recorder);
+  ~RecorderLock();
+  RecorderLock(const RecorderLock&) = delete;
+  RecorderLock& operator=(const RecorderLock&) = delete;
+
+ private:
+  Recorder* recorder_;
+};
+
+// Records one op: Begin, one Add call per schema argument in order, then Finish. Destroyed without a successful Finish, it takes back
+// everything it added.
+class OpRecording {
+ public:
+  OpRecording(Recorder* recorder, const codegen::OpInfo& info);
+  ~OpRecording();
+  OpRecording(const OpRecording&) = delete;
+  OpRecording& operator=(const OpRecording&) = delete;
+
+  // False from any Add: the op cannot be recorded.
+  bool AddTensor(const at::Tensor& tensor);
+  bool AddTensorList(at::ArrayRef<at::Tensor> tensors);
+  void AddListHeader(size_t size);       // Followed by `size` AddTensorItem calls.
+  bool AddTensorItem(const at::Tensor& tensor);
+  void EndList() { ++arg_; }
+  void AddNone();
+  void AddInt(int64_t value);
+  void AddBool(bool value);
+  void AddDouble(double value);          // A `float` argument: run time, or part of the skeleton for static_scalars ops.
+  bool AddScalar(const at::Scalar& value);
+  void AddIntList(at::IntArrayRef values);
+  void AddDoubleList(at::ArrayRef<double> values);
+  void AddBoolList(const bool* values, size_t size);
+  void AddString(std::string_view value);
+
+  // The outputs' metadata from the prediction or from memory; null when the op was never seen with these arguments: then Learn.
+  const codegen::OutputMetas* Known();
+  // The op and whatever of its arguments decides its outputs' metadata.
+  std::vector<codegen::Word> ShapeKey() const;
+  // Remembers the outputs' metadata for these arguments.
+  const codegen::OutputMetas* Learn(codegen::OutputMetas outputs);
+  // Whether written windows overlap others in a way that only eager execution checks.
+  bool OverlapsAreSafe() const;
+
+  // Makes the op part of the trace. Afterwards Result(i) makes the lazy tensor of output i, once each, in order.
+  void Commit();
+  at::Tensor Result(size_t index);
+
+ private:
+  struct Operand {
+    uint32_t storage;
+    uint32_t code_position;
+    uint32_t shape_position;
+    uint8_t ndim;
+    bool mutated;
+  };
+
+  void Append(codegen::Word word) { recorder_->log_.code.push_back(word); }
+  void AddSlot(c10::ScalarType type, uint64_t bits);
+  bool AddWrappedNumber(const at::Tensor& tensor);
+  bool FollowsPrediction() const;
+
+  Recorder* recorder_;
+  RecorderLock lock_;
+  const codegen::OpInfo& info_;
+  size_t code_begin_, shapes_begin_, scalars_begin_, offsets_begin_, slots_begin_;
+  c10::SmallVector<Operand, 8> operands_;
+  c10::SmallVector<uint32_t, 8> slot_positions_;  // Of kScalarSlot words in the code.
+  int arg_ = 0;
+  bool predicted_ = false;
+  bool committed_ = false;
+  codegen::OutputMetasPtr outputs_;
+  const codegen::OutputMetas* metas_ = nullptr;
+  int32_t next_result_ = 0;
+};
+
+// Metadata remembered by op and arguments, for the process. Thread-safe.
+codegen::OutputMetasPtr RecallShapes(const std::vector<codegen::Word>& key);
+void RememberShapes(std::vector<codegen::Word> key, codegen::OutputMetasPtr outputs);
+void ForgetShapes();
+
+}  // namespace lazuli::tracer

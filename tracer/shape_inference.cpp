@@ -1,0 +1,103 @@
+#include "tracer/shape_inference.h"
+
+#include <ATen/core/List.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/EmptyTensor.h>
+
+#include "runtime/mode_keys.h"
+#include "tracer/lazy_tensor.h"
+
+namespace lazuli::tracer {
+namespace {
+
+at::Tensor ToMeta(const at::Tensor& tensor) {
+  if (!tensor.defined()) return tensor;
+  at::Tensor meta = at::detail::empty_strided_meta(tensor.sizes(), tensor.strides(), tensor.scalar_type());
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) meta.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return meta;
+}
+
+c10::IValue ToMeta(const c10::IValue& value) {
+  if (value.isTensor()) return ToMeta(value.toTensor());
+  if (value.isDevice()) return c10::Device(c10::kMeta);
+  if (value.isTensorList()) {
+    std::vector<at::Tensor> tensors;
+    for (const at::Tensor& tensor : value.toTensorVector()) tensors.push_back(ToMeta(tensor));
+    return tensors;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> tensors;
+    for (const std::optional<at::Tensor> tensor : value.toOptionalTensorList()) {
+      tensors.push_back(tensor.has_value() ? std::optional<at::Tensor>(ToMeta(*tensor)) : std::nullopt);
+    }
+    return tensors;
+  }
+  return value;
+}
+
+codegen::OutputMeta MetaOf(const at::Tensor& tensor) {
+  codegen::OutputMeta meta;
+  meta.defined = tensor.defined();
+  if (!meta.defined) return meta;
+  meta.dtype = tensor.scalar_type();
+  meta.sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
+  meta.strides.assign(tensor.strides().begin(), tensor.strides().end());
+  int64_t last = 0;
+  for (size_t d = 0; d < meta.sizes.size(); ++d) last += (meta.sizes[d] - 1) * meta.strides[d];
+  meta.nbytes = tensor.numel() == 0 ? 0 : (last + 1) * static_cast<int64_t>(tensor.element_size());
+  return meta;
+}
+
+const c10::StorageImpl* StorageOf(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() : nullptr;
+}
+
+bool SharesStorage(const c10::IValue& arg, const c10::StorageImpl* storage) {
+  if (arg.isTensor()) return StorageOf(arg.toTensor()) == storage;
+  if (!arg.isTensorList()) return false;
+  for (const at::Tensor& tensor : arg.toTensorVector()) {
+    if (StorageOf(tensor) == storage) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::optional<codegen::OutputMetas> InferWithMeta(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args) {
+  if (!info.has_meta) return std::nullopt;
+  const runtime::AtenScope scope;
+  torch::jit::Stack stack;
+  for (const c10::IValue& arg : args) stack.push_back(ToMeta(arg));
+  try {
+    info.handle.callBoxed(&stack);
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+  codegen::OutputMetas outputs;
+  if (info.returns_mutated_self) return outputs;
+  for (const c10::IValue& result : stack) outputs.push_back(MetaOf(result.toTensor()));
+  return outputs;
+}
+
+std::optional<codegen::OutputMetas> Observe(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, c10::ArrayRef<c10::IValue> results) {
+  codegen::OutputMetas outputs;
+  if (info.returns_mutated_self) return outputs;
+  for (const c10::IValue& result : results) {
+    if (!result.isTensor()) return std::nullopt;
+    const at::Tensor& tensor = result.toTensor();
+    if (tensor.defined()) {
+      const auto& impl = *tensor.unsafeGetTensorImpl();
+      if (!tensor.device().is_cpu() || tensor.layout() != c10::kStrided || !IsPlainOrLazy(impl) || tensor.storage_offset() != 0 ||
+          tensor.is_conj() || tensor.is_neg()) {
+        return std::nullopt;
+      }
+      for (const c10::IValue& arg : args) {
+        if (SharesStorage(arg, StorageOf(tensor))) return std::nullopt;
+      }
+    }
+    outputs.push_back(MetaOf(tensor));
+  }
+  return outputs;
+}
+
+}  // namespace lazuli::tracer

@@ -1,0 +1,163 @@
+// Unboxed recording kernels, one instantiation per row of typed_ops.def, all from one template over at::_ops::X::schema.
+#pragma once
+
+#include <ATen/core/IListRef.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/boxing/impl/boxing.h>
+#include <torch/library.h>
+
+#include <array>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "tracer/dispatcher.h"
+#include "tracer/recorder.h"
+#include "tracer/shape_inference.h"
+
+namespace lazuli::tracer {
+
+// Registers every typed kernel with `library` and returns the names ("aten::add.Tensor") of the ops served.
+absl::flat_hash_set<std::string> RegisterTypedKernels(torch::Library* library);
+
+inline bool IsNumberType(const c10::Type& type) {
+  if (type.kind() == c10::TypeKind::OptionalType) return IsNumberType(*type.containedTypes()[0]);
+  return type.kind() == c10::TypeKind::NumberType;
+}
+
+// Recorded tensors live in CPU memory.
+inline bool AddDevice(OpRecording* recording, c10::Device device) {
+  if (!device.is_cpu()) return false;
+  recording->AddInt(static_cast<int64_t>(device.type()) << 8 | static_cast<uint8_t>(device.index()));
+  return true;
+}
+
+// ---- One Add overload per C++ argument type that schemas use. False: the op cannot be recorded. --------------------------------------
+
+inline bool Add(OpRecording* r, const at::Tensor& value) { return r->AddTensor(value); }
+inline bool Add(OpRecording* r, at::TensorList value) { return r->AddTensorList(value); }
+inline bool Add(OpRecording* r, const at::ITensorListRef& value) {
+  const auto tensors = value.materialize();
+  r->AddListHeader(tensors.size());
+  for (const at::Tensor& tensor : tensors) {
+    if (!r->AddTensorItem(tensor)) return false;
+  }
+  r->EndList();
+  return true;
+}
+inline bool Add(OpRecording* r, const c10::List<std::optional<at::Tensor>>& value) {
+  std::vector<at::Tensor> tensors;
+  for (const std::optional<at::Tensor> tensor : value) tensors.push_back(tensor.value_or(at::Tensor()));
+  return r->AddTensorList(tensors);
+}
+inline bool Add(OpRecording* r, const at::Scalar& value) { return r->AddScalar(value); }
+inline bool Add(OpRecording* r, bool value) { return r->AddBool(value), true; }
+inline bool Add(OpRecording* r, int64_t value) { return r->AddInt(value), true; }
+inline bool Add(OpRecording* r, double value) { return r->AddDouble(value), true; }
+inline bool Add(OpRecording* r, const c10::SymInt& value) {
+  const auto number = value.maybe_as_int();
+  return number.has_value() && (r->AddInt(*number), true);
+}
+inline bool Add(OpRecording* r, c10::string_view value) { return r->AddString(std::string_view(value.data(), value.size())), true; }
+inline bool Add(OpRecording* r, at::ScalarType value) { return r->AddInt(static_cast<int64_t>(value)), true; }
+inline bool Add(OpRecording* r, at::Layout value) { return value == at::kStrided && (r->AddInt(static_cast<int64_t>(value)), true); }
+inline bool Add(OpRecording* r, at::MemoryFormat value) { return r->AddInt(static_cast<int64_t>(value)), true; }
+inline bool Add(OpRecording* r, at::Device value) { return AddDevice(r, value); }
+inline bool Add(OpRecording* r, at::IntArrayRef value) { return r->AddIntList(value), true; }
+inline bool Add(OpRecording* r, at::ArrayRef<double> value) { return r->AddDoubleList(value), true; }
+inline bool Add(OpRecording* r, c10::SymIntArrayRef value) {
+  const auto ints = c10::asIntArrayRefSlowOpt(value);
+  return ints.has_value() && (r->AddIntList(*ints), true);
+}
+template <size_t N>
+bool Add(OpRecording* r, const std::array<bool, N>& value) {
+  return r->AddBoolList(value.data(), N), true;
+}
+// std::optional and its array forms (OptionalIntArrayRef) alike.
+template <class T>
+auto Add(OpRecording* r, const T& value) -> decltype(value.has_value()) {
+  if (!value.has_value()) return r->AddNone(), true;
+  return Add(r, *value);
+}
+// An absent tensor is an undefined one.
+inline bool Add(OpRecording* r, const std::optional<at::Tensor>& value) { return r->AddTensor(value.has_value() ? *value : at::Tensor()); }
+
+// ---- Results ----------------------------------------------------------------------------------------------------------------------------
+
+template <class R>
+struct ResultMaker {  // A tuple of tensors.
+  template <class... A>
+  static R Make(OpRecording* recording, A&...) {
+    return MakeTuple(recording, std::make_index_sequence<std::tuple_size_v<R>>());
+  }
+  template <size_t... I>
+  static R MakeTuple(OpRecording* recording, std::index_sequence<I...>) {
+    return R{recording->Result(I)...};  // Braces: in order.
+  }
+};
+template <>
+struct ResultMaker<at::Tensor> {
+  template <class... A>
+  static at::Tensor Make(OpRecording* recording, A&...) {
+    return recording->Result(0);
+  }
+};
+template <class T>
+struct ResultMaker<T&> {  // In place: `self`.
+  template <class... A>
+  static T& Make(OpRecording*, T& self, A&...) {
+    return self;
+  }
+};
+
+// ---- The kernel -------------------------------------------------------------------------------------------------------------------------
+
+template <class Op>
+const codegen::OpInfo& InfoOf() {
+  static const codegen::OpInfo& info = codegen::GetOpInfo(c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name));
+  return info;
+}
+
+template <class Op, class Schema>
+struct TypedKernel;
+
+template <class Op, class R, class... A>
+struct TypedKernel<Op, R(A...)> {
+  static R Call(c10::DispatchKeySet keys, A... args) {
+    if (Recorder* recorder = Recorder::Current()) {
+      OpRecording recording(recorder, InfoOf<Op>());
+      if ((Add(&recording, args) && ...) && recording.OverlapsAreSafe() && recording.Known() != nullptr) {
+        recording.Commit();
+        return ResultMaker<R>::Make(&recording, args...);
+      }
+    }
+    return Boxed(keys, args...);
+  }
+
+  // First sight of these arguments, or arguments that cannot be recorded: the boxed path infers, observes or runs eagerly.
+  static R Boxed(c10::DispatchKeySet keys, A... args) {
+    torch::jit::Stack stack = c10::impl::boxArgs<A...>(std::forward<A>(args)...);
+    RecordOrRun(InfoOf<Op>(), keys, &stack);
+    if constexpr (std::is_reference_v<R>) {
+      return First(args...);
+    } else if constexpr (std::is_same_v<R, at::Tensor>) {
+      return std::move(stack[0]).toTensor();
+    } else {
+      return PopTuple(&stack, std::make_index_sequence<std::tuple_size_v<R>>());
+    }
+  }
+
+  template <class T, class... Rest>
+  static T& First(T& first, Rest&...) {
+    return first;
+  }
+  template <size_t... I>
+  static auto PopTuple(torch::jit::Stack* stack, std::index_sequence<I...>) {
+    return R{std::move((*stack)[I]).toTensor()...};
+  }
+};
+
+}  // namespace lazuli::tracer

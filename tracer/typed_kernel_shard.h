@@ -1,0 +1,29 @@
+// One shard of the typed kernels: each translation unit typed_kernels_<n>.cpp instantiates every kShards-th row of typed_ops.def, so that no
+// file takes minutes to compile.
+#pragma once
+
+#include <ATen/Operators.h>
+
+#include "tracer/typed_kernel.h"
+
+namespace lazuli::tracer {
+
+constexpr int kShards = 6;
+
+template <class Op, int kShard>
+void RegisterTyped(torch::Library* library, absl::flat_hash_set<std::string>* names) {
+  const codegen::OpInfo& info = InfoOf<Op>();
+  library->impl(info.name.c_str(), TORCH_FN((&TypedKernel<Op, typename Op::schema>::Call)));
+  names->insert(info.name);
+}
+
+template <int kShard>
+void RegisterShard(torch::Library* library, absl::flat_hash_set<std::string>* names) {
+  constexpr int kFirst = __COUNTER__ + 1;
+#define LAZULI_TYPED_OP(op) \
+  if constexpr ((__COUNTER__ - kFirst) % kShards == kShard) RegisterTyped<at::_ops::op, kShard>(library, names);
+#include "tracer/typed_ops.def"
+#undef LAZULI_TYPED_OP
+}
+
+}  // namespace lazuli::tracer

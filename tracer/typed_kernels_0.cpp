@@ -1,0 +1,7 @@
+#include "tracer/typed_kernel_shard.h"
+
+namespace lazuli::tracer {
+
+void RegisterShard0(torch::Library* library, absl::flat_hash_set<std::string>* names) { RegisterShard<0>(library, names); }
+
+}  // namespace lazuli::tracer

@@ -1,0 +1,7 @@
+#include "tracer/typed_kernel_shard.h"
+
+namespace lazuli::tracer {
+
+void RegisterShard3(torch::Library* library, absl::flat_hash_set<std::string>* names) { RegisterShard<3>(library, names); }
+
+}  // namespace lazuli::tracer
