@@ -82,6 +82,14 @@ struct KernelIR {
   std::vector<KInst> insts;
 };
 
+// Lower-case mnemonic of `op` ("add", "reduce_sum"), as PrintKernel writes it.
+const char* KOpName(KOp op);
+// Number of operands of `op`: 0 to 3.
+int KOpArity(KOp op);
+// Whether `op` is one of the Reduce instructions.
+inline bool IsReduce(KOp op) { return op >= KOp::kReduceSum; }
+constexpr int kNumKOps = static_cast<int>(KOp::kReduceAll) + 1;
+
 // Checks operand order, types and levels. The message names the instruction.
 absl::Status VerifyKernel(const KernelIR& kernel);
 

@@ -1,0 +1,114 @@
+#include "codegen/emit_llvm_canonical.h"
+
+#include <cstdlib>
+#include <utility>
+
+namespace lazuli::codegen {
+namespace {
+
+class Canonicalizer {
+ public:
+  explicit Canonicalizer(const KernelIR& kernel) : kernel_(kernel), indexed_(kernel.sizes.size(), false) {
+    for (const KInst& inst : kernel_.insts) {
+      if (inst.op == KOp::kIndex) indexed_[inst.imm] = true;
+    }
+    // Buffers in order of their say: stores, then loads.
+    for (bool written : {true, false}) {
+      for (const KBuffer& buffer : kernel_.buffers) {
+        if (buffer.written == written) priority_.push_back(&buffer);
+      }
+    }
+  }
+
+  KernelIR Run() {
+    const int rank = static_cast<int>(kernel_.sizes.size());
+    const int num_kept = rank - kernel_.num_reduced;
+    std::vector<std::vector<int>> kept = Group(0, num_kept);
+    std::vector<std::vector<int>> reduced = Group(num_kept, rank);
+    KernelIR result;
+    result.num_scalars = kernel_.num_scalars;
+    result.buffers = kernel_.buffers;
+    for (KBuffer& buffer : result.buffers) buffer.strides.clear();
+    std::vector<int> new_dim(rank, -1);
+    for (const auto* group : {&kept, &reduced}) {
+      for (const std::vector<int>& dims : *group) Append(dims, &result, &new_dim);
+    }
+    if (kernel_.num_reduced > 0 && reduced.empty()) AppendUnit(&result);
+    if (result.sizes.empty()) AppendUnit(&result);
+    result.num_reduced = kernel_.num_reduced > 0 ? std::max<int>(1, static_cast<int>(reduced.size())) : 0;
+    result.insts = kernel_.insts;
+    for (KInst& inst : result.insts) {
+      if (inst.op != KOp::kIndex) continue;
+      const int dim = new_dim[inst.imm];
+      if (dim < 0) inst.op = KOp::kConst;
+      inst.imm = dim < 0 ? 0 : dim;
+    }
+    return result;
+  }
+
+ private:
+  // Whether dimension `a` should be outside `b`: -1 no, 1 yes, 0 no preference.
+  int Compare(int a, int b) const {
+    for (const KBuffer* buffer : priority_) {
+      const int64_t sa = std::abs(buffer->strides[a]), sb = std::abs(buffer->strides[b]);
+      if (sa == sb || sa == 0 || sb == 0) continue;
+      return sa > sb ? 1 : -1;
+    }
+    return 0;
+  }
+
+  // Insertion sort that moves a dimension only past those it has a say against, as the relation need not be transitive.
+  std::vector<std::vector<int>> Group(int begin, int end) const {
+    std::vector<int> order;
+    for (int d = begin; d < end; ++d) {
+      if (kernel_.sizes[d] == 1) continue;
+      size_t at = order.size();
+      for (size_t i = order.size(); i-- > 0;) {
+        const int preference = Compare(d, order[i]);
+        if (preference > 0) at = i;
+        if (preference < 0) break;
+      }
+      order.insert(order.begin() + static_cast<std::ptrdiff_t>(at), d);
+    }
+    std::vector<std::vector<int>> groups;
+    for (int d : order) {
+      if (!groups.empty() && CanMerge(groups.back().back(), d)) {
+        groups.back().push_back(d);
+      } else {
+        groups.push_back({d});
+      }
+    }
+    return groups;
+  }
+
+  bool CanMerge(int outer, int inner) const {
+    if (indexed_[outer] || indexed_[inner]) return false;
+    for (const KBuffer& buffer : kernel_.buffers) {
+      if (buffer.strides[outer] != buffer.strides[inner] * kernel_.sizes[inner]) return false;
+    }
+    return true;
+  }
+
+  void Append(const std::vector<int>& dims, KernelIR* result, std::vector<int>* new_dim) const {
+    int64_t size = 1;
+    for (int d : dims) size *= kernel_.sizes[d];
+    if (dims.size() == 1) (*new_dim)[dims[0]] = static_cast<int>(result->sizes.size());
+    result->sizes.push_back(size);
+    for (size_t b = 0; b < kernel_.buffers.size(); ++b) result->buffers[b].strides.push_back(kernel_.buffers[b].strides[dims.back()]);
+  }
+
+  static void AppendUnit(KernelIR* result) {
+    result->sizes.push_back(1);
+    for (KBuffer& buffer : result->buffers) buffer.strides.push_back(0);
+  }
+
+  const KernelIR& kernel_;
+  std::vector<bool> indexed_;  // Dimensions read by Index: kept apart.
+  std::vector<const KBuffer*> priority_;
+};
+
+}  // namespace
+
+KernelIR CanonicalizeDomain(const KernelIR& kernel) { return Canonicalizer(kernel).Run(); }
+
+}  // namespace lazuli::codegen

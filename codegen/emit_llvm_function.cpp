@@ -1,0 +1,244 @@
+#include "codegen/emit_llvm_function.h"
+
+#include <llvm/IR/Module.h>
+
+#include <algorithm>
+
+namespace lazuli::codegen {
+
+using llvm::Value;
+
+ScratchLayout LayOutScratch(const LoopPlan& plan) {
+  ScratchLayout layout;
+  const size_t n = plan.kernel.insts.size();
+  layout.result.assign(n, -1);
+  layout.partial.assign(n, -1);
+  if (!plan.IsSplit()) return layout;
+  for (size_t i = 0; i < n; ++i) {
+    if (!plan.live[i] || !IsReduce(plan.kernel.insts[i].op)) continue;
+    const int64_t bytes = plan.kept_numel * ElementBytes(plan.kernel.insts[i].type);
+    layout.result[i] = layout.bytes;
+    layout.bytes += (bytes + 63) / 64 * 64;
+    layout.partial[i] = layout.bytes;
+    layout.bytes += (bytes * plan.num_splits + 63) / 64 * 64;
+  }
+  return layout;
+}
+
+FunctionEmitter::FunctionEmitter(llvm::Module& module, const LoopPlan& plan, const ScratchLayout& scratch, const IsaInfo& isa,
+                                 const std::string& precision)
+    : module_(module),
+      plan_(plan),
+      scratch_(scratch),
+      builder_(module.getContext()),
+      ops_(builder_, module, isa, precision),
+      memory_(builder_, isa, plan.lanes) {}
+
+void FunctionEmitter::EmitWhole(const std::string& name) {
+  Begin(name);
+  for (int pass = 0; pass < plan_.num_passes; ++pass) NeedPass(pass);
+  NeedStores();
+  EmitUnits(1, [this] {
+    for (int pass = 0; pass < plan_.num_passes; ++pass) {
+      if (pass > 0) EmitKeptStage(pass);
+      EmitPass(pass, /*to_partials=*/false);
+    }
+    if (plan_.num_passes > 0) EmitKeptStage(plan_.num_passes);
+    EmitKeptStores();
+  });
+  Finish();
+}
+
+void FunctionEmitter::EmitSplitPass(const std::string& name, int pass) {
+  Begin(name);
+  NeedPass(pass);
+  EmitUnits(plan_.num_splits, [this, pass] {
+    for (int stage = 1; stage <= pass; ++stage) EmitKeptStage(stage);
+    EmitPass(pass, /*to_partials=*/true);
+  });
+  Finish();
+}
+
+void FunctionEmitter::EmitCombine(const std::string& name, int pass, bool stores) {
+  Begin(name);
+  combining_pass_ = pass;
+  if (stores) NeedStores();
+  EmitUnits(1, [this, pass, stores] {
+    for (int i = 0; i < num_insts(); ++i) {
+      if (InPass(i, pass)) CombinePartials(i);
+    }
+    if (!stores) return;
+    for (int stage = 1; stage <= plan_.num_passes; ++stage) EmitKeptStage(stage);
+    EmitKeptStores();
+  });
+  Finish();
+}
+
+void FunctionEmitter::Begin(const std::string& name) {
+  llvm::Type* pointer = builder_.getPtrTy();
+  llvm::Type* i64 = builder_.getInt64Ty();
+  auto* type = llvm::FunctionType::get(builder_.getVoidTy(), {pointer, pointer, i64, i64, pointer}, false);
+  function_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, name, module_);
+  function_->setDoesNotThrow();
+  builder_.SetInsertPoint(llvm::BasicBlock::Create(module_.getContext(), "entry", function_));
+  index_.assign(plan_.rank, nullptr);
+  values_.assign(num_insts(), Values());
+  kept_needs_.assign(num_insts(), false);
+  accumulators_.assign(num_insts(), {});
+  ranges_.clear();
+  for (int64_t size : plan_.kernel.sizes) ranges_.push_back({builder_.getInt64(0), builder_.getInt64(size)});
+  slots_.clear();
+  for (size_t b = 0; b < plan_.kernel.buffers.size(); ++b) {
+    Value* address = builder_.CreateConstGEP1_64(pointer, function_->getArg(0), b);
+    slots_.push_back({plan_.kernel.buffers[b].dtype, plan_.kernel.buffers[b].strides, builder_.CreateLoad(pointer, address)});
+  }
+  c10::DimVector kept_strides(plan_.rank, 0);
+  int64_t stride = 1;
+  for (int d = plan_.num_kept - 1; d >= 0; --d) {
+    kept_strides[d] = stride;
+    stride *= plan_.kernel.sizes[d];
+  }
+  slot_of_result_.assign(num_insts(), -1);
+  slot_of_partial_.assign(num_insts(), -1);
+  for (int i = 0; plan_.IsSplit() && i < num_insts(); ++i) {
+    if (scratch_.result[i] < 0) continue;
+    c10::DimVector strides = kept_strides;
+    if (plan_.IsUniform(i)) strides[plan_.vector_dim] = 0;
+    slot_of_result_[i] = static_cast<int>(slots_.size());
+    slots_.push_back({inst(i).type, strides, memory_.Offset(function_->getArg(4), scratch_.result[i])});
+    slot_of_partial_[i] = static_cast<int>(slots_.size());
+    slots_.push_back({inst(i).type, strides, memory_.Offset(function_->getArg(4), scratch_.partial[i])});
+  }
+  if (plan_.cache_bytes > 0) cache_ = memory_.StackSlot(llvm::ArrayType::get(builder_.getInt8Ty(), plan_.cache_bytes), 64);
+}
+
+void FunctionEmitter::Finish() { builder_.CreateRetVoid(); }
+
+void FunctionEmitter::EmitUnits(int64_t num_splits, const Body& leaf) {
+  for (int i = 0; i < num_insts(); ++i) {
+    if (kept_needs_[i] && plan_.stage[i] == 0 && plan_.deps[i] == 0) EmitInst(i);
+  }
+  EmitLoop(function_->getArg(2), function_->getArg(3), 1, [&](Value* unit) {
+    if (num_splits == 1) return EmitUnit(unit, leaf);
+    Value* split = builder_.CreateUDiv(unit, builder_.getInt64(plan_.num_units));
+    Value* begin = builder_.CreateMul(split, builder_.getInt64(plan_.split_chunk));
+    Value* end = builder_.CreateAdd(begin, builder_.getInt64(plan_.split_chunk));
+    Value* size = builder_.getInt64(plan_.kernel.sizes[plan_.split_dim]);
+    ranges_[plan_.split_dim] = {begin, builder_.CreateSelect(builder_.CreateICmpULT(end, size), end, size)};
+    for (int i = 0; i < num_insts(); ++i) {
+      if (slot_of_partial_[i] < 0) continue;
+      const int64_t bytes = plan_.kept_numel * ElementBytes(inst(i).type);
+      Slot& slot = slots_[slot_of_partial_[i]];
+      slot.pointer = memory_.Offset(slot.pointer, builder_.CreateMul(split, builder_.getInt64(bytes)));
+    }
+    EmitUnit(builder_.CreateURem(unit, builder_.getInt64(plan_.num_units)), leaf);
+  });
+}
+
+void FunctionEmitter::EmitUnit(Value* unit, const Body& leaf) {
+  if (plan_.num_kept == 0) return leaf();
+  const int64_t size = plan_.kernel.sizes[plan_.unit_dim];
+  const int64_t chunks = (size + plan_.unit_chunk - 1) / plan_.unit_chunk;
+  Value* rest = unit;
+  if (chunks > 1) {
+    Value* chunk = builder_.CreateURem(rest, builder_.getInt64(chunks));
+    Value* begin = builder_.CreateMul(chunk, builder_.getInt64(plan_.unit_chunk));
+    Value* end = builder_.CreateAdd(begin, builder_.getInt64(plan_.unit_chunk));
+    Value* limit = builder_.getInt64(size);
+    ranges_[plan_.unit_dim] = {begin, builder_.CreateSelect(builder_.CreateICmpULT(end, limit), end, limit)};
+    rest = builder_.CreateUDiv(rest, builder_.getInt64(chunks));
+  }
+  for (int d = plan_.unit_dim - 1; d >= 0; --d) {
+    ranges_[d] = {builder_.CreateURem(rest, builder_.getInt64(plan_.kernel.sizes[d])), nullptr};
+    rest = builder_.CreateUDiv(rest, builder_.getInt64(plan_.kernel.sizes[d]));
+  }
+  EmitKept(0, leaf);
+}
+
+void FunctionEmitter::EmitKept(int depth, const Body& leaf) {
+  for (int i = 0; depth > 0 && i < num_insts(); ++i) {
+    if (!kept_needs_[i] || plan_.stage[i] != 0 || inst(i).op == KOp::kStore || plan_.Depth(i) != depth) continue;
+    EmitInst(i);
+  }
+  if (depth == plan_.num_kept) return leaf();
+  EmitDim(depth, [&] { EmitKept(depth + 1, leaf); });
+}
+
+void FunctionEmitter::EmitLoop(Value* begin, Value* end, int64_t step, const std::function<void(Value*)>& body) {
+  auto* first = llvm::dyn_cast<llvm::ConstantInt>(begin);
+  auto* last = llvm::dyn_cast<llvm::ConstantInt>(end);
+  const bool constant = first != nullptr && last != nullptr;
+  if (constant && first->getSExtValue() >= last->getSExtValue()) return;
+  if (constant && first->getSExtValue() + step >= last->getSExtValue()) return body(begin);
+  auto* loop = llvm::BasicBlock::Create(module_.getContext(), "loop", function_);
+  auto* done = llvm::BasicBlock::Create(module_.getContext(), "done");
+  llvm::BasicBlock* before = builder_.GetInsertBlock();
+  if (constant) {
+    builder_.CreateBr(loop);
+  } else {
+    builder_.CreateCondBr(builder_.CreateICmpSLT(begin, end), loop, done);
+  }
+  builder_.SetInsertPoint(loop);
+  llvm::PHINode* index = builder_.CreatePHI(builder_.getInt64Ty(), 2);
+  index->addIncoming(begin, before);
+  body(index);
+  Value* next = builder_.CreateNSWAdd(index, builder_.getInt64(step));
+  index->addIncoming(next, builder_.GetInsertBlock());
+  builder_.CreateCondBr(builder_.CreateICmpSLT(next, end), loop, done);
+  done->insertInto(function_);
+  builder_.SetInsertPoint(done);
+}
+
+void FunctionEmitter::AtIndex(int dim, Value* index, const Body& body) {
+  const std::vector<Slot> saved = slots_;
+  index_[dim] = index;
+  for (Slot& slot : slots_) {
+    if (slot.strides[dim] == 0) continue;
+    Value* bytes = builder_.CreateMul(index, builder_.getInt64(slot.strides[dim] * ElementBytes(slot.dtype)));
+    slot.pointer = memory_.Offset(slot.pointer, bytes);
+  }
+  body();
+  slots_ = saved;
+}
+
+void FunctionEmitter::EmitDim(int dim, const Body& body) {
+  const Range range = ranges_[dim];
+  if (range.end == nullptr) return AtIndex(dim, range.begin, body);
+  if (dim == plan_.vector_dim) return EmitVectorDim(dim, body);
+  EmitLoop(range.begin, range.end, 1, [&](Value* i) { AtIndex(dim, i, body); });
+}
+
+void FunctionEmitter::EmitVectorDim(int dim, const Body& body) {
+  const Range range = ranges_[dim];
+  const int64_t size = plan_.kernel.sizes[dim];
+  const int64_t block = static_cast<int64_t>(plan_.lanes) * plan_.unroll;
+  Value* main_end = range.begin;
+  if (size >= block) {
+    Value* length = builder_.CreateSub(range.end, range.begin);
+    Value* whole = builder_.CreateSub(length, builder_.CreateURem(length, builder_.getInt64(block)));
+    main_end = builder_.CreateAdd(range.begin, whole);
+    width_ = plan_.unroll;
+    EmitLoop(range.begin, main_end, block, [&](Value* i) { AtIndex(dim, i, body); });
+  }
+  if (size % block == 0) return;
+  width_ = 1;
+  EmitLoop(main_end, range.end, plan_.lanes, [&](Value* i) {
+    if (size % plan_.lanes != 0) tail_ = MakeTail(i, range.end);
+    AtIndex(dim, i, body);
+    tail_ = Tail();
+  });
+}
+
+Tail FunctionEmitter::MakeTail(Value* index, Value* end) {
+  Value* left = builder_.CreateSub(end, index);
+  Value* lanes = builder_.getInt64(plan_.lanes);
+  Tail tail;
+  tail.count = builder_.CreateSelect(builder_.CreateICmpSLT(left, lanes), left, lanes);
+  llvm::SmallVector<llvm::Constant*, 64> ids;
+  for (int lane = 0; lane < plan_.lanes; ++lane) ids.push_back(builder_.getInt32(lane));
+  Value* count = builder_.CreateVectorSplat(plan_.lanes, builder_.CreateTrunc(tail.count, builder_.getInt32Ty()));
+  tail.mask = builder_.CreateICmpULT(llvm::ConstantVector::get(ids), count);
+  return tail;
+}
+
+}  // namespace lazuli::codegen

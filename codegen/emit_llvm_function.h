@@ -1,0 +1,125 @@
+// One function of a kernel: the loops of a plan around its instructions.
+//
+// Every function has the signature void(ptr buffers, ptr scalars, i64 unit_begin, i64 unit_end, ptr scratch) and runs a range of its units.
+#pragma once
+
+#include <llvm/IR/IRBuilder.h>
+
+#include <functional>
+#include <vector>
+
+#include "codegen/emit_llvm_memory.h"
+#include "codegen/emit_llvm_ops.h"
+#include "codegen/emit_llvm_plan.h"
+
+namespace lazuli::codegen {
+
+// Where a split kernel keeps its reductions between functions. Offsets in bytes; -1 for instructions that are no live Reduce.
+struct ScratchLayout {
+  std::vector<int64_t> result;   // [kept point]
+  std::vector<int64_t> partial;  // [split][kept point]
+  int64_t bytes = 0;
+};
+
+ScratchLayout LayOutScratch(const LoopPlan& plan);
+
+class FunctionEmitter {
+ public:
+  FunctionEmitter(llvm::Module& module, const LoopPlan& plan, const ScratchLayout& scratch, const IsaInfo& isa,
+                  const std::string& precision);
+
+  // The whole kernel; units are the plan's.
+  void EmitWhole(const std::string& name);
+  // One pass of a split kernel; units are splits times the plan's units, splits outermost.
+  void EmitSplitPass(const std::string& name, int pass);
+  // Adds up the partial results of `pass` (none when -1) and, if `stores`, performs the kept-level stores; units are the plan's.
+  void EmitCombine(const std::string& name, int pass, bool stores);
+
+ private:
+  // The current value of an instruction: one scalar if uniform along the vector loop, else one vector per unrolled step.
+  struct Values {
+    llvm::Value* scalar = nullptr;
+    llvm::Value* splat = nullptr;
+    llvm::SmallVector<llvm::Value*, 8> vectors;
+  };
+  struct Slot {  // A buffer, or a scratch array indexed by kept point.
+    c10::ScalarType dtype;
+    c10::DimVector strides;
+    llvm::Value* pointer = nullptr;  // At the current indices.
+  };
+  struct Range {
+    llvm::Value* begin;
+    llvm::Value* end;
+  };
+  using Body = std::function<void()>;
+
+  const KInst& inst(int i) const { return plan_.kernel.insts[i]; }
+  int num_insts() const { return static_cast<int>(plan_.kernel.insts.size()); }
+
+  // Function frame.
+  void Begin(const std::string& name);
+  void EmitUnits(int64_t num_splits, const Body& leaf);
+  void EmitUnit(llvm::Value* unit, const Body& leaf);
+  void Finish();
+
+  // Loops.
+  void EmitLoop(llvm::Value* begin, llvm::Value* end, int64_t step, const std::function<void(llvm::Value*)>& body);
+  void EmitDim(int dim, const Body& body);
+  void EmitVectorDim(int dim, const Body& body);
+  void AtIndex(int dim, llvm::Value* index, const Body& body);
+  void EmitKept(int depth, const Body& leaf);
+  Tail MakeTail(llvm::Value* index, llvm::Value* end);
+
+  // Which kept-level instructions the function evaluates.
+  void NeedKept(int i);
+  void NeedPass(int pass);
+  void NeedStores();
+
+  // Passes over the reduced loops, at one kept point (or one vector of them).
+  void EmitPass(int pass, bool to_partials);
+  void EmitFull(int pass, int depth);
+  void EmitInnermost(int pass);
+  void EmitKeptStage(int stage);
+  void EmitKeptStores();
+  void BeginAccumulators(int pass);
+  void Accumulate(int reduce);
+  void EndAccumulators(int pass, bool to_partials);
+  llvm::Value* Collapse(int reduce);
+  void CombinePartials(int reduce);
+  bool InPass(int i, int pass) const { return plan_.live[i] && IsReduce(inst(i).op) && plan_.stage[i] == pass + 1; }
+
+  // Instructions.
+  void EmitInst(int i);
+  void EmitLoad(int i);
+  void EmitStore(int i);
+  void EmitIndex(int i);
+  void EmitArithmetic(int i);
+  void Define(int i, llvm::Value* scalar);
+  llvm::Value* Vector(int i, int step) const;
+  bool ReduceIsScalar(int i) const { return !plan_.VectorIsReduced() && plan_.IsUniform(i); }
+  void LoadSlot(int i, const Slot& slot, llvm::Value* pointer);
+  void StoreSlot(int i, const Slot& slot, llvm::Value* pointer);
+  llvm::Value* CachePointer(int i, int step);
+
+  llvm::Module& module_;
+  const LoopPlan& plan_;
+  const ScratchLayout& scratch_;
+  llvm::IRBuilder<> builder_;
+  OpEmitter ops_;
+  MemoryEmitter memory_;
+
+  llvm::Function* function_ = nullptr;
+  std::vector<Slot> slots_;
+  std::vector<int> slot_of_result_, slot_of_partial_;
+  std::vector<llvm::Value*> index_;       // Per loop.
+  std::vector<Range> ranges_;             // Per loop.
+  std::vector<Values> values_;            // Per instruction.
+  std::vector<bool> kept_needs_;          // Per instruction.
+  std::vector<llvm::SmallVector<llvm::AllocaInst*, 8>> accumulators_;  // Per Reduce.
+  llvm::Value* cache_ = nullptr;
+  int combining_pass_ = -1;  // Whose Reduce results are at hand rather than in scratch.
+  int width_ = 1;  // Vectors per iteration where code is being emitted.
+  Tail tail_;
+};
+
+}  // namespace lazuli::codegen

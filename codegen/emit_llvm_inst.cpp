@@ -1,0 +1,288 @@
+// The part of FunctionEmitter that evaluates instructions: passes over the reduced loops, reductions, loads and stores.
+#include <algorithm>
+
+#include "codegen/emit_llvm_function.h"
+
+namespace lazuli::codegen {
+
+using llvm::Value;
+
+void FunctionEmitter::NeedKept(int i) {
+  if (plan_.IsFull(i)) return;
+  kept_needs_[i] = true;
+}
+
+void FunctionEmitter::NeedPass(int pass) {
+  for (int i = num_insts() - 1; i >= 0; --i) {
+    const bool evaluated = plan_.pass_needs[pass][i] && !(plan_.cache[i] >= 0 && plan_.cache_pass[i] < pass);
+    const bool root = InPass(i, pass) || plan_.store_pass[i] == pass;
+    const bool kept = kept_needs_[i] && !(IsReduce(inst(i).op) && plan_.IsSplit());
+    if (!evaluated && !root && !(kept && !IsReduce(inst(i).op))) continue;
+    for (int k = 0; k < KOpArity(inst(i).op); ++k) NeedKept(inst(i).in[k]);
+  }
+}
+
+void FunctionEmitter::NeedStores() {
+  for (int i = num_insts() - 1; i >= 0; --i) {
+    if (inst(i).op == KOp::kStore && !plan_.IsFullStore(i)) kept_needs_[i] = true;
+    if (!kept_needs_[i] || IsReduce(inst(i).op)) continue;
+    for (int k = 0; k < KOpArity(inst(i).op); ++k) NeedKept(inst(i).in[k]);
+  }
+}
+
+void FunctionEmitter::EmitKeptStage(int stage) {
+  for (int i = 0; i < num_insts(); ++i) {
+    if (plan_.stage[i] != stage || !kept_needs_[i] || inst(i).op == KOp::kStore) continue;
+    if (!IsReduce(inst(i).op)) {
+      EmitInst(i);
+    } else if (plan_.IsSplit() && !InPass(i, combining_pass_)) {
+      LoadSlot(i, slots_[slot_of_result_[i]], slots_[slot_of_result_[i]].pointer);
+    }
+  }
+}
+
+void FunctionEmitter::EmitKeptStores() {
+  for (int i = 0; i < num_insts(); ++i) {
+    if (inst(i).op == KOp::kStore && !plan_.IsFullStore(i)) EmitStore(i);
+  }
+}
+
+void FunctionEmitter::EmitPass(int pass, bool to_partials) {
+  BeginAccumulators(pass);
+  EmitFull(pass, plan_.num_kept);
+  EndAccumulators(pass, to_partials);
+}
+
+void FunctionEmitter::EmitFull(int pass, int depth) {
+  for (int i = 0; depth > plan_.num_kept && i < num_insts(); ++i) {
+    if (!plan_.pass_needs[pass][i] || inst(i).op == KOp::kStore || plan_.Depth(i) != depth) continue;
+    if (plan_.cache[i] >= 0 && plan_.cache_pass[i] < pass) {
+      values_[i] = Values();
+      auto* type = llvm::FixedVectorType::get(ops_.MemoryType(inst(i).type), plan_.lanes);
+      for (int u = 0; u < width_; ++u) {
+        Value* bits = builder_.CreateAlignedLoad(type, CachePointer(i, u), llvm::Align(ElementBytes(inst(i).type)));
+        values_[i].vectors.push_back(ops_.FromMemory(inst(i).type, bits));
+      }
+    } else {
+      EmitInst(i);
+    }
+  }
+  if (depth == plan_.rank) return EmitInnermost(pass);
+  EmitDim(depth, [&] { EmitFull(pass, depth + 1); });
+}
+
+void FunctionEmitter::EmitInnermost(int pass) {
+  for (int i = 0; i < num_insts(); ++i) {
+    if (plan_.cache[i] < 0 || plan_.cache_pass[i] != pass) continue;
+    for (int u = 0; u < width_; ++u) {
+      Value* bits = ops_.ToMemory(inst(i).type, Vector(i, u));
+      builder_.CreateAlignedStore(bits, CachePointer(i, u), llvm::Align(ElementBytes(inst(i).type)));
+    }
+  }
+  for (int i = 0; i < num_insts(); ++i) {
+    if (InPass(i, pass)) Accumulate(i);
+  }
+  for (int i = 0; i < num_insts(); ++i) {
+    if (plan_.store_pass[i] == pass) EmitStore(i);
+  }
+}
+
+Value* FunctionEmitter::CachePointer(int i, int step) {
+  int64_t stride = plan_.VectorIsReduced() ? 1 : static_cast<int64_t>(plan_.lanes) * plan_.unroll;
+  Value* element = builder_.getInt64(static_cast<int64_t>(step) * plan_.lanes);
+  for (int d = plan_.rank - 1; d >= plan_.num_kept; --d) {
+    element = builder_.CreateAdd(element, builder_.CreateMul(index_[d], builder_.getInt64(stride)));
+    const int64_t size = plan_.kernel.sizes[d];
+    stride *= d == plan_.vector_dim ? (size + plan_.lanes - 1) / plan_.lanes * plan_.lanes : size;
+  }
+  Value* bytes = builder_.CreateMul(element, builder_.getInt64(ElementBytes(inst(i).type)));
+  return memory_.Offset(memory_.Offset(cache_, plan_.cache[i]), bytes);
+}
+
+void FunctionEmitter::BeginAccumulators(int pass) {
+  for (int i = 0; i < num_insts(); ++i) {
+    if (!InPass(i, pass)) continue;
+    Value* identity = ops_.Identity(inst(i).op, inst(i).type);
+    const bool scalar = ReduceIsScalar(i);
+    const int count = scalar ? 1 : plan_.VectorIsReduced() ? plan_.unroll : width_;
+    Value* start = scalar ? identity : builder_.CreateVectorSplat(plan_.lanes, identity);
+    accumulators_[i].clear();
+    for (int u = 0; u < count; ++u) {
+      accumulators_[i].push_back(memory_.StackSlot(start->getType(), 0));
+      builder_.CreateStore(start, accumulators_[i].back());
+    }
+  }
+}
+
+void FunctionEmitter::Accumulate(int reduce) {
+  const int in = inst(reduce).in[0];
+  const bool scalar = ReduceIsScalar(reduce);
+  for (int u = 0; u < (scalar ? 1 : width_); ++u) {
+    llvm::AllocaInst* slot = accumulators_[reduce][u];
+    Value* acc = builder_.CreateLoad(slot->getAllocatedType(), slot);
+    Value* value = scalar ? values_[in].scalar : Vector(in, u);
+    Value* next = ops_.Combine(inst(reduce).op, inst(reduce).type, acc, value);
+    if (plan_.VectorIsReduced() && tail_.mask != nullptr) next = builder_.CreateSelect(tail_.mask, next, acc);
+    builder_.CreateStore(next, slot);
+  }
+}
+
+// All accumulators of a reduced vector loop into one number, in a fixed tree.
+Value* FunctionEmitter::Collapse(int reduce) {
+  const KOp op = inst(reduce).op;
+  const c10::ScalarType type = inst(reduce).type;
+  llvm::SmallVector<Value*, 8> parts;
+  for (llvm::AllocaInst* slot : accumulators_[reduce]) parts.push_back(builder_.CreateLoad(slot->getAllocatedType(), slot));
+  while (parts.size() > 1) {
+    for (size_t i = 0; i < parts.size() / 2; ++i) parts[i] = ops_.Combine(op, type, parts[2 * i], parts[2 * i + 1]);
+    parts.resize(parts.size() / 2);
+  }
+  Value* vector = parts[0];
+  for (int lanes = plan_.lanes / 2; lanes >= 1; lanes /= 2) {
+    llvm::SmallVector<int, 32> low, high;
+    for (int i = 0; i < lanes; ++i) {
+      low.push_back(i);
+      high.push_back(lanes + i);
+    }
+    vector = ops_.Combine(op, type, builder_.CreateShuffleVector(vector, low), builder_.CreateShuffleVector(vector, high));
+  }
+  return builder_.CreateExtractElement(vector, uint64_t{0});
+}
+
+void FunctionEmitter::EndAccumulators(int pass, bool to_partials) {
+  for (int i = 0; i < num_insts(); ++i) {
+    if (!InPass(i, pass)) continue;
+    if (plan_.VectorIsReduced()) {
+      Define(i, Collapse(i));
+    } else {
+      Values values;
+      for (llvm::AllocaInst* slot : accumulators_[i]) values.vectors.push_back(builder_.CreateLoad(slot->getAllocatedType(), slot));
+      if (ReduceIsScalar(i)) {
+        Define(i, values.vectors[0]);
+      } else {
+        values_[i] = std::move(values);
+      }
+    }
+    if (to_partials) StoreSlot(i, slots_[slot_of_partial_[i]], slots_[slot_of_partial_[i]].pointer);
+  }
+}
+
+// Adds the partial results in order of the splits.
+void FunctionEmitter::CombinePartials(int reduce) {
+  const Slot& partial = slots_[slot_of_partial_[reduce]];
+  Value* identity = ops_.Identity(inst(reduce).op, inst(reduce).type);
+  const bool uniform = plan_.IsUniform(reduce);
+  llvm::SmallVector<llvm::AllocaInst*, 8> slots;
+  for (int u = 0; u < (uniform ? 1 : width_); ++u) {
+    Value* start = uniform ? identity : builder_.CreateVectorSplat(plan_.lanes, identity);
+    slots.push_back(memory_.StackSlot(start->getType(), 0));
+    builder_.CreateStore(start, slots.back());
+  }
+  EmitLoop(builder_.getInt64(0), builder_.getInt64(plan_.num_splits), 1, [&](Value* split) {
+    const int64_t bytes = plan_.kept_numel * ElementBytes(inst(reduce).type);
+    LoadSlot(reduce, partial, memory_.Offset(partial.pointer, builder_.CreateMul(split, builder_.getInt64(bytes))));
+    for (size_t u = 0; u < slots.size(); ++u) {
+      Value* acc = builder_.CreateLoad(slots[u]->getAllocatedType(), slots[u]);
+      Value* value = uniform ? values_[reduce].scalar : values_[reduce].vectors[u];
+      builder_.CreateStore(ops_.Combine(inst(reduce).op, inst(reduce).type, acc, value), slots[u]);
+    }
+  });
+  Values result;
+  for (llvm::AllocaInst* slot : slots) result.vectors.push_back(builder_.CreateLoad(slot->getAllocatedType(), slot));
+  if (uniform) {
+    Define(reduce, result.vectors[0]);
+  } else {
+    values_[reduce] = std::move(result);
+  }
+  StoreSlot(reduce, slots_[slot_of_result_[reduce]], slots_[slot_of_result_[reduce]].pointer);
+}
+
+void FunctionEmitter::Define(int i, Value* scalar) {
+  values_[i] = Values();
+  values_[i].scalar = scalar;
+  if (plan_.needs_splat[i]) values_[i].splat = builder_.CreateVectorSplat(plan_.lanes, scalar);
+}
+
+Value* FunctionEmitter::Vector(int i, int step) const {
+  return values_[i].scalar != nullptr ? values_[i].splat : values_[i].vectors[step];
+}
+
+void FunctionEmitter::EmitInst(int i) {
+  switch (inst(i).op) {
+    case KOp::kLoad:
+      return LoadSlot(i, slots_[inst(i).imm], slots_[inst(i).imm].pointer);
+    case KOp::kConst:
+      return Define(i, ops_.Constant(inst(i).type, inst(i).imm));
+    case KOp::kScalar: {
+      const bool floating = IsFloatingType(inst(i).type);
+      llvm::Type* slot = floating ? builder_.getDoubleTy() : builder_.getInt64Ty();
+      Value* value = builder_.CreateLoad(slot, builder_.CreateConstGEP1_64(slot, function_->getArg(1), inst(i).imm));
+      KInst narrow;
+      narrow.op = KOp::kCast;
+      narrow.type = inst(i).type;
+      return Define(i, ops_.Emit(narrow, floating ? c10::ScalarType::Double : c10::ScalarType::Long, value, nullptr, nullptr, nullptr));
+    }
+    case KOp::kIndex:
+      return EmitIndex(i);
+    default:
+      return EmitArithmetic(i);
+  }
+}
+
+void FunctionEmitter::EmitIndex(int i) {
+  const int dim = static_cast<int>(inst(i).imm);
+  if (dim != plan_.vector_dim) return Define(i, index_[dim]);
+  values_[i] = Values();
+  for (int u = 0; u < width_; ++u) {
+    llvm::SmallVector<llvm::Constant*, 64> ids;
+    for (int lane = 0; lane < plan_.lanes; ++lane) ids.push_back(builder_.getInt64(u * plan_.lanes + lane));
+    values_[i].vectors.push_back(builder_.CreateAdd(builder_.CreateVectorSplat(plan_.lanes, index_[dim]), llvm::ConstantVector::get(ids)));
+  }
+}
+
+void FunctionEmitter::EmitArithmetic(int i) {
+  const KInst& op = inst(i);
+  const c10::ScalarType in_type = inst(op.in[0]).type;
+  auto operand = [&](int k, int step) -> Value* {
+    if (op.in[k] < 0) return nullptr;
+    return step < 0 ? values_[op.in[k]].scalar : Vector(op.in[k], step);
+  };
+  if (plan_.IsUniform(i)) return Define(i, ops_.Emit(op, in_type, operand(0, -1), operand(1, -1), operand(2, -1), nullptr));
+  Values result;
+  for (int u = 0; u < width_; ++u) result.vectors.push_back(ops_.Emit(op, in_type, operand(0, u), operand(1, u), operand(2, u), tail_.mask));
+  values_[i] = std::move(result);
+}
+
+void FunctionEmitter::EmitStore(int i) {
+  const Slot& slot = slots_[inst(i).imm];
+  StoreSlot(inst(i).in[0], slot, slot.pointer);
+}
+
+void FunctionEmitter::LoadSlot(int i, const Slot& slot, Value* pointer) {
+  const c10::ScalarType type = slot.dtype;
+  const int64_t stride = slot.strides[plan_.vector_dim];
+  llvm::Type* element = ops_.MemoryType(type);
+  if (stride == 0) {
+    return Define(i, ops_.FromMemory(type, builder_.CreateAlignedLoad(element, pointer, llvm::Align(ElementBytes(type)))));
+  }
+  values_[i] = Values();
+  for (int u = 0; u < width_; ++u) {
+    Value* at = memory_.Offset(pointer, u * plan_.lanes * stride * ElementBytes(type));
+    values_[i].vectors.push_back(ops_.FromMemory(type, memory_.Load(element, at, stride, tail_)));
+  }
+}
+
+void FunctionEmitter::StoreSlot(int i, const Slot& slot, Value* pointer) {
+  const c10::ScalarType type = slot.dtype;
+  const int64_t stride = slot.strides[plan_.vector_dim];
+  if (stride == 0) {
+    builder_.CreateAlignedStore(ops_.ToMemory(type, values_[i].scalar), pointer, llvm::Align(ElementBytes(type)));
+    return;
+  }
+  for (int u = 0; u < width_; ++u) {
+    Value* at = memory_.Offset(pointer, u * plan_.lanes * stride * ElementBytes(type));
+    memory_.Store(ops_.ToMemory(type, Vector(i, u)), at, stride, tail_);
+  }
+}
+
+}  // namespace lazuli::codegen

@@ -1,0 +1,101 @@
+#include "codegen/emit_llvm_memory.h"
+
+namespace lazuli::codegen {
+namespace {
+
+using llvm::Align;
+using llvm::Type;
+using llvm::Value;
+
+int64_t BytesOf(Type* element) { return element->getPrimitiveSizeInBits() / 8; }
+
+}  // namespace
+
+Value* MemoryEmitter::Offset(Value* pointer, Value* bytes) { return builder_.CreateGEP(builder_.getInt8Ty(), pointer, bytes); }
+
+Value* MemoryEmitter::Offset(Value* pointer, int64_t bytes) {
+  return bytes == 0 ? pointer : builder_.CreateConstGEP1_64(builder_.getInt8Ty(), pointer, bytes);
+}
+
+llvm::AllocaInst* MemoryEmitter::StackSlot(Type* type, uint64_t align) {
+  llvm::BasicBlock& entry = builder_.GetInsertBlock()->getParent()->getEntryBlock();
+  llvm::IRBuilder<> at_entry(&entry, entry.begin());
+  llvm::AllocaInst* slot = at_entry.CreateAlloca(type);
+  if (align != 0) slot->setAlignment(Align(align));
+  return slot;
+}
+
+bool MemoryEmitter::HasMaskedMemory(int64_t element_bytes) const {
+  return isa_.masked_memory || (isa_.vector_bytes >= 32 && element_bytes >= 4);
+}
+
+Value* MemoryEmitter::Staging() {
+  if (staging_ == nullptr) staging_ = StackSlot(llvm::ArrayType::get(builder_.getInt64Ty(), lanes_), 64);
+  return staging_;
+}
+
+Value* MemoryEmitter::Load(Type* element, Value* pointer, int64_t stride, const Tail& tail) {
+  auto* type = llvm::FixedVectorType::get(element, lanes_);
+  const Align align(BytesOf(element));
+  if (tail.mask == nullptr && stride == 1) return builder_.CreateAlignedLoad(type, pointer, align);
+  if (tail.mask == nullptr) {
+    Value* result = llvm::PoisonValue::get(type);
+    for (int lane = 0; lane < lanes_; ++lane) {
+      Value* value = builder_.CreateAlignedLoad(element, Offset(pointer, lane * stride * BytesOf(element)), align);
+      result = builder_.CreateInsertElement(result, value, static_cast<uint64_t>(lane));
+    }
+    return result;
+  }
+  if (stride == 1 && HasMaskedMemory(BytesOf(element))) {
+    return builder_.CreateMaskedLoad(type, pointer, align, tail.mask, llvm::Constant::getNullValue(type));
+  }
+  builder_.CreateAlignedStore(llvm::Constant::getNullValue(type), Staging(), Align(64));
+  CopyTail(element, pointer, Staging(), stride, tail, /*to_memory=*/false);
+  return builder_.CreateAlignedLoad(type, Staging(), Align(64));
+}
+
+void MemoryEmitter::Store(Value* vector, Value* pointer, int64_t stride, const Tail& tail) {
+  Type* element = vector->getType()->getScalarType();
+  const Align align(BytesOf(element));
+  if (tail.mask == nullptr && stride == 1) {
+    builder_.CreateAlignedStore(vector, pointer, align);
+  } else if (tail.mask == nullptr) {
+    for (int lane = 0; lane < lanes_; ++lane) {
+      Value* value = builder_.CreateExtractElement(vector, static_cast<uint64_t>(lane));
+      builder_.CreateAlignedStore(value, Offset(pointer, lane * stride * BytesOf(element)), align);
+    }
+  } else if (stride == 1 && HasMaskedMemory(BytesOf(element))) {
+    builder_.CreateMaskedStore(vector, pointer, align, tail.mask);
+  } else {
+    builder_.CreateAlignedStore(vector, Staging(), Align(64));
+    CopyTail(element, pointer, Staging(), stride, tail, /*to_memory=*/true);
+  }
+}
+
+void MemoryEmitter::CopyTail(Type* element, Value* memory, Value* packed, int64_t stride, const Tail& tail, bool to_memory) {
+  const int64_t bytes = BytesOf(element);
+  const Align align(bytes);
+  if (stride == 1) {
+    Value* length = builder_.CreateMul(tail.count, builder_.getInt64(bytes));
+    builder_.CreateMemCpy(to_memory ? memory : packed, align, to_memory ? packed : memory, align, length);
+    return;
+  }
+  llvm::Function* function = builder_.GetInsertBlock()->getParent();
+  llvm::BasicBlock* before = builder_.GetInsertBlock();
+  auto* loop = llvm::BasicBlock::Create(builder_.getContext(), "copy", function);
+  auto* done = llvm::BasicBlock::Create(builder_.getContext(), "copied", function);
+  builder_.CreateBr(loop);
+  builder_.SetInsertPoint(loop);
+  llvm::PHINode* lane = builder_.CreatePHI(builder_.getInt64Ty(), 2);
+  lane->addIncoming(builder_.getInt64(0), before);
+  Value* in_memory = Offset(memory, builder_.CreateMul(lane, builder_.getInt64(stride * bytes)));
+  Value* in_packed = Offset(packed, builder_.CreateMul(lane, builder_.getInt64(bytes)));
+  Value* value = builder_.CreateAlignedLoad(element, to_memory ? in_packed : in_memory, align);
+  builder_.CreateAlignedStore(value, to_memory ? in_memory : in_packed, align);
+  Value* next = builder_.CreateAdd(lane, builder_.getInt64(1));
+  lane->addIncoming(next, loop);
+  builder_.CreateCondBr(builder_.CreateICmpULT(next, tail.count), loop, done);
+  builder_.SetInsertPoint(done);
+}
+
+}  // namespace lazuli::codegen

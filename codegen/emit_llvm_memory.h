@@ -1,0 +1,43 @@
+// Vector loads and stores of any stride, whole or partial.
+#pragma once
+
+#include <llvm/IR/IRBuilder.h>
+
+#include "codegen/emit_llvm_plan.h"
+
+namespace lazuli::codegen {
+
+// The valid lanes of a partial vector: the first `count` (i64), also as a mask. Both null when all lanes are valid.
+struct Tail {
+  llvm::Value* mask = nullptr;
+  llvm::Value* count = nullptr;
+};
+
+class MemoryEmitter {
+ public:
+  MemoryEmitter(llvm::IRBuilder<>& builder, const IsaInfo& isa, int lanes) : builder_(builder), isa_(isa), lanes_(lanes) {}
+
+  // `pointer` is lane 0's; lanes lie `stride` elements apart. Lanes beyond the tail are zero and their memory is not touched.
+  llvm::Value* Load(llvm::Type* element, llvm::Value* pointer, int64_t stride, const Tail& tail);
+  void Store(llvm::Value* vector, llvm::Value* pointer, int64_t stride, const Tail& tail);
+
+  // `pointer` plus a number of bytes.
+  llvm::Value* Offset(llvm::Value* pointer, llvm::Value* bytes);
+  llvm::Value* Offset(llvm::Value* pointer, int64_t bytes);
+
+  // A slot of the stack frame, allocated once per call of the function.
+  llvm::AllocaInst* StackSlot(llvm::Type* type, uint64_t align);
+
+ private:
+  bool HasMaskedMemory(int64_t element_bytes) const;
+  // Copies the tail's elements between memory and a packed stack slot.
+  void CopyTail(llvm::Type* element, llvm::Value* memory, llvm::Value* packed, int64_t stride, const Tail& tail, bool to_memory);
+  llvm::Value* Staging();
+
+  llvm::IRBuilder<>& builder_;
+  IsaInfo isa_;
+  int lanes_;
+  llvm::Value* staging_ = nullptr;
+};
+
+}  // namespace lazuli::codegen

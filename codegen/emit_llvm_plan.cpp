@@ -1,0 +1,326 @@
+#include "codegen/emit_llvm_plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "codegen/emit_llvm_canonical.h"
+
+namespace lazuli::codegen {
+namespace {
+
+// Rough costs in nanoseconds. Only ratios between choices and the sizes of parallel chunks depend on them, never values.
+constexpr double kNsPerVectorOp = 0.35;
+constexpr double kNsPerByte = 0.06;
+constexpr double kUnitNs = 4000;
+constexpr double kSplitNs = 20000;
+constexpr double kMinSplitTotalNs = 60000;
+constexpr int64_t kMaxSplits = 64;
+constexpr int64_t kEnoughUnits = 16;
+constexpr int64_t kCacheBytes = 32 * 1024;
+constexpr double kCacheWorth = 12;  // Vector operations above which a value is kept rather than recomputed.
+
+double Weight(const KInst& inst) {
+  if (IsTranscendental(inst.op)) return 24;
+  switch (inst.op) {
+    case KOp::kConst:
+    case KOp::kScalar:
+      return 0;
+    case KOp::kDiv:
+    case KOp::kSqrt:
+      return 8;
+    case KOp::kMod:
+      return 30;
+    case KOp::kCast:
+      return 3;
+    default:
+      return 1;
+  }
+}
+
+class Planner {
+ public:
+  Planner(const KernelIR& kernel, const IsaInfo& isa) : isa_(isa) {
+    plan_.kernel = CanonicalizeDomain(kernel);
+    plan_.rank = static_cast<int>(plan_.kernel.sizes.size());
+    plan_.num_kept = plan_.rank - plan_.kernel.num_reduced;
+    for (int d = 0; d < plan_.rank; ++d) (d < plan_.num_kept ? plan_.kept_numel : plan_.reduced_numel) *= plan_.kernel.sizes[d];
+  }
+
+  LoopPlan Run() {
+    Dependences();
+    Liveness();
+    Stages();
+    ChooseLanes();
+    ChooseVectorDim();
+    ChooseUnroll();
+    ChooseSplits();
+    Splats();
+    Passes();
+    ChooseUnits();
+    return std::move(plan_);
+  }
+
+ private:
+  const KInst& inst(int i) const { return plan_.kernel.insts[i]; }
+  int num_insts() const { return static_cast<int>(plan_.kernel.insts.size()); }
+  uint64_t KeptMask() const { return (uint64_t{1} << plan_.num_kept) - 1; }
+
+  uint64_t BufferDeps(const KBuffer& buffer) const {
+    uint64_t deps = 0;
+    for (int d = 0; d < plan_.rank; ++d) {
+      if (buffer.strides[d] != 0) deps |= uint64_t{1} << d;
+    }
+    return deps;
+  }
+
+  void Dependences() {
+    plan_.deps.assign(num_insts(), 0);
+    for (int i = 0; i < num_insts(); ++i) {
+      uint64_t deps = 0;
+      for (int k = 0; k < KOpArity(inst(i).op); ++k) deps |= plan_.deps[inst(i).in[k]];
+      if (inst(i).op == KOp::kLoad || inst(i).op == KOp::kStore) deps |= BufferDeps(plan_.kernel.buffers[inst(i).imm]);
+      if (inst(i).op == KOp::kIndex) deps = uint64_t{1} << inst(i).imm;
+      if (IsReduce(inst(i).op)) deps &= KeptMask();
+      plan_.deps[i] = deps;
+    }
+  }
+
+  void Liveness() {
+    plan_.live.assign(num_insts(), false);
+    for (int i = num_insts() - 1; i >= 0; --i) {
+      if (inst(i).op == KOp::kStore) plan_.live[i] = true;
+      if (!plan_.live[i]) continue;
+      for (int k = 0; k < KOpArity(inst(i).op); ++k) plan_.live[inst(i).in[k]] = true;
+    }
+  }
+
+  void Stages() {
+    plan_.stage.assign(num_insts(), 0);
+    plan_.store_pass.assign(num_insts(), -1);
+    for (int i = 0; i < num_insts(); ++i) {
+      int stage = 0;
+      for (int k = 0; k < KOpArity(inst(i).op); ++k) stage = std::max(stage, plan_.stage[inst(i).in[k]]);
+      if (plan_.live[i] && (IsReduce(inst(i).op) || (inst(i).op == KOp::kStore && plan_.IsFull(i)))) {
+        plan_.num_passes = std::max(plan_.num_passes, stage + 1);
+      }
+      if (inst(i).op == KOp::kStore && plan_.IsFull(i)) plan_.store_pass[i] = stage;
+      plan_.stage[i] = stage + (IsReduce(inst(i).op) ? 1 : 0);
+    }
+    // An operand that is overwritten must stay readable until no pass needs it.
+    for (int i = 0; i < num_insts(); ++i) {
+      if (plan_.store_pass[i] < 0) continue;
+      for (int j = 0; j < i; ++j) {
+        if (inst(j).op == KOp::kLoad && plan_.live[j] && inst(j).imm == inst(i).imm) plan_.store_pass[i] = plan_.num_passes - 1;
+      }
+    }
+  }
+
+  void ChooseLanes() {
+    bool four = false, eight = false;
+    for (int i = 0; i < num_insts(); ++i) {
+      if (!plan_.live[i]) continue;
+      four |= ElementBytes(inst(i).type) == 4;
+      eight |= ElementBytes(inst(i).type) == 8;
+    }
+    plan_.lanes = isa_.vector_bytes / (four ? 4 : eight ? 8 : 2);
+  }
+
+  // Vector operations per vector of points when dimension `dim` is vectorised.
+  double VectorCost(int dim) const {
+    double cost = 0;
+    for (int i = 0; i < num_insts(); ++i) {
+      if (!plan_.live[i]) continue;
+      cost += Weight(inst(i));
+      if (inst(i).op != KOp::kLoad && inst(i).op != KOp::kStore) continue;
+      const int64_t stride = plan_.kernel.buffers[inst(i).imm].strides[dim];
+      if (stride != 0 && stride != 1) cost += plan_.lanes;
+    }
+    return cost;
+  }
+
+  double Vectors(int64_t size) const { return std::ceil(static_cast<double>(size) / plan_.lanes); }
+
+  void ChooseVectorDim() {
+    plan_.vector_dim = plan_.rank - 1;
+    if (plan_.kernel.num_reduced == 0 || plan_.num_kept == 0) return;
+    int reduces = 0;
+    for (int i = 0; i < num_insts(); ++i) reduces += plan_.live[i] && IsReduce(inst(i).op) ? 1 : 0;
+    const int last_kept = plan_.num_kept - 1;
+    const int64_t row = plan_.kernel.sizes[plan_.rank - 1];
+    const int64_t column = plan_.kernel.sizes[last_kept];
+    if (row == 0 || column == 0) return;
+    const double per_row = 12.0 * reduces + 4;  // Collapsing a vector into one number.
+    const double row_cost = static_cast<double>(column) * (Vectors(row) * VectorCost(plan_.rank - 1) + per_row);
+    const double column_cost = static_cast<double>(row) * Vectors(column) * VectorCost(last_kept);
+    if (column_cost < row_cost) plan_.vector_dim = last_kept;
+  }
+
+  double PointWeight() const {
+    double weight = 0;
+    for (int i = 0; i < num_insts(); ++i) {
+      if (plan_.live[i]) weight += Weight(inst(i));
+    }
+    return weight;
+  }
+
+  void ChooseUnroll() {
+    const double weight = PointWeight();
+    const bool reduction = plan_.kernel.num_reduced > 0;
+    int unroll = weight <= 10 ? 4 : weight <= 24 ? 2 : 1;
+    // Wider blocks of columns make longer contiguous runs out of strided rows.
+    if (reduction && !plan_.VectorIsReduced()) unroll = weight <= 6 ? 8 : weight <= 16 ? 4 : weight <= 40 ? 2 : 1;
+    if (reduction && plan_.VectorIsReduced() && unroll == 1 && weight <= 40) unroll = 2;
+    while (unroll > 1 && plan_.lanes * unroll > plan_.kernel.sizes[plan_.vector_dim]) unroll /= 2;
+    plan_.unroll = unroll;
+  }
+
+  // Estimated time of all passes over one point.
+  double PointNs() const {
+    double bytes = 0;
+    for (int i = 0; i < num_insts(); ++i) {
+      if (!plan_.live[i] || (inst(i).op != KOp::kLoad && inst(i).op != KOp::kStore)) continue;
+      if (plan_.kernel.num_reduced == 0 || plan_.IsFull(i)) bytes += ElementBytes(inst(i).type);
+    }
+    const double size = static_cast<double>(std::max<int64_t>(1, plan_.kernel.sizes[plan_.vector_dim]));
+    const double utilisation = size / (std::ceil(size / plan_.lanes) * plan_.lanes);
+    return kNsPerVectorOp * VectorCost(plan_.vector_dim) / (plan_.lanes * std::max(utilisation, 0.01)) + kNsPerByte * bytes;
+  }
+
+  double TotalNs() const { return PointNs() * static_cast<double>(plan_.kept_numel) * static_cast<double>(plan_.reduced_numel); }
+
+  void ChooseSplits() {
+    if (plan_.kernel.num_reduced == 0 || plan_.kept_numel == 0 || plan_.reduced_numel == 0) return;
+    int64_t units = plan_.kept_numel;
+    if (!plan_.VectorIsReduced()) {
+      const int64_t size = plan_.kernel.sizes[plan_.vector_dim];
+      const int64_t block = plan_.lanes * plan_.unroll;
+      units = units / size * ((size + block - 1) / block);
+    }
+    const double total = TotalNs();
+    if (total < kMinSplitTotalNs || units >= kEnoughUnits) return;
+    const int64_t wanted = std::min<int64_t>(kMaxSplits, static_cast<int64_t>(total / kSplitNs)) / units;
+    if (wanted < 2) return;
+    int best = plan_.num_kept;
+    for (int d = plan_.num_kept; d < plan_.rank && plan_.kernel.sizes[best] < wanted; ++d) {
+      if (plan_.kernel.sizes[d] > plan_.kernel.sizes[best]) best = d;
+    }
+    const int64_t size = plan_.kernel.sizes[best];
+    int64_t chunk = (size + wanted - 1) / wanted;
+    if (best == plan_.vector_dim) chunk = RoundUp(chunk, plan_.lanes * plan_.unroll);
+    const int64_t splits = (size + chunk - 1) / chunk;
+    if (splits < 2) return;
+    plan_.split_dim = best;
+    plan_.split_chunk = chunk;
+    plan_.num_splits = splits;
+  }
+
+  static int64_t RoundUp(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+  void Splats() {
+    plan_.needs_splat.assign(num_insts(), false);
+    for (int i = 0; i < num_insts(); ++i) {
+      if (!plan_.live[i]) continue;
+      const bool vector_use = !plan_.IsUniform(i) || (IsReduce(inst(i).op) && plan_.VectorIsReduced());
+      for (int k = 0; vector_use && k < KOpArity(inst(i).op); ++k) {
+        if (plan_.IsUniform(inst(i).in[k])) plan_.needs_splat[inst(i).in[k]] = true;
+      }
+    }
+  }
+
+  // Elements of the row cache that one value takes.
+  int64_t CacheElements() const {
+    int64_t elements = 1;
+    for (int d = plan_.num_kept; d < plan_.rank; ++d) {
+      const int64_t size = plan_.kernel.sizes[d];
+      elements *= d == plan_.vector_dim ? RoundUp(size, plan_.lanes) : size;
+      if (elements > kCacheBytes) return elements;
+    }
+    return plan_.VectorIsReduced() ? elements : elements * plan_.lanes * plan_.unroll;
+  }
+
+  bool TryCache(int i, int pass, const std::vector<double>& slice_cost) {
+    const uint64_t reduced = ((uint64_t{1} << plan_.rank) - 1) & ~KeptMask();
+    if (plan_.IsSplit() || slice_cost[i] < kCacheWorth) return false;
+    if ((plan_.deps[i] & reduced) != reduced || plan_.IsUniform(i)) return false;
+    if (plan_.cache[i] < 0) {
+      const int64_t bytes = RoundUp(CacheElements() * ElementBytes(inst(i).type), 64);
+      if (plan_.cache_bytes + bytes > kCacheBytes) return false;
+      plan_.cache[i] = plan_.cache_bytes;
+      plan_.cache_bytes += bytes;
+      plan_.cache_pass[i] = pass;
+    }
+    return true;
+  }
+
+  void Passes() {
+    plan_.cache.assign(num_insts(), -1);
+    plan_.cache_pass.assign(num_insts(), -1);
+    std::vector<double> slice_cost(num_insts(), 0);
+    std::vector<int> first_pass(num_insts(), -1);
+    for (int i = 0; i < num_insts(); ++i) {
+      if (!plan_.IsFull(i)) continue;
+      slice_cost[i] = Weight(inst(i));
+      for (int k = 0; k < KOpArity(inst(i).op); ++k) slice_cost[i] = std::min(1e6, slice_cost[i] + slice_cost[inst(i).in[k]]);
+    }
+    for (int pass = 0; pass < plan_.num_passes; ++pass) {
+      std::vector<bool> needs(num_insts(), false);
+      for (int i = num_insts() - 1; i >= 0; --i) {
+        const bool is_root = plan_.live[i] && (plan_.store_pass[i] == pass || (IsReduce(inst(i).op) && plan_.stage[i] == pass + 1));
+        if (!is_root && !needs[i]) continue;
+        if (needs[i] && first_pass[i] >= 0 && TryCache(i, first_pass[i], slice_cost)) continue;
+        if (first_pass[i] < 0) first_pass[i] = pass;
+        for (int k = 0; k < KOpArity(inst(i).op); ++k) {
+          if (plan_.IsFull(inst(i).in[k])) needs[inst(i).in[k]] = true;
+        }
+      }
+      plan_.pass_needs.push_back(std::move(needs));
+    }
+  }
+
+  void ChooseUnits() {
+    const int64_t vector_block = plan_.lanes * plan_.unroll;
+    if (plan_.num_kept == 0) {
+      plan_.unit_ns = TotalNs() / static_cast<double>(plan_.num_splits);
+      return;
+    }
+    const double point_ns = PointNs() * static_cast<double>(plan_.reduced_numel) / static_cast<double>(plan_.num_splits);
+    double inner_ns = std::max(point_ns, 1e-3);
+    plan_.unit_dim = 0;
+    plan_.unit_chunk = std::max<int64_t>(plan_.kernel.sizes[0], 1);
+    for (int d = plan_.num_kept - 1; d >= 0; --d) {
+      const int64_t size = plan_.kernel.sizes[d];
+      if (plan_.IsSplit() || inner_ns * static_cast<double>(size) >= kUnitNs) {
+        int64_t chunk = plan_.IsSplit() ? 1 : std::max<int64_t>(1, static_cast<int64_t>(std::ceil(kUnitNs / inner_ns)));
+        if (d == plan_.vector_dim) chunk = RoundUp(chunk, vector_block);
+        plan_.unit_dim = d;
+        plan_.unit_chunk = chunk;
+        break;
+      }
+      inner_ns *= static_cast<double>(size);
+    }
+    plan_.num_units = (plan_.kernel.sizes[plan_.unit_dim] + plan_.unit_chunk - 1) / plan_.unit_chunk;
+    for (int d = 0; d < plan_.unit_dim; ++d) plan_.num_units *= plan_.kernel.sizes[d];
+    plan_.unit_ns = inner_ns * static_cast<double>(std::min(plan_.unit_chunk, plan_.kernel.sizes[plan_.unit_dim]));
+  }
+
+  IsaInfo isa_;
+  LoopPlan plan_;
+};
+
+}  // namespace
+
+int LoopPlan::Depth(int inst) const {
+  int depth = 0;
+  for (uint64_t bits = deps[inst]; bits != 0; bits >>= 1) ++depth;
+  return depth;
+}
+
+LoopPlan PlanLoops(const KernelIR& kernel, const IsaInfo& isa) { return Planner(kernel, isa).Run(); }
+
+int ElementBytes(c10::ScalarType type) { return static_cast<int>(c10::elementSize(type)); }
+
+bool IsTranscendental(KOp op) {
+  return (op >= KOp::kExp && op <= KOp::kLgamma) || op == KOp::kPow || op == KOp::kAtan2;
+}
+
+}  // namespace lazuli::codegen

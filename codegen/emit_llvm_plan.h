@@ -1,0 +1,73 @@
+// How a kernel becomes loops: canonical domain, loop order, vectorised dimension, passes over the reduced dimensions, units of parallel
+// work. Decided here from the IR alone, so that the emitter only writes down what the plan says.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "codegen/kernel_ir.h"
+
+namespace lazuli::codegen {
+
+// The instruction set the emitter writes for.
+struct IsaInfo {
+  int vector_bytes = 16;        // 64, 32 or 16.
+  bool masked_memory = false;   // Masked loads and stores of every element size (AVX-512BW).
+  bool half_conversion = false; // F16C.
+};
+
+// Loops are numbered outermost first: `num_kept` loops over kept dimensions, then the reduced ones. Loop i is dimension i of `kernel`.
+struct LoopPlan {
+  KernelIR kernel;  // Canonical: no size-1 dimensions, loop order, adjacent dimensions merged. At least one loop in all.
+  int num_kept = 0;
+  int rank = 0;
+  int vector_dim = 0;  // The last kept or the last loop.
+  int lanes = 1;       // Elements of one vector, whatever their type.
+  int unroll = 1;      // Vectors per iteration of the main loop.
+
+  // Per instruction.
+  std::vector<uint64_t> deps;      // Bit d: varies over loop d.
+  std::vector<bool> live;          // Reaches a store.
+  std::vector<int> stage;          // Number of passes over the reduced loops that must be complete before it can be evaluated.
+  std::vector<bool> needs_splat;   // Uniform along the vector loop but used by something that is not.
+  std::vector<int> store_pass;     // Full-level stores: their pass. Otherwise -1.
+  std::vector<int64_t> cache;      // Byte offset in the row cache, -1 when not cached.
+  std::vector<int> cache_pass;     // The pass that fills the cache.
+  std::vector<std::vector<bool>> pass_needs;  // [pass][instruction]: full-level instructions evaluated in that pass.
+  int num_passes = 0;
+  int64_t cache_bytes = 0;
+
+  // Units of parallel work: every index of the kept loops before unit_dim, times chunks of unit_dim. One unit when num_kept is 0.
+  int unit_dim = 0;
+  int64_t unit_chunk = 1;
+  int64_t num_units = 1;
+  double unit_ns = 0;  // Estimated time of one unit (of one split of one unit, when split).
+
+  // Splitting of one reduced loop into a fixed number of chunks whose partial results are combined in order.
+  int split_dim = -1;
+  int64_t split_chunk = 0;
+  int64_t num_splits = 1;
+
+  int64_t kept_numel = 1;
+  int64_t reduced_numel = 1;
+
+  bool IsFull(int inst) const { return (deps[inst] >> num_kept) != 0; }
+  bool IsUniform(int inst) const { return ((deps[inst] >> vector_dim) & 1) == 0; }
+  bool VectorIsReduced() const { return vector_dim >= num_kept; }
+  bool IsSplit() const { return split_dim >= 0; }
+  // Loops that enclose the instruction's evaluation.
+  int Depth(int inst) const;
+  // Whether the instruction is a store at every point (as opposed to one per kept point).
+  bool IsFullStore(int inst) const { return store_pass[inst] >= 0; }
+};
+
+// `kernel` must verify.
+LoopPlan PlanLoops(const KernelIR& kernel, const IsaInfo& isa);
+
+// Bytes of one element in memory.
+int ElementBytes(c10::ScalarType type);
+
+// Whether `op` is a function rather than a few machine instructions.
+bool IsTranscendental(KOp op);
+
+}  // namespace lazuli::codegen

@@ -1,0 +1,245 @@
+// Grammar, one item a line; `;` starts a comment:
+//   kernel [4096, 768] reduce 1 scalars 2
+//   b0: Float [768, 1] written
+//   %0 = load.Float b0
+//   %1 = const.Float 0x3fe0000000000000 ; 0.5
+//   %2 = mul.Float %0, %1
+//   %3 = store.Float b0, %2
+// Const takes the raw 64 bits in hexadecimal for Float and Double, decimal otherwise; Scalar takes `s1`, Index `d0`.
+#include <cstdlib>
+#include <cstring>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "codegen/kernel_ir.h"
+
+namespace lazuli::codegen {
+namespace {
+
+constexpr c10::ScalarType kTypes[] = {
+    c10::ScalarType::Float, c10::ScalarType::Double, c10::ScalarType::Long, c10::ScalarType::Int,      c10::ScalarType::Short,
+    c10::ScalarType::Char,  c10::ScalarType::Byte,   c10::ScalarType::Bool, c10::ScalarType::BFloat16, c10::ScalarType::Half,
+};
+
+bool ParseType(absl::string_view name, c10::ScalarType* type) {
+  for (c10::ScalarType candidate : kTypes) {
+    if (name == c10::toString(candidate)) {
+      *type = candidate;
+      return true;
+    }
+  }
+  return false;
+}
+
+bool ParseOp(absl::string_view name, KOp* op) {
+  for (int i = 0; i < kNumKOps; ++i) {
+    if (name == KOpName(static_cast<KOp>(i))) {
+      *op = static_cast<KOp>(i);
+      return true;
+    }
+  }
+  return false;
+}
+
+bool IsFloating(c10::ScalarType type) { return type == c10::ScalarType::Float || type == c10::ScalarType::Double; }
+
+void AppendList(const c10::DimVector& values, std::string* out) {
+  out->push_back('[');
+  for (size_t i = 0; i < values.size(); ++i) absl::StrAppend(out, i == 0 ? "" : ", ", values[i]);
+  out->push_back(']');
+}
+
+std::string ImmText(const KInst& inst) {
+  switch (inst.op) {
+    case KOp::kLoad:
+    case KOp::kStore:
+      return absl::StrCat("b", inst.imm);
+    case KOp::kScalar:
+      return absl::StrCat("s", inst.imm);
+    case KOp::kIndex:
+      return absl::StrCat("d", inst.imm);
+    case KOp::kConst:
+      return IsFloating(inst.type) ? absl::StrFormat("0x%016x", static_cast<uint64_t>(inst.imm)) : absl::StrCat(inst.imm);
+    default:
+      return "";
+  }
+}
+
+// Reads one line from left to right; every method returns false when the text does not match.
+class LineReader {
+ public:
+  explicit LineReader(absl::string_view line) : text_(line) {}
+
+  bool Literal(absl::string_view literal) {
+    SkipSpaces();
+    return absl::ConsumePrefix(&text_, literal);
+  }
+
+  bool Int(int64_t* value) {
+    SkipSpaces();
+    size_t length = text_.empty() || text_[0] != '-' ? 0 : 1;
+    while (length < text_.size() && text_[length] >= '0' && text_[length] <= '9') ++length;
+    if (!absl::SimpleAtoi(text_.substr(0, length), value)) return false;
+    text_.remove_prefix(length);
+    return true;
+  }
+
+  bool Hex(int64_t* value) {
+    SkipSpaces();
+    size_t length = 0;
+    while (length < text_.size() && std::isxdigit(static_cast<unsigned char>(text_[length]))) ++length;
+    if (length == 0 || length > 16) return false;
+    *value = static_cast<int64_t>(std::strtoull(std::string(text_.substr(0, length)).c_str(), nullptr, 16));
+    text_.remove_prefix(length);
+    return true;
+  }
+
+  absl::string_view Word() {
+    SkipSpaces();
+    size_t length = 0;
+    while (length < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[length])) || text_[length] == '_')) ++length;
+    absl::string_view word = text_.substr(0, length);
+    text_.remove_prefix(length);
+    return word;
+  }
+
+  bool List(c10::DimVector* values) {
+    if (!Literal("[")) return false;
+    if (Literal("]")) return true;
+    do {
+      int64_t value;
+      if (!Int(&value)) return false;
+      values->push_back(value);
+    } while (Literal(","));
+    return Literal("]");
+  }
+
+  bool AtEnd() {
+    SkipSpaces();
+    return text_.empty();
+  }
+
+ private:
+  void SkipSpaces() {
+    while (!text_.empty() && text_[0] == ' ') text_.remove_prefix(1);
+  }
+
+  absl::string_view text_;
+};
+
+bool ParseHeader(absl::string_view line, KernelIR* kernel) {
+  LineReader reader(line);
+  int64_t reduced = 0, scalars = 0;
+  if (!reader.Literal("kernel") || !reader.List(&kernel->sizes)) return false;
+  if (reader.Literal("reduce") && !reader.Int(&reduced)) return false;
+  if (reader.Literal("scalars") && !reader.Int(&scalars)) return false;
+  kernel->num_reduced = static_cast<int>(reduced);
+  kernel->num_scalars = static_cast<int>(scalars);
+  return reader.AtEnd();
+}
+
+bool ParseBuffer(absl::string_view line, KernelIR* kernel) {
+  LineReader reader(line);
+  KBuffer buffer;
+  int64_t number;
+  if (!reader.Literal("b") || !reader.Int(&number) || number != static_cast<int64_t>(kernel->buffers.size())) return false;
+  if (!reader.Literal(":") || !ParseType(reader.Word(), &buffer.dtype) || !reader.List(&buffer.strides)) return false;
+  buffer.written = reader.Literal("written");
+  kernel->buffers.push_back(std::move(buffer));
+  return reader.AtEnd();
+}
+
+bool ParseImm(LineReader* reader, KInst* inst) {
+  switch (inst->op) {
+    case KOp::kLoad:
+    case KOp::kStore:
+      return reader->Literal("b") && reader->Int(&inst->imm);
+    case KOp::kScalar:
+      return reader->Literal("s") && reader->Int(&inst->imm);
+    case KOp::kIndex:
+      return reader->Literal("d") && reader->Int(&inst->imm);
+    case KOp::kConst:
+      return IsFloating(inst->type) ? reader->Literal("0x") && reader->Hex(&inst->imm) : reader->Int(&inst->imm);
+    default:
+      return true;
+  }
+}
+
+bool ParseInst(absl::string_view line, KernelIR* kernel) {
+  LineReader reader(line);
+  KInst inst;
+  int64_t number;
+  if (!reader.Literal("%") || !reader.Int(&number) || number != static_cast<int64_t>(kernel->insts.size())) return false;
+  if (!reader.Literal("=") || !ParseOp(reader.Word(), &inst.op)) return false;
+  if (!reader.Literal(".") || !ParseType(reader.Word(), &inst.type)) return false;
+  if (!ParseImm(&reader, &inst)) return false;
+  for (int k = 0; k < KOpArity(inst.op); ++k) {
+    if ((k > 0 || inst.op == KOp::kStore) && !reader.Literal(",")) return false;
+    int64_t operand;
+    if (!reader.Literal("%") || !reader.Int(&operand)) return false;
+    inst.in[k] = static_cast<int32_t>(operand);
+  }
+  kernel->insts.push_back(inst);
+  return reader.AtEnd();
+}
+
+}  // namespace
+
+std::string PrintKernel(const KernelIR& kernel) {
+  std::string out = "kernel ";
+  out.reserve(64 + 32 * (kernel.insts.size() + kernel.buffers.size()));
+  AppendList(kernel.sizes, &out);
+  if (kernel.num_reduced != 0) absl::StrAppend(&out, " reduce ", kernel.num_reduced);
+  if (kernel.num_scalars != 0) absl::StrAppend(&out, " scalars ", kernel.num_scalars);
+  out.push_back('\n');
+  for (size_t b = 0; b < kernel.buffers.size(); ++b) {
+    const KBuffer& buffer = kernel.buffers[b];
+    absl::StrAppend(&out, "b", b, ": ", c10::toString(buffer.dtype), " ");
+    AppendList(buffer.strides, &out);
+    absl::StrAppend(&out, buffer.written ? " written\n" : "\n");
+  }
+  for (size_t i = 0; i < kernel.insts.size(); ++i) {
+    const KInst& inst = kernel.insts[i];
+    absl::StrAppend(&out, "%", i, " = ", KOpName(inst.op), ".", c10::toString(inst.type));
+    const char* separator = " ";
+    if (std::string imm = ImmText(inst); !imm.empty()) {
+      absl::StrAppend(&out, " ", imm);
+      separator = ", ";
+    }
+    for (int k = 0; k < KOpArity(inst.op); ++k) {
+      absl::StrAppend(&out, separator, "%", inst.in[k]);
+      separator = ", ";
+    }
+    if (inst.op == KOp::kConst && IsFloating(inst.type)) {
+      double value;
+      std::memcpy(&value, &inst.imm, sizeof(value));
+      absl::StrAppend(&out, " ; ", absl::StrFormat("%.9g", value));
+    }
+    out.push_back('\n');
+  }
+  return out;
+}
+
+absl::StatusOr<KernelIR> ParseKernel(const std::string& text) {
+  KernelIR kernel;
+  bool have_header = false;
+  int number = 0;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    line = absl::StripAsciiWhitespace(line.substr(0, line.find(';')));
+    if (line.empty()) continue;
+    bool ok = !have_header   ? ParseHeader(line, &kernel)
+              : line[0] == 'b' ? ParseBuffer(line, &kernel)
+                               : ParseInst(line, &kernel);
+    if (!ok) return absl::InvalidArgumentError(absl::StrCat("kernel text, line ", number, ": cannot parse '", line, "'"));
+    have_header = true;
+  }
+  if (!have_header) return absl::InvalidArgumentError("kernel text: empty");
+  return kernel;
+}
+
+}  // namespace lazuli::codegen

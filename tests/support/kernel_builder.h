@@ -1,0 +1,84 @@
+// Builds KernelIR by hand, for tests.
+#pragma once
+
+#include <initializer_list>
+#include <utility>
+
+#include "codegen/kernel_ir.h"
+#include "tests/support/kernel_reference.h"
+
+namespace lazuli::testing {
+
+// Methods return the index of the new buffer or instruction.
+class KernelBuilder {
+ public:
+  using T = c10::ScalarType;
+  using K = codegen::KOp;
+
+  explicit KernelBuilder(c10::DimVector sizes, int num_reduced = 0) {
+    kernel_.sizes = std::move(sizes);
+    kernel_.num_reduced = num_reduced;
+  }
+
+  // Dense over the whole domain.
+  int Buffer(T type, bool written = false) { return Buffer(type, DenseStrides(), written); }
+  int Buffer(T type, c10::DimVector strides, bool written = false) {
+    kernel_.buffers.push_back({type, std::move(strides), written});
+    return static_cast<int>(kernel_.buffers.size()) - 1;
+  }
+  // Dense over the kept dimensions.
+  int KeptBuffer(T type, bool written = false) {
+    c10::DimVector strides(kernel_.sizes.size(), 0);
+    int64_t stride = 1;
+    for (int d = static_cast<int>(kernel_.sizes.size()) - kernel_.num_reduced - 1; d >= 0; --d) {
+      strides[d] = stride;
+      stride *= kernel_.sizes[d];
+    }
+    return Buffer(type, strides, written);
+  }
+
+  int Load(int buffer) { return Add(K::kLoad, kernel_.buffers[buffer].dtype, {}, buffer); }
+  int Store(int buffer, int value) { return Add(K::kStore, kernel_.buffers[buffer].dtype, {value}, buffer); }
+  int Const(double value, T type = T::Float) {
+    const bool floating = type == T::Float || type == T::Double;
+    return Add(K::kConst, type, {}, floating ? static_cast<int64_t>(BitsOf(value)) : static_cast<int64_t>(value));
+  }
+  int Scalar(T type) { return Add(K::kScalar, type, {}, kernel_.num_scalars++); }
+  int Index(int dim) { return Add(K::kIndex, T::Long, {}, dim); }
+  int Cast(int value, T type) { return Add(K::kCast, type, {value}); }
+  // Comparisons and IsNan yield Bool; Select has its second operand's type; the rest their first operand's.
+  int Op(K op, int a, int b = -1, int c = -1) {
+    T type = kernel_.insts[op == K::kSelect ? b : a].type;
+    if ((op >= K::kEq && op <= K::kGe) || op == K::kIsNan) type = T::Bool;
+    codegen::KInst inst;
+    inst.op = op;
+    inst.type = type;
+    inst.in = {a, b, c};
+    kernel_.insts.push_back(inst);
+    return static_cast<int>(kernel_.insts.size()) - 1;
+  }
+
+  c10::DimVector DenseStrides() const {
+    c10::DimVector strides(kernel_.sizes.size(), 1);
+    for (int d = static_cast<int>(kernel_.sizes.size()) - 2; d >= 0; --d) strides[d] = strides[d + 1] * kernel_.sizes[d + 1];
+    return strides;
+  }
+
+  const codegen::KernelIR& kernel() const { return kernel_; }
+
+ private:
+  int Add(K op, T type, std::initializer_list<int> in, int64_t imm = 0) {
+    codegen::KInst inst;
+    inst.op = op;
+    inst.type = type;
+    int k = 0;
+    for (int operand : in) inst.in[k++] = operand;
+    inst.imm = imm;
+    kernel_.insts.push_back(inst);
+    return static_cast<int>(kernel_.insts.size()) - 1;
+  }
+
+  codegen::KernelIR kernel_;
+};
+
+}  // namespace lazuli::testing

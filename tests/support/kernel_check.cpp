@@ -1,0 +1,174 @@
+#include "tests/support/kernel_check.h"
+
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "tests/support/kernel_reference.h"
+
+namespace lazuli::testing {
+namespace {
+
+using c10::ScalarType;
+using codegen::KBuffer;
+using codegen::KernelIR;
+
+constexpr int64_t kGuardBytes = 256;
+
+int64_t Extent(const KernelIR& kernel, const KBuffer& buffer) {
+  int64_t last = 0;
+  for (size_t d = 0; d < kernel.sizes.size(); ++d) {
+    if (kernel.sizes[d] == 0) return 0;
+    last += (kernel.sizes[d] - 1) * buffer.strides[d];
+  }
+  return last + 1;
+}
+
+double RandomFloating(std::mt19937_64& random, const CheckOptions& options) {
+  static const double kSpecials[] = {std::numeric_limits<double>::quiet_NaN(),
+                                     std::numeric_limits<double>::infinity(),
+                                     -std::numeric_limits<double>::infinity(),
+                                     0.0,
+                                     -0.0,
+                                     1e-41,
+                                     -3e-42,
+                                     3e38,
+                                     -2.5e38,
+                                     2147483648.0,
+                                     -9.5e18,
+                                     1.0,
+                                     -1.0,
+                                     0.5,
+                                     2.5,
+                                     -1.5};
+  if (options.specials && random() % 8 == 0) return kSpecials[random() % (sizeof(kSpecials) / sizeof(kSpecials[0]))];
+  return options.low + (options.high - options.low) * (static_cast<double>(random() >> 11) * 0x1p-53);
+}
+
+template <typename T>
+void Put(std::vector<char>& bytes, int64_t index, T value) {
+  std::memcpy(bytes.data() + index * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
+}
+
+void FillElement(ScalarType type, std::vector<char>& bytes, int64_t index, std::mt19937_64& random, const CheckOptions& options) {
+  uint64_t bits = random() >> (random() % 64);
+  const int size = static_cast<int>(c10::elementSize(type));
+  switch (type) {
+    case ScalarType::Float:
+      return Put(bytes, index, static_cast<float>(RandomFloating(random, options)));
+    case ScalarType::Double:
+      return Put(bytes, index, RandomFloating(random, options));
+    case ScalarType::BFloat16:
+      return Put(bytes, index, c10::BFloat16(static_cast<float>(RandomFloating(random, options))));
+    case ScalarType::Half:
+      return Put(bytes, index, c10::Half(static_cast<float>(RandomFloating(random, options))));
+    case ScalarType::Bool:
+      return Put(bytes, index, static_cast<uint8_t>(random() % 2));
+    default:
+      if (random() % 2 == 0) bits = ~bits;
+      if (!options.zeros && (bits << (64 - 8 * size)) == 0) bits = 3;
+      std::memcpy(bytes.data() + index * size, &bits, size);
+  }
+}
+
+double ReadFloating(ScalarType type, const char* address) {
+  switch (type) {
+    case ScalarType::Float: {
+      float value;
+      std::memcpy(&value, address, sizeof(value));
+      return value;
+    }
+    case ScalarType::Double: {
+      double value;
+      std::memcpy(&value, address, sizeof(value));
+      return value;
+    }
+    case ScalarType::BFloat16: {
+      c10::BFloat16 value;
+      std::memcpy(&value, address, sizeof(value));
+      return static_cast<float>(value);
+    }
+    default: {
+      c10::Half value;
+      std::memcpy(&value, address, sizeof(value));
+      return static_cast<float>(value);
+    }
+  }
+}
+
+bool Floating(ScalarType type) {
+  return type == ScalarType::Float || type == ScalarType::Double || type == ScalarType::BFloat16 || type == ScalarType::Half;
+}
+
+double UnitInLastPlace(ScalarType type, double value) {
+  const int digits = type == ScalarType::Double ? 53 : type == ScalarType::Float ? 24 : type == ScalarType::Half ? 11 : 8;
+  const int min_exponent = type == ScalarType::Double ? -1074 : type == ScalarType::Half ? -24 : type == ScalarType::Float ? -149 : -133;
+  if (value == 0) return std::ldexp(1.0, min_exponent);
+  return std::ldexp(1.0, std::max(std::ilogb(value) - digits + 1, min_exponent));
+}
+
+bool Same(ScalarType type, const char* expected, const char* actual, const CheckOptions& options) {
+  if (std::memcmp(expected, actual, c10::elementSize(type)) == 0) return true;
+  if (!Floating(type)) return false;
+  const double e = ReadFloating(type, expected), a = ReadFloating(type, actual);
+  if (std::isnan(e) || std::isnan(a)) return std::isnan(e) && std::isnan(a);
+  // Equal bits were asked for: 0 and -0 differ.
+  if (options.ulps == 0 && options.absolute == 0) return false;
+  if (std::isinf(e) || std::isinf(a)) return e == a;
+  const double difference = std::fabs(e - a);
+  return difference <= options.absolute || difference <= options.ulps * UnitInLastPlace(type, std::max(std::fabs(e), std::fabs(a)));
+}
+
+std::string Show(ScalarType type, const char* address) {
+  if (Floating(type)) return absl::StrCat(ReadFloating(type, address));
+  int64_t value = 0;
+  std::memcpy(&value, address, c10::elementSize(type));
+  return absl::StrCat(value);
+}
+
+}  // namespace
+
+const std::vector<std::string>& AllIsas() {
+  static const auto* const isas = new std::vector<std::string>{"avx512", "avx2", "sse4"};
+  return *isas;
+}
+
+std::string CheckKernel(const KernelIR& kernel, const CheckOptions& options) {
+  absl::StatusOr<std::shared_ptr<const codegen::CompiledKernel>> compiled = codegen::CompileKernel(kernel, options.target, nullptr);
+  if (!compiled.ok()) return std::string(compiled.status().message());
+  std::mt19937_64 random(options.seed);
+  std::vector<std::vector<char>> memory;
+  for (const KBuffer& buffer : kernel.buffers) {
+    const int64_t extent = Extent(kernel, buffer);
+    std::vector<char> bytes(extent * static_cast<int64_t>(c10::elementSize(buffer.dtype)) + kGuardBytes, 0x5A);
+    for (int64_t i = 0; i < extent; ++i) FillElement(buffer.dtype, bytes, i, random, options);
+    memory.push_back(std::move(bytes));
+  }
+  std::vector<std::vector<char>> expected = memory;
+  std::vector<void*> pointers, expected_pointers;
+  for (std::vector<char>& bytes : memory) pointers.push_back(bytes.data());
+  for (std::vector<char>& bytes : expected) expected_pointers.push_back(bytes.data());
+  RunReference(kernel, expected_pointers.data(), options.scalars.data());
+  (*compiled)->Run(pointers.data(), options.scalars.data());
+  for (size_t b = 0; b < memory.size(); ++b) {
+    const ScalarType type = kernel.buffers[b].dtype;
+    const int64_t size = static_cast<int64_t>(c10::elementSize(type)), extent = Extent(kernel, kernel.buffers[b]);
+    for (int64_t i = 0; i < extent; ++i) {
+      if (Same(type, expected[b].data() + i * size, memory[b].data() + i * size, options)) continue;
+      return absl::StrCat("buffer ", b, " element ", i, ": expected ", Show(type, expected[b].data() + i * size), ", got ",
+                          Show(type, memory[b].data() + i * size), " (", options.target.isa, ", seed ", options.seed, ")\n",
+                          codegen::PrintKernel(kernel));
+    }
+    if (std::memcmp(expected[b].data() + extent * size, memory[b].data() + extent * size, kGuardBytes) != 0) {
+      return absl::StrCat("buffer ", b, ": written past its end (", options.target.isa, ")\n", codegen::PrintKernel(kernel));
+    }
+  }
+  return "";
+}
+
+}  // namespace lazuli::testing

@@ -1,0 +1,33 @@
+// Runs a compiled kernel and the reference interpreter on equal random memory and compares every byte of it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "codegen/kernel_compiler.h"
+#include "codegen/kernel_ir.h"
+
+namespace lazuli::testing {
+
+struct CheckOptions {
+  codegen::KernelTarget target{"avx512", "eager"};
+  uint64_t seed = 1;
+  // Floating values are drawn from [low, high], except for one in eight (when `specials`) of NaN, infinities, zeros, denormals and huge ones.
+  double low = -4;
+  double high = 4;
+  bool specials = false;
+  bool zeros = true;  // Whether integers may be 0.
+  // Allowed difference of floating results: that many units in the last place of the larger, or `absolute`.
+  double ulps = 0;
+  double absolute = 0;
+  std::vector<uint64_t> scalars;
+};
+
+// Empty when equal, else the first difference with the kernel's text.
+std::string CheckKernel(const codegen::KernelIR& kernel, const CheckOptions& options);
+
+// "avx512", "avx2", "sse4".
+const std::vector<std::string>& AllIsas();
+
+}  // namespace lazuli::testing
