@@ -37,7 +37,7 @@ demo: build
 	$(BUILD)/bin/char_gpt
 
 test: configure
-	cmake --build $(BUILD) -j $(JOBS) --target all tests
+	cmake --build $(BUILD) -j $(JOBS) --target tests
 	ctest --test-dir $(BUILD) --output-on-failure
 
 bench: build
