@@ -52,6 +52,8 @@ std::string Stats::ToJson() const {
   json += "\"compile_seconds\": " + SecondsText(compile_seconds) + ", ";
   AppendJsonMap("eager_fallbacks", eager_fallbacks, json);
   json += ", ";
+  AppendJsonMap("eager_uncut", eager_uncut, json);
+  json += ", ";
   AppendJsonMap("cuts", cuts, json);
   return json + "}";
 }
@@ -65,19 +67,18 @@ Counters& Counters::Get() {
   return *counters;
 }
 
-void Counters::CountEagerFallback(std::string_view op, int64_t amount) {
+void Counters::CountByName(NameCounts* counts, std::string_view name, int64_t amount) {
   std::lock_guard<std::mutex> lock(mutex_);
-  auto it = eager_fallbacks_.find(op);
-  if (it == eager_fallbacks_.end()) it = eager_fallbacks_.emplace(op, 0).first;
+  auto it = counts->find(name);
+  if (it == counts->end()) it = counts->emplace(name, 0).first;
   it->second += amount;
 }
 
-void Counters::CountCut(std::string_view cause, int64_t amount) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  auto it = cuts_.find(cause);
-  if (it == cuts_.end()) it = cuts_.emplace(cause, 0).first;
-  it->second += amount;
-}
+void Counters::CountEagerFallback(std::string_view op, int64_t amount) { CountByName(&eager_fallbacks_, op, amount); }
+
+void Counters::CountEagerUncut(std::string_view op, int64_t amount) { CountByName(&eager_uncut_, op, amount); }
+
+void Counters::CountCut(std::string_view cause, int64_t amount) { CountByName(&cuts_, cause, amount); }
 
 Stats Counters::Snapshot() const {
   Stats stats;
@@ -87,6 +88,7 @@ Stats Counters::Snapshot() const {
   stats.compile_seconds = static_cast<double>(compile_nanoseconds.value()) * 1e-9;
   std::lock_guard<std::mutex> lock(mutex_);
   stats.eager_fallbacks.insert(eager_fallbacks_.begin(), eager_fallbacks_.end());
+  stats.eager_uncut.insert(eager_uncut_.begin(), eager_uncut_.end());
   stats.cuts.insert(cuts_.begin(), cuts_.end());
   return stats;
 }
@@ -98,6 +100,7 @@ void Counters::Reset() {
   compile_nanoseconds.Reset();
   std::lock_guard<std::mutex> lock(mutex_);
   eager_fallbacks_.clear();
+  eager_uncut_.clear();
   cuts_.clear();
 }
 

@@ -30,8 +30,7 @@ namespace lazuli::runtime {
   X(kernel_cache_hits)     \
   X(kernel_launches)       \
   X(aten_calls)            \
-  X(observations)          \
-  X(eager_uncut)
+  X(observations)
 
 // A number that any thread may add to; relaxed, so it orders nothing else.
 class Counter {
@@ -57,6 +56,8 @@ class Counters {
 
   // `op` was cut and run eagerly ("aten::nonzero").
   void CountEagerFallback(std::string_view op, int64_t amount = 1);
+  // `op` ran eagerly at once: it touched nothing that was pending.
+  void CountEagerUncut(std::string_view op, int64_t amount = 1);
   // A trace was cut for `cause` ("sync").
   void CountCut(std::string_view cause, int64_t amount = 1);
 
@@ -65,9 +66,13 @@ class Counters {
   void Reset();
 
  private:
+  using NameCounts = std::map<std::string, int64_t, std::less<>>;
+  void CountByName(NameCounts* counts, std::string_view name, int64_t amount);
+
   mutable std::mutex mutex_;
-  std::map<std::string, int64_t, std::less<>> eager_fallbacks_;
-  std::map<std::string, int64_t, std::less<>> cuts_;
+  NameCounts eager_fallbacks_;
+  NameCounts eager_uncut_;
+  NameCounts cuts_;
 };
 
 // Adds the time from here to the end of the scope to compile_seconds.

@@ -203,7 +203,7 @@ void RunEagerly(Recorder* recorder, const OpInfo& info, c10::DispatchKeySet keys
       Counters::Get().CountEagerFallback(info.name);
       recorder->Flush(info.name);
     } else {
-      Counters::Get().eager_uncut.Add();
+      Counters::Get().CountEagerUncut(info.name);
     }
   }
   CallBelow(info, keys, stack);

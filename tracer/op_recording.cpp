@@ -183,6 +183,10 @@ bool OpRecording::AddScalar(const at::Scalar& value) {
     is_default = bits <= 1;
   }
   const int arg = arg_++;
+  if (has_slot && (info_.tensor_args >> arg & 1) != 0) {  // A scalar overload recorded as its tensor overload: a wrapped number.
+    AddSlot(type, bits);
+    return true;
+  }
   const bool is_factor = is_default && (info_.factor_args >> arg & 1) != 0;
   if (has_slot && !info_.static_scalars && !is_factor) {
     AddSlot(type, bits);

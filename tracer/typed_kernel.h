@@ -1,6 +1,7 @@
 // Unboxed recording kernels, one instantiation per row of typed_ops.def, all from one template over at::_ops::X::schema.
 #pragma once
 
+#include <ATen/ScalarOps.h>
 #include <ATen/core/IListRef.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -121,11 +122,13 @@ const codegen::OpInfo& InfoOf() {
   return info;
 }
 
-template <class Op, class Schema>
+// Records calls with `Schema`'s C++ arguments as operator `Op`. The two differ for scalar twins: mul.Scalar is recorded as mul.Tensor with a
+// wrapped number, which is what its composite kernel would make of it.
+template <class Op, class Schema, class Called = Op>
 struct TypedKernel;
 
-template <class Op, class R, class... A>
-struct TypedKernel<Op, R(A...)> {
+template <class Op, class R, class... A, class Called>
+struct TypedKernel<Op, R(A...), Called> {
   static R Call(c10::DispatchKeySet keys, A... args) {
     if (Recorder* recorder = Recorder::Current()) {
       OpRecording recording(recorder, InfoOf<Op>());
@@ -140,6 +143,7 @@ struct TypedKernel<Op, R(A...)> {
   // First sight of these arguments, or arguments that cannot be recorded: the boxed path infers, observes or runs eagerly.
   static R Boxed(c10::DispatchKeySet keys, A... args) {
     torch::jit::Stack stack = c10::impl::boxArgs<A...>(std::forward<A>(args)...);
+    if constexpr (!std::is_same_v<Op, Called>) stack[1] = at::native::wrapped_scalar_tensor(stack[1].toScalar());
     RecordOrRun(InfoOf<Op>(), keys, &stack);
     if constexpr (std::is_reference_v<R>) {
       return First(args...);

@@ -17,13 +17,23 @@ void RegisterTyped(torch::Library* library, absl::flat_hash_set<std::string>* na
   names->insert(info.name);
 }
 
+template <class Called, class Op, int kShard>
+void RegisterTwin(torch::Library* library, absl::flat_hash_set<std::string>* names) {
+  const std::string& name = InfoOf<Called>().name;
+  library->impl(name.c_str(), TORCH_FN((&TypedKernel<Op, typename Called::schema, Called>::Call)));
+  names->insert(name);
+}
+
 template <int kShard>
 void RegisterShard(torch::Library* library, absl::flat_hash_set<std::string>* names) {
   constexpr int kFirst = __COUNTER__ + 1;
 #define LAZULI_TYPED_OP(op) \
   if constexpr ((__COUNTER__ - kFirst) % kShards == kShard) RegisterTyped<at::_ops::op, kShard>(library, names);
+#define LAZULI_SCALAR_TWIN(called, op) \
+  if constexpr ((__COUNTER__ - kFirst) % kShards == kShard) RegisterTwin<at::_ops::called, at::_ops::op, kShard>(library, names);
 #include "tracer/typed_ops.def"
 #undef LAZULI_TYPED_OP
+#undef LAZULI_SCALAR_TWIN
 }
 
 }  // namespace lazuli::tracer

@@ -49,6 +49,13 @@ bool ReadsMetadataOnly(const std::string& base) {
   return names->contains(base);
 }
 
+// Results have memory but no values yet.
+bool IsAllocation(const std::string& base) {
+  static const auto* names = new absl::flat_hash_set<std::string>{"aten::empty",     "aten::empty_strided", "aten::empty_like",
+                                                                  "aten::new_empty", "aten::new_empty_strided", "aten::empty_permuted"};
+  return names->contains(base);
+}
+
 // Tagged as random for the sake of other devices' kernels.
 bool IsDeterministicOnCpu(const std::string& base) {
   static const auto* names = new absl::flat_hash_set<std::string>{"aten::_scaled_dot_product_flash_attention_for_cpu"};
@@ -99,6 +106,7 @@ void ReadArguments(const c10::FunctionSchema& schema, OpInfo* info, bool* encoda
     if (arg.alias_info() != nullptr && arg.alias_info()->isWrite()) info->mutated_args |= uint64_t{1} << i;
     if (arg.is_out()) info->is_out = true;
     if (HoldsTensor(arg.type())) info->is_factory = false;
+    if (IsTensorType(arg.type())) info->tensor_args |= uint64_t{1} << i;
     if (arg.name() == "alpha" || arg.name() == "beta") info->factor_args |= uint64_t{1} << i;
     if (arg.type()->kind() == c10::TypeKind::GeneratorType ||
         (arg.type()->kind() == c10::TypeKind::OptionalType && arg.type()->containedTypes()[0]->kind() == c10::TypeKind::GeneratorType)) {
@@ -146,7 +154,7 @@ OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
   }
   info.static_scalars = (info.is_factory && op_name.name != "aten::full") || ScalarsAreStatic(op_name.name);
   info.reads_metadata_only = ReadsMetadataOnly(op_name.name);
-  info.is_allocation = info.name == "aten::empty.memory_format" || info.name == "aten::empty_strided";
+  info.is_allocation = IsAllocation(op_name.name);
   info.has_meta = handle.hasKernelForDispatchKey(c10::DispatchKey::Meta);
   info.recordable = encodable && !info.is_out && !info.is_view && !info.is_random && !info.data_dependent &&
                     !handle.hasTag(at::Tag::inplace_view) && !ChangesStorage(op_name.name);
