@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "codegen/ir/op_info.h"
 
 namespace lazuli::codegen {
@@ -79,5 +80,8 @@ struct Trace {
 
 // Text form of a trace, one op a line; ParseTrace(PrintTrace(t)) equals t. See trace_text.cpp for the grammar.
 std::string PrintTrace(const Trace& trace);
+
+// Fails with the line, the column and what was expected there. Storages, slots and operators are checked; shapes are not.
+absl::StatusOr<Trace> ParseTrace(const std::string& text);
 
 }  // namespace lazuli::codegen
