@@ -85,6 +85,7 @@ void FunctionEmitter::Begin(const std::string& name) {
   values_.assign(num_insts(), Values());
   kept_needs_.assign(num_insts(), false);
   accumulators_.assign(num_insts(), {});
+  blocks_.assign(num_insts(), {});
   ranges_.clear();
   for (int64_t size : plan_.kernel.sizes) ranges_.push_back({builder_.getInt64(0), builder_.getInt64(size)});
   slots_.clear();

@@ -78,6 +78,7 @@ class FunctionEmitter {
   // Passes over the reduced loops, at one kept point (or one vector of them).
   void EmitPass(int pass, bool to_partials);
   void EmitFull(int pass, int depth);
+  void EmitCascade(int pass, int depth);
   void EmitInnermost(int pass);
   void EmitKeptStage(int stage);
   void EmitKeptStores();
@@ -86,6 +87,9 @@ class FunctionEmitter {
   void EndAccumulators(int pass, bool to_partials);
   llvm::Value* Collapse(int reduce);
   void CombinePartials(int reduce);
+  bool Cascades(int i) const {
+    return plan_.cascade_dim >= 0 && inst(i).op == codegen::KOp::kReduceSum && c10::isFloatingType(inst(i).type);
+  }
   bool InPass(int i, int pass) const { return plan_.live[i] && IsReduce(inst(i).op) && plan_.stage[i] == pass + 1; }
 
   // Instructions.
@@ -116,6 +120,7 @@ class FunctionEmitter {
   std::vector<Values> values_;            // Per instruction.
   std::vector<bool> kept_needs_;          // Per instruction.
   std::vector<llvm::SmallVector<llvm::AllocaInst*, 8>> accumulators_;  // Per Reduce.
+  std::vector<llvm::SmallVector<llvm::AllocaInst*, 8>> blocks_;  // Per Reduce that cascades: sums of whole blocks.
   llvm::Value* cache_ = nullptr;
   int combining_pass_ = -1;  // Whose Reduce results are at hand rather than in scratch.
   int width_ = 1;  // Vectors per iteration where code is being emitted.

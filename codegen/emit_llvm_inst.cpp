@@ -68,7 +68,30 @@ void FunctionEmitter::EmitFull(int pass, int depth) {
     }
   }
   if (depth == plan_.rank) return EmitInnermost(pass);
+  if (depth == plan_.cascade_dim) return EmitCascade(pass, depth);
   EmitDim(depth, [&] { EmitFull(pass, depth + 1); });
+}
+
+// The loop in blocks; after each, the accumulators of sums move on to the sums of blocks and start anew.
+void FunctionEmitter::EmitCascade(int pass, int depth) {
+  const Range whole = ranges_[depth];
+  const int64_t step = depth == plan_.vector_dim ? static_cast<int64_t>(plan_.lanes) * plan_.unroll : 1;
+  const int64_t block = plan_.cascade_block * step;
+  EmitLoop(whole.begin, whole.end, block, [&](Value* begin) {
+    Value* end = builder_.CreateAdd(begin, builder_.getInt64(block));
+    ranges_[depth] = {begin, builder_.CreateSelect(builder_.CreateICmpSLT(end, whole.end), end, whole.end)};
+    EmitDim(depth, [&] { EmitFull(pass, depth + 1); });
+    for (int i = 0; i < num_insts(); ++i) {
+      if (!InPass(i, pass) || !Cascades(i)) continue;
+      for (size_t u = 0; u < blocks_[i].size(); ++u) {
+        llvm::Type* type = blocks_[i][u]->getAllocatedType();
+        Value* sum = builder_.CreateFAdd(builder_.CreateLoad(type, blocks_[i][u]), builder_.CreateLoad(type, accumulators_[i][u]));
+        builder_.CreateStore(sum, blocks_[i][u]);
+        builder_.CreateStore(llvm::Constant::getNullValue(type), accumulators_[i][u]);
+      }
+    }
+  });
+  ranges_[depth] = whole;
 }
 
 void FunctionEmitter::EmitInnermost(int pass) {
@@ -107,9 +130,13 @@ void FunctionEmitter::BeginAccumulators(int pass) {
     const int count = scalar ? 1 : plan_.VectorIsReduced() ? plan_.unroll : width_;
     Value* start = scalar ? identity : builder_.CreateVectorSplat(plan_.lanes, identity);
     accumulators_[i].clear();
+    blocks_[i].clear();
     for (int u = 0; u < count; ++u) {
       accumulators_[i].push_back(memory_.StackSlot(start->getType(), 0));
       builder_.CreateStore(start, accumulators_[i].back());
+      if (!Cascades(i)) continue;
+      blocks_[i].push_back(memory_.StackSlot(start->getType(), 0));
+      builder_.CreateStore(start, blocks_[i].back());
     }
   }
 }
@@ -152,6 +179,8 @@ Value* FunctionEmitter::Collapse(int reduce) {
 void FunctionEmitter::EndAccumulators(int pass, bool to_partials) {
   for (int i = 0; i < num_insts(); ++i) {
     if (!InPass(i, pass)) continue;
+    // Every block has been flushed: the sums of blocks are the result.
+    if (Cascades(i)) accumulators_[i] = blocks_[i];
     if (plan_.VectorIsReduced()) {
       Define(i, Collapse(i));
     } else {

@@ -14,6 +14,7 @@ constexpr double kNsPerByte = 0.06;
 constexpr double kUnitNs = 4000;
 constexpr double kSplitNs = 20000;
 constexpr double kMinSplitTotalNs = 60000;
+constexpr int64_t kCascadeBlock = 128;
 constexpr int64_t kMaxSplits = 64;
 constexpr int64_t kEnoughUnits = 16;
 constexpr int64_t kCacheBytes = 32 * 1024;
@@ -54,6 +55,7 @@ class Planner {
     ChooseVectorDim();
     ChooseUnroll();
     ChooseSplits();
+    ChooseCascade();
     Splats();
     Passes();
     ChooseUnits();
@@ -212,6 +214,24 @@ class Planner {
     plan_.split_dim = best;
     plan_.split_chunk = chunk;
     plan_.num_splits = splits;
+  }
+
+  void ChooseCascade() {
+    bool has_sum = false;
+    for (int i = 0; i < num_insts(); ++i) has_sum |= plan_.live[i] && inst(i).op == KOp::kReduceSum && c10::isFloatingType(inst(i).type);
+    if (!has_sum) return;
+    int64_t iterations = 1;
+    for (int d = plan_.rank - 1; d >= plan_.num_kept; --d) {
+      const int64_t step = d == plan_.vector_dim ? plan_.lanes * plan_.unroll : 1;
+      const int64_t size = d == plan_.split_dim ? plan_.split_chunk : plan_.kernel.sizes[d];
+      const int64_t here = (size + step - 1) / step;
+      if (iterations * here > kCascadeBlock) {
+        plan_.cascade_dim = d;
+        plan_.cascade_block = std::max<int64_t>(1, kCascadeBlock / iterations);
+        return;
+      }
+      iterations *= here;
+    }
   }
 
   static int64_t RoundUp(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }

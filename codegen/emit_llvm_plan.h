@@ -48,6 +48,11 @@ struct LoopPlan {
   int64_t split_chunk = 0;
   int64_t num_splits = 1;
 
+  // Float sums are added up in blocks of `cascade_block` iterations of this reduced loop, and the blocks' sums then, so that rounding
+  // errors grow with the sum of both lengths rather than with their product. -1: few enough terms.
+  int cascade_dim = -1;
+  int64_t cascade_block = 1;
+
   int64_t kept_numel = 1;
   int64_t reduced_numel = 1;
 

@@ -233,6 +233,9 @@ class Verifier {
     if (full_[index] && !varies && !ReductionIsTrivial()) {
       return FailAt(index, "a full-level value is stored to a kept-level buffer");
     }
+    for (int64_t size : kernel_.sizes) {
+      if (size == 0) return absl::OkStatus();
+    }
     for (int d = 0; d < (varies ? rank() : num_kept()); ++d) {
       if (buffer.strides[d] == 0 && kernel_.sizes[d] > 1) return FailAt(index, absl::StrCat("stride 0 in dimension ", d));
     }

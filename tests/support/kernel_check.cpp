@@ -23,6 +23,7 @@ constexpr int64_t kGuardBytes = 256;
 int64_t Extent(const KernelIR& kernel, const KBuffer& buffer) {
   int64_t last = 0;
   for (size_t d = 0; d < kernel.sizes.size(); ++d) {
+    if (buffer.strides[d] == 0) continue;
     if (kernel.sizes[d] == 0) return 0;
     last += (kernel.sizes[d] - 1) * buffer.strides[d];
   }
