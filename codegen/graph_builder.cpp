@@ -1,0 +1,205 @@
+#include "codegen/graph_builder.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "codegen/lower.h"
+
+namespace lazuli::codegen {
+namespace {
+
+class Builder {
+ public:
+  Builder(const Trace& trace, const BuildOptions& options) : trace_(trace), options_(options) {
+    graph_.storages = trace.storages;
+    graph_.contents.assign(trace.storages.size(), kNoValue);
+    graph_.num_scalars = trace.num_scalars;
+    graph_.num_offsets = trace.num_offsets;
+    graph_.nodes.reserve(trace.ops.size() + trace.ops.size() / 2);
+  }
+
+  absl::StatusOr<Graph> Build() {
+    for (const TraceOp& op : trace_.ops) {
+      if (auto status = AddOp(op); !status.ok()) return status;
+    }
+    for (size_t s = 0; s < graph_.storages.size(); ++s) {
+      if (!graph_.IsVisible(static_cast<StorageId>(s))) graph_.contents[s] = kNoValue;
+    }
+    return std::move(graph_);
+  }
+
+ private:
+  absl::StatusOr<ValueId> Content(StorageId storage) {
+    ValueId& content = graph_.contents[storage];
+    if (content == kNoValue) {
+      if (!graph_.storages[storage].is_input) return absl::InternalError(absl::StrCat("storage ", storage, " is read before it exists"));
+      content = AddValue({kNoNode, storage, kNoValue, {}});
+    }
+    return content;
+  }
+
+  ValueId AddValue(Value value) {
+    reads_.emplace_back();
+    return graph_.AddValue(std::move(value));
+  }
+
+  absl::Status AddOp(const TraceOp& op) {
+    const OpRow* row = options_.use_rows ? FindRow(op) : nullptr;
+    const NodeId id = static_cast<NodeId>(graph_.nodes.size());
+    Node node;
+    node.op = op;
+    std::vector<StorageId> written;
+    for (size_t i = 0; i < node.op.args.size(); ++i) {
+      const bool shape_only = row != nullptr && (row->shape_args >> i & 1) != 0;
+      for (TensorRef& ref : node.op.args[i].tensors) {
+        if (!ref.defined()) continue;
+        auto content = Content(ref.storage);
+        if (!content.ok()) return content.status();
+        if (op.info->mutated_args >> i & 1) written.push_back(ref.storage);
+        if (shape_only) {
+          ref = TensorRef();
+          continue;
+        }
+        ref.storage = *content;
+        reads_[*content].push_back(id);
+      }
+    }
+    if (row == nullptr) {
+      AddExtern(std::move(node), written);
+    } else if (op.info->returns_mutated_self) {
+      AddInPlace(std::move(node), row, op.args[0].tensors[0]);
+    } else {
+      AddPure(std::move(node), row);
+    }
+    return absl::OkStatus();
+  }
+
+  void AddExtern(Node node, const std::vector<StorageId>& written) {
+    const NodeId id = static_cast<NodeId>(graph_.nodes.size());
+    AddResults(&node, id);
+    for (size_t i = 0; i < written.size(); ++i) {
+      const StorageId storage = written[i];
+      bool again = false;
+      for (size_t j = 0; j < i; ++j) again = again || written[j] == storage;
+      if (again) continue;
+      const ValueId version = AddValue({id, storage, graph_.contents[storage], {}});
+      graph_.contents[storage] = version;
+      node.versions.push_back(version);
+    }
+    graph_.nodes.push_back(std::move(node));
+  }
+
+  void AddResults(Node* node, NodeId id) {
+    for (const TensorRef& result : node->op.results) {
+      ValueId value = kNoValue;
+      if (result.defined()) {
+        value = AddValue({id, result.storage, kNoValue, result});
+        graph_.contents[result.storage] = value;
+      }
+      node->results.push_back(value);
+    }
+  }
+
+  // Rows with several parts become one node for each, of which every one makes only its own results.
+  void AddPure(Node node, const OpRow* row) {
+    node.kind = Node::Kind::kCompute;
+    node.row = row;
+    for (int part = 0; part < row->parts; ++part) {
+      Node copy = node;
+      copy.part = part;
+      bool any = false;
+      for (size_t i = 0; i < copy.op.results.size(); ++i) {
+        if (row->parts > 1 && row->part_of_result[i] != part) copy.op.results[i] = TensorRef();
+        any = any || copy.op.results[i].defined();
+      }
+      if (!any) continue;
+      const NodeId id = static_cast<NodeId>(graph_.nodes.size());
+      if (part > 0) ForEachUse(copy, [&](const TensorRef& use) { reads_[use.storage].push_back(id); });
+      AddResults(&copy, id);
+      graph_.nodes.push_back(std::move(copy));
+    }
+  }
+
+  // The new content of `self` is computed as a fresh dense tensor, then written through the window, unless the window is all there is.
+  void AddInPlace(Node node, const OpRow* row, const TensorRef& self) {
+    const NodeId id = static_cast<NodeId>(graph_.nodes.size());
+    node.kind = Node::Kind::kCompute;
+    node.row = row;
+    TensorRef layout = self;
+    layout.strides = DenseStrides(self);
+    layout.offset_slot = -1;
+    layout.wrapped_number = false;
+    const ValueId result = AddValue({id, self.storage, kNoValue, layout});
+    node.op.results = {layout};
+    node.results = {result};
+    graph_.nodes.push_back(std::move(node));
+    const TraceStorage& storage = graph_.storages[self.storage];
+    const int64_t bytes = self.numel() * static_cast<int64_t>(c10::elementSize(self.dtype));
+    if (!storage.is_input && self.offset_slot == -1 && bytes == storage.nbytes && IsDense(self)) {
+      graph_.contents[self.storage] = result;
+      return;
+    }
+    AddUpdate(self, result, layout);
+  }
+
+  void AddUpdate(const TensorRef& self, ValueId source, const TensorRef& source_layout) {
+    ValueId content = graph_.contents[self.storage];
+    content = DropOverwritten(self, content);
+    const NodeId id = static_cast<NodeId>(graph_.nodes.size());
+    Node node;
+    node.kind = Node::Kind::kUpdate;
+    node.op.args.resize(2);
+    for (TraceArg& arg : node.op.args) arg.kind = TraceArg::Kind::kTensor;
+    TensorRef window = self;
+    window.storage = content;
+    window.wrapped_number = false;
+    TensorRef use = source_layout;
+    use.storage = source;
+    node.op.args[0].tensors = {window};
+    node.op.args[1].tensors = {use};
+    reads_[content].push_back(id);
+    reads_[source].push_back(id);
+    const ValueId version = AddValue({id, self.storage, content, {}});
+    node.results = {version};
+    graph_.contents[self.storage] = version;
+    graph_.nodes.push_back(std::move(node));
+  }
+
+  // When `content` was made by an update through the very window about to be overwritten, and everybody who read it read that window,
+  // they can read the update's source instead and the update is void. Returns what the window is over then.
+  ValueId DropOverwritten(const TensorRef& self, ValueId content) {
+    const NodeId producer = graph_.values[content].producer;
+    if (producer == kNoNode || graph_.nodes[producer].kind != Node::Kind::kUpdate) return content;
+    const TensorRef old_window = graph_.nodes[producer].op.args[0].tensors[0];
+    const TensorRef source = graph_.nodes[producer].op.args[1].tensors[0];
+    if (!SameWindow(old_window, self)) return content;
+    for (NodeId reader : reads_[content]) {
+      bool same = graph_.nodes[reader].kind == Node::Kind::kCompute;
+      ForEachUse(graph_.nodes[reader], [&](const TensorRef& use) { same = same && (use.storage != content || SameWindow(use, old_window)); });
+      if (!same) return content;
+    }
+    for (NodeId reader : reads_[content]) {
+      ForEachUse(graph_.nodes[reader], [&](TensorRef& use) {
+        if (use.storage == content) use = source;
+      });
+      reads_[source.storage].push_back(reader);
+    }
+    reads_[content].clear();
+    return old_window.storage;
+  }
+
+  static bool SameWindow(const TensorRef& a, const TensorRef& b) {
+    return a.dtype == b.dtype && a.offset_slot == b.offset_slot && a.sizes == b.sizes && a.strides == b.strides;
+  }
+
+  const Trace& trace_;
+  const BuildOptions options_;
+  Graph graph_;
+  std::vector<std::vector<NodeId>> reads_;  // By value: the nodes that use it.
+};
+
+}  // namespace
+
+absl::StatusOr<Graph> BuildGraph(const Trace& trace, const BuildOptions& options) { return Builder(trace, options).Build(); }
+
+}  // namespace lazuli::codegen

@@ -1,0 +1,16 @@
+// Trace -> Graph: walks the trace in program order, keeping each storage's current content.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "codegen/ir/graph.h"
+
+namespace lazuli::codegen {
+
+struct BuildOptions {
+  // Ops that have a row in op.def become compute nodes, and in-place ones lose their mutation. Off: every op stays as recorded.
+  bool use_rows = true;
+};
+
+absl::StatusOr<Graph> BuildGraph(const Trace& trace, const BuildOptions& options);
+
+}  // namespace lazuli::codegen

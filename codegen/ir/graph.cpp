@@ -1,0 +1,76 @@
+#include "codegen/ir/graph.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace lazuli::codegen {
+
+std::vector<std::vector<NodeId>> Predecessors(const Graph& graph) {
+  const NodeId count = static_cast<NodeId>(graph.nodes.size());
+  std::vector<std::vector<NodeId>> readers(graph.values.size());
+  for (NodeId n = 0; n < count; ++n) {
+    ForEachUse(graph.nodes[n], [&](const TensorRef& use) { readers[use.storage].push_back(n); });
+  }
+  std::vector<std::vector<NodeId>> preds(count);
+  for (NodeId n = 0; n < count; ++n) {
+    auto& list = preds[n];
+    ForEachUse(graph.nodes[n], [&](const TensorRef& use) {
+      const NodeId producer = graph.values[use.storage].producer;
+      if (producer != kNoNode) list.push_back(producer);
+    });
+    ForEachDef(graph.nodes[n], [&](ValueId value) {
+      const ValueId previous = graph.values[value].previous;
+      if (previous == kNoValue) return;
+      if (graph.values[previous].producer != kNoNode) list.push_back(graph.values[previous].producer);
+      for (NodeId reader : readers[previous]) {
+        if (reader != n) list.push_back(reader);
+      }
+    });
+    std::sort(list.begin(), list.end());
+    list.erase(std::unique(list.begin(), list.end()), list.end());
+  }
+  return preds;
+}
+
+void EraseNodes(Graph* graph, const std::vector<bool>& keep) {
+  std::vector<NodeId> renumbered(graph->nodes.size(), kNoNode);
+  NodeId next = 0;
+  for (size_t n = 0; n < graph->nodes.size(); ++n) {
+    if (!keep[n]) continue;
+    renumbered[n] = next;
+    if (static_cast<size_t>(next) != n) graph->nodes[next] = std::move(graph->nodes[n]);
+    ++next;
+  }
+  graph->nodes.resize(next);
+  for (Value& value : graph->values) {
+    if (value.producer != kNoNode) value.producer = renumbered[value.producer];
+  }
+}
+
+bool IsDense(const TensorRef& ref) {
+  c10::SmallVector<int, 8> order;
+  for (size_t d = 0; d < ref.sizes.size(); ++d) {
+    if (ref.sizes[d] == 0) return true;
+    if (ref.sizes[d] != 1) order.push_back(static_cast<int>(d));
+  }
+  std::sort(order.begin(), order.end(), [&](int a, int b) { return ref.strides[a] < ref.strides[b]; });
+  int64_t expected = 1;
+  for (int d : order) {
+    if (ref.strides[d] != expected) return false;
+    expected *= ref.sizes[d];
+  }
+  return true;
+}
+
+c10::DimVector DenseStrides(const TensorRef& ref) {
+  if (IsDense(ref)) return ref.strides;
+  c10::DimVector strides(ref.sizes.size());
+  int64_t stride = 1;
+  for (size_t d = ref.sizes.size(); d-- > 0;) {
+    strides[d] = stride;
+    stride *= std::max<int64_t>(ref.sizes[d], 1);
+  }
+  return strides;
+}
+
+}  // namespace lazuli::codegen

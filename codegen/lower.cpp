@@ -1,0 +1,162 @@
+#include "codegen/lower.h"
+
+#include <c10/core/DefaultDtype.h>
+#include <c10/core/ScalarTypeToTypeMeta.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace lazuli::codegen {
+
+using c10::ScalarType;
+
+c10::ScalarType Expr::type() const { return emitter->kernel().insts[id].type; }
+
+Expr Emitter::Add(KOp op, ScalarType type, std::array<int32_t, 3> in, int64_t imm) {
+  const auto key = std::make_tuple(static_cast<int>(op), static_cast<int>(type), in[0], in[1], in[2], imm);
+  auto [it, inserted] = numbered_.try_emplace(key, static_cast<int32_t>(kernel_->insts.size()));
+  if (inserted) kernel_->insts.push_back({op, type, in, imm});
+  return {this, it->second};
+}
+
+Expr Emitter::Const(ScalarType type, double value) {
+  if (!c10::isFloatingType(type)) return ConstInt(type, static_cast<int64_t>(value));
+  int64_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return Add(KOp::kConst, type, {-1, -1, -1}, bits);
+}
+
+Expr Emitter::ConstInt(ScalarType type, int64_t value) {
+  if (c10::isFloatingType(type)) return Const(type, static_cast<double>(value));
+  return Add(KOp::kConst, type, {-1, -1, -1}, type == ScalarType::Bool ? value != 0 : value);
+}
+
+Expr Emitter::Cast(Expr value, ScalarType type) {
+  if (value.type() == type) return value;
+  return Add(KOp::kCast, type, {value.id, -1, -1});
+}
+
+ScalarType OpMathType(ScalarType type) { return c10::isReducedFloatingType(type) ? ScalarType::Float : type; }
+
+uint8_t TypeBit(ScalarType type) {
+  switch (type) {
+    case ScalarType::Float:
+    case ScalarType::Double:
+      return kWide;
+    case ScalarType::BFloat16:
+    case ScalarType::Half:
+      return kNarrow;
+    case ScalarType::Long:
+    case ScalarType::Int:
+    case ScalarType::Short:
+    case ScalarType::Char:
+    case ScalarType::Byte:
+      return kInts;
+    case ScalarType::Bool:
+      return kBools;
+    default:
+      return 0;
+  }
+}
+
+namespace {
+
+ScalarType PromoteDefined(ScalarType a, ScalarType b) {
+  if (a == ScalarType::Undefined) return b;
+  if (b == ScalarType::Undefined) return a;
+  return c10::promoteTypes(a, b);
+}
+
+// A lower category (0-dim tensors, then C++ numbers) only matters when its kind (bool, int, float, complex) is above the higher one's.
+ScalarType CombineCategories(ScalarType higher, ScalarType lower) {
+  if (c10::isComplexType(higher)) return higher;
+  if (higher != ScalarType::Undefined && c10::isFloatingType(higher)) {
+    return c10::isComplexType(lower) ? c10::toComplexType(higher) : higher;
+  }
+  if (higher == ScalarType::Bool || c10::isFloatingType(lower) || c10::isComplexType(lower)) return PromoteDefined(higher, lower);
+  return higher != ScalarType::Undefined ? higher : lower;
+}
+
+ScalarType DefaultType() { return c10::get_default_dtype_as_scalartype(); }
+
+ScalarType NumberType(ScalarType type) {
+  if (c10::isComplexType(type)) return c10::toComplexType(DefaultType());
+  return c10::isFloatingType(type) ? DefaultType() : type;
+}
+
+}  // namespace
+
+ScalarType PromotedType(const TraceOp& op, uint64_t args) {
+  ScalarType dims = ScalarType::Undefined, zero_dim = ScalarType::Undefined, number = ScalarType::Undefined;
+  for (size_t i = 0; i < op.args.size(); ++i) {
+    if ((args >> i & 1) == 0) continue;
+    const TraceArg& arg = op.args[i];
+    if (arg.kind == TraceArg::Kind::kScalar) {
+      number = PromoteDefined(number, NumberType(arg.scalar_type));
+    } else if (arg.kind == TraceArg::Kind::kConst && arg.value.isScalar()) {
+      number = PromoteDefined(number, NumberType(arg.value.toScalar().type()));
+    }
+    for (const TensorRef& ref : arg.tensors) {
+      if (ref.dtype == ScalarType::Undefined) continue;
+      if (ref.wrapped_number) {
+        number = PromoteDefined(number, NumberType(ref.dtype));
+      } else {
+        ScalarType& category = ref.sizes.empty() ? zero_dim : dims;
+        category = PromoteDefined(category, ref.dtype);
+      }
+    }
+  }
+  return CombineCategories(dims, CombineCategories(zero_dim, number));
+}
+
+ScalarType ComputeType(const OpRow& row, const TraceOp& op) {
+  const ScalarType common = PromotedType(op, row.operands);
+  if (row.rule == TypeRule::kPromoteFloat && c10::isIntegralType(common, /*includeBool=*/true)) return DefaultType();
+  return common;
+}
+
+c10::DimVector BroadcastStrides(const TensorRef& ref, const c10::DimVector& sizes) {
+  c10::DimVector strides(sizes.size(), 0);
+  const size_t shift = sizes.size() - ref.sizes.size();
+  for (size_t d = 0; d < ref.sizes.size(); ++d) strides[d + shift] = ref.sizes[d] == 1 ? 0 : ref.strides[d];
+  return strides;
+}
+
+bool HasPlainTypes(const TraceOp& op) {
+  for (const TraceArg& arg : op.args) {
+    if (arg.kind == TraceArg::Kind::kScalar && c10::isComplexType(arg.scalar_type)) return false;
+    for (const TensorRef& ref : arg.tensors) {
+      if (ref.defined() && (TypeBit(ref.dtype) == 0 || ref.numel() == 0)) return false;
+    }
+  }
+  for (const TensorRef& ref : op.results) {
+    if (ref.defined() && (TypeBit(ref.dtype) == 0 || ref.numel() == 0 || !IsDense(ref))) return false;
+  }
+  return true;
+}
+
+Expr OpEmitter::Arg(int arg, ScalarType type) {
+  const TraceArg& value = op().args[arg];
+  if (value.kind == TraceArg::Kind::kScalar) return LoadScalar(value.slot, value.scalar_type, type);
+  if (value.kind == TraceArg::Kind::kConst) {
+    const c10::Scalar number = value.value.toScalar();
+    if (!number.isFloatingPoint()) return emitter_->ConstInt(type, number.toLong());
+    if (c10::isFloatingType(type)) return emitter_->Const(type, number.toDouble());
+    return emitter_->Cast(emitter_->Const(ScalarType::Double, number.toDouble()), type);
+  }
+  return emitter_->Cast(Load(arg), type);
+}
+
+bool OpEmitter::IsNone(int arg) const {
+  const TraceArg& value = op().args[arg];
+  if (value.kind == TraceArg::Kind::kScalar) return false;
+  if (value.kind == TraceArg::Kind::kConst) return value.value.isNone();
+  return value.tensors.empty() || !value.tensors[0].defined();
+}
+
+void OpEmitter::Result(int index, Expr value) {
+  if (node_.results[index] == kNoValue) return;
+  Define(index, emitter_->Cast(value, op().results[index].dtype));
+}
+
+}  // namespace lazuli::codegen

@@ -1,0 +1,141 @@
+// How ops become kernel instructions: the rows of ir/op.def, what they say of an op before fusion, and the emitter they write to.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "codegen/ir/graph.h"
+#include "codegen/kernel_ir.h"
+
+namespace lazuli::codegen {
+
+// Where one op iterates: its space (dimensions of size 1 included), and how each use and result lies in it.
+struct Iteration {
+  c10::DimVector sizes;
+  std::vector<bool> reduced;
+  std::vector<c10::DimVector> uses;     // In ForEachUse's order; one stride for each dimension, 0 where it is broadcast.
+  std::vector<c10::DimVector> results;  // Parallel to op.results; empty where undefined.
+};
+
+class OpEmitter;
+
+// The type a pointwise formula is computed in; see op.def.
+enum class TypeRule : uint8_t { kPromote, kPromoteFloat, kCompare };
+
+// Sets of types, as bits.
+constexpr uint8_t kWide = 1;       // Float, Double
+constexpr uint8_t kNarrow = 2;     // BFloat16, Half
+constexpr uint8_t kInts = 4;       // Long, Int, Short, Char, Byte
+constexpr uint8_t kBools = 8;
+constexpr uint8_t kFloats = kWide | kNarrow;
+constexpr uint8_t kNumbers = kFloats | kInts;
+constexpr uint8_t kIntegral = kInts | kBools;
+constexpr uint8_t kAll = kNumbers | kBools;
+
+// One row of op.def.
+struct OpRow {
+  const char* name = "";      // Of the functional op: "aten::add.Tensor" serves aten::add_.Tensor too.
+  uint64_t shape_args = 0;    // Tensor arguments of which only the shape counts.
+  bool uniform = false;       // Every element of the result is the same run-time scalar or constant.
+  // Independent kernels that the op falls into, and which of them makes which result.
+  int parts = 1;
+  std::array<int8_t, 3> part_of_result = {0, 0, 0};
+  // Whether the row can lower `op` as it is: types, layouts, flags.
+  bool (*accepts)(const OpRow& row, const TraceOp& op) = nullptr;
+  Iteration (*iterate)(const OpRow& row, const Node& node) = nullptr;
+  void (*emit)(OpEmitter& emitter) = nullptr;
+  // Which arguments decide the type, how, and which types are allowed.
+  TypeRule rule = TypeRule::kPromote;
+  uint64_t operands = 0;
+  uint8_t types = 0;
+  // Reductions: positions of the `dim` and `keepdim` arguments; -1: all dimensions.
+  int dims_arg = -1;
+  int keepdim_arg = -1;
+};
+
+// The row that can lower `op` as it is; null when it is left to ATen.
+const OpRow* FindRow(const TraceOp& op);
+
+// The row that serves the op named `name`, whatever it accepts; null when there is none.
+const OpRow* FindRowByName(const std::string& name);
+
+class Emitter;
+
+// The result of a kernel instruction under construction; lower_expr.h gives it arithmetic.
+struct Expr {
+  Emitter* emitter = nullptr;
+  int32_t id = -1;
+  c10::ScalarType type() const;
+};
+
+// Appends instructions to a KernelIR, equal ones once.
+class Emitter {
+ public:
+  explicit Emitter(KernelIR* kernel) : kernel_(kernel) {}
+
+  Expr Add(KOp op, c10::ScalarType type, std::array<int32_t, 3> in = {-1, -1, -1}, int64_t imm = 0);
+  Expr Const(c10::ScalarType type, double value);
+  Expr ConstInt(c10::ScalarType type, int64_t value);
+  Expr Cast(Expr value, c10::ScalarType type);
+  const KernelIR& kernel() const { return *kernel_; }
+
+ private:
+  KernelIR* kernel_;
+  absl::flat_hash_map<std::tuple<int, int, int32_t, int32_t, int32_t, int64_t>, int32_t> numbered_;
+};
+
+// What a row's formula sees: the arguments of one op, and where its results go.
+class OpEmitter {
+ public:
+  OpEmitter(Emitter* emitter, const Node& node) : emitter_(emitter), node_(node) {}
+  virtual ~OpEmitter() = default;
+
+  Emitter& emitter() { return *emitter_; }
+  const Node& node() const { return node_; }
+  const TraceOp& op() const { return node_.op; }
+
+  // Argument `arg`, tensor or number, as `type`.
+  Expr Arg(int arg, c10::ScalarType type);
+  // Tensor argument `arg` in the type it is stored in.
+  virtual Expr Load(int arg) = 0;
+  // Gives result `index`, cast to its type.
+  void Result(int index, Expr value);
+  bool WantsResult(int index) const { return node_.results[index] != kNoValue; }
+  // Tensor absent, or None.
+  bool IsNone(int arg) const;
+  // Ints and flags, which are always part of the skeleton.
+  int64_t Int(int arg) const { return node_.op.args[arg].value.toInt(); }
+
+ protected:
+  // Run-time scalar `slot`, holding a value of type `held`.
+  virtual Expr LoadScalar(int32_t slot, c10::ScalarType held, c10::ScalarType type) = 0;
+  virtual void Define(int index, Expr value) = 0;
+
+ private:
+  Emitter* emitter_;
+  const Node& node_;
+};
+
+// The type that values of `type` are computed in: Float for BFloat16 and Half, else `type`.
+c10::ScalarType OpMathType(c10::ScalarType type);
+
+// The bit of `type` among kWide...kBools; 0 for all others.
+uint8_t TypeBit(c10::ScalarType type);
+
+// The common type of those arguments in `args` that are tensors or numbers, by ATen's promotion rules.
+c10::ScalarType PromotedType(const TraceOp& op, uint64_t args);
+
+// The type that `row`'s formula computes in for `op`, before OpMathType.
+c10::ScalarType ComputeType(const OpRow& row, const TraceOp& op);
+
+// Strides of `ref` broadcast to `sizes`: right-aligned, 0 along dimensions of size 1.
+c10::DimVector BroadcastStrides(const TensorRef& ref, const c10::DimVector& sizes);
+
+// Whether every tensor argument and result has a type that kernels know, and every result is dense and not empty.
+bool HasPlainTypes(const TraceOp& op);
+
+}  // namespace lazuli::codegen

@@ -1,0 +1,117 @@
+// Formulas of op.def that do not fit on a line. Each follows the order of operations of ATen's vectorised CPU kernel.
+#include <cmath>
+
+#include "codegen/lower_rows.h"
+
+namespace lazuli::codegen {
+namespace {
+
+constexpr double kSqrtHalf = 0.70710678118654752440;     // 1 / sqrt(2)
+constexpr double kTwoOverSqrtPi = 1.12837916709551257390;  // 2 / sqrt(pi)
+constexpr double kGeluBeta = 1.41421356237309504880 * kTwoOverSqrtPi * 0.5;
+constexpr double kGeluKappa = 0.044715;
+
+bool IsTanhGelu(const OpEmitter& e, int arg) { return e.op().args[arg].value.toStringRef() == "tanh"; }
+
+}  // namespace
+
+Expr Lerp(Expr start, Expr end, Expr weight) {
+  const Expr small = Abs(weight) < 0.5;
+  return Fma(Select(small, weight, weight - 1.0), end - start, Select(small, start, end));
+}
+
+Expr Sign(Expr a) {
+  const Expr zero = Like(a, 0), one = Like(a, 1);
+  return Select(zero < a, one, zero) - Select(a < zero, one, zero);
+}
+
+Expr Relu6(Expr a) { return Min(Max(a, Like(a, 0)), Like(a, 6)); }
+
+Expr Clamp(const Operands& x) {
+  Expr value = x(0);
+  if (!x.emitter().IsNone(1)) value = Max(value, x(1));
+  if (!x.emitter().IsNone(2)) value = Min(value, x(2));
+  return value;
+}
+
+Expr PowScalar(const Operands& x) {
+  const TraceArg& exponent = x.emitter().op().args[1];
+  const Expr base = x(0);
+  if (exponent.kind != TraceArg::Kind::kConst) return Pow(base, x(1));
+  const double value = exponent.value.toScalar().toDouble();
+  if (value == 0) return Like(base, 1);
+  if (value == 1) return base;
+  if (value == 0.5) return Sqrt(base);
+  if (value == 2) return base * base;
+  if (value == 3) return base * base * base;
+  if (value == -0.5) return Reciprocal(Sqrt(base));
+  if (value == -1) return Reciprocal(base);
+  if (value == -2) return Reciprocal(base * base);
+  return Pow(base, x(1));
+}
+
+Expr Elu(const Operands& x) {
+  const Expr a = x(0), scale = x(2);
+  const Expr negative = x(1) * scale;
+  return Select(a > 0, a * scale, Expm1(a * x(3)) * negative);
+}
+
+Expr Gelu(const Operands& x) {
+  const Expr a = x(0);
+  if (!IsTanhGelu(x.emitter(), 1)) return a * 0.5 * (1.0 + Erf(a * kSqrtHalf));
+  const Expr inner = kGeluBeta * (a + kGeluKappa * (a * a * a));
+  return 0.5 * a * (1.0 + Tanh(inner));
+}
+
+Expr GeluBackward(const Operands& x) {
+  const Expr grad = x(0), a = x(1);
+  if (!IsTanhGelu(x.emitter(), 2)) {
+    const Expr cdf = 0.5 * (1.0 + Erf(a * kSqrtHalf));
+    const Expr pdf = kTwoOverSqrtPi * kSqrtHalf * 0.5 * Exp(a * a * -0.5);
+    return grad * (cdf + a * pdf);
+  }
+  const Expr tanh_inner = Tanh(kGeluBeta * (a + kGeluKappa * (a * a * a)));
+  const Expr left = 0.5 * a;
+  const Expr left_derivative = 0.5 * (1.0 + tanh_inner);
+  const Expr tanh_derivative = 1.0 - tanh_inner * tanh_inner;
+  const Expr inner_derivative = kGeluBeta * (1.0 + Like(a, 3) * Like(a, kGeluKappa) * a * a);
+  return grad * (left_derivative + left * tanh_derivative * inner_derivative);
+}
+
+Expr MishBackward(Expr grad, Expr x) {
+  const Expr tanh_softplus = Tanh(Log1p(Exp(x)));
+  return grad * (tanh_softplus + x * Sigmoid(x) * (1.0 - tanh_softplus * tanh_softplus));
+}
+
+Expr MseBackward(const Operands& x) {
+  constexpr int64_t kMean = 1;
+  const auto& self = x.emitter().op().args[1].tensors[0];
+  const double norm = x.emitter().Int(3) == kMean ? 2.0 / static_cast<double>(self.numel()) : 2.0;
+  return x.number(norm) * (x(1) - x(2)) * x(0);
+}
+
+void EmitSoftmax(OpEmitter& e) {
+  const Expr x = e.Arg(0, OpMathType(e.op().args[0].tensors[0].dtype));
+  const Expr exp = Exp(x - ReduceMax(x));
+  e.Result(0, exp / Sum(exp));
+}
+
+void EmitLogSoftmax(OpEmitter& e) {
+  const Expr x = e.Arg(0, OpMathType(e.op().args[0].tensors[0].dtype));
+  const Expr shifted = x - ReduceMax(x);
+  e.Result(0, shifted - Log(Sum(Exp(shifted))));
+}
+
+void EmitSoftmaxBackward(OpEmitter& e) {
+  const auto type = OpMathType(e.op().args[0].tensors[0].dtype);
+  const Expr grad = e.Arg(0, type), output = e.Arg(1, type);
+  e.Result(0, (grad - Sum(grad * output)) * output);
+}
+
+void EmitLogSoftmaxBackward(OpEmitter& e) {
+  const auto type = OpMathType(e.op().args[0].tensors[0].dtype);
+  const Expr grad = e.Arg(0, type), output = e.Arg(1, type);
+  e.Result(0, grad - Exp(output) * Sum(grad));
+}
+
+}  // namespace lazuli::codegen

@@ -1,0 +1,318 @@
+#include "codegen/lower_group.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "codegen/lower.h"
+
+namespace lazuli::codegen {
+namespace {
+
+using c10::ScalarType;
+
+class GroupLowering {
+ public:
+  GroupLowering(const Graph& graph, const Group& group, const std::vector<bool>& in_memory)
+      : graph_(graph), group_(group), in_memory_(in_memory), emitter_(&lowered_.kernel) {
+    lowered_.kernel.sizes = group.sizes;
+  }
+
+  absl::StatusOr<LoweredGroup> Lower() {
+    for (size_t i = 0; i < group_.nodes.size(); ++i) {
+      const Node& node = graph_.nodes[group_.nodes[i]];
+      if (node.kind == Node::Kind::kUpdate) {
+        LowerUpdate(node, group_.placements[i]);
+      } else {
+        LowerCompute(node, group_.placements[i]);
+      }
+    }
+    lowered_.kernel.num_scalars = static_cast<int>(lowered_.scalar_slots.size());
+    if (num_stores_ == 0) return LoweredGroup();
+    DropDeadInstructions();
+    ArrangeDimensions();
+    return std::move(lowered_);
+  }
+
+ private:
+  class NodeEmitter;
+  friend class NodeEmitter;
+
+  void LowerCompute(const Node& node, const Placement& placement);
+  // The number that every element of `node`'s result is, made anew.
+  Expr Recompute(const Node& node);
+
+  void LowerUpdate(const Node& node, const Placement& placement) {
+    const TensorRef& window = node.op.args[0].tensors[0];
+    const Expr source = emitter_.Cast(Use(node.op.args[1].tensors[0], placement.uses[1]), window.dtype);
+    Store(source, node.results[0], window.dtype, window.offset_slot, placement.results[0]);
+    defined_[node.results[0]] = source;
+  }
+
+  // The value of a use: made in this group, recomputed, or loaded.
+  Expr Use(const TensorRef& use, const c10::DimVector& strides) {
+    const auto found = defined_.find(use.storage);
+    if (found != defined_.end()) return found->second;
+    if (IsUniform(graph_, use.storage)) {
+      const Node& producer = graph_.nodes[graph_.values[use.storage].producer];
+      if (producer.op.results[0].dtype == use.dtype) return Recompute(producer);
+    }
+    const int buffer = Buffer(use.storage, use.dtype, use.offset_slot, strides);
+    return emitter_.Add(KOp::kLoad, use.dtype, {-1, -1, -1}, buffer);
+  }
+
+  void Store(Expr value, ValueId target, ScalarType dtype, int32_t offset_slot, const c10::DimVector& strides) {
+    const int buffer = Buffer(target, dtype, offset_slot, strides);
+    lowered_.kernel.buffers[buffer].written = true;
+    lowered_.buffers[buffer].written = true;
+    emitter_.Add(KOp::kStore, dtype, {value.id, -1, -1}, buffer);
+    ++num_stores_;
+  }
+
+  int Buffer(ValueId value, ScalarType dtype, int32_t offset_slot, const c10::DimVector& strides) {
+    const ValueId memory = graph_.MemoryOf(value);
+    for (size_t i = 0; i < lowered_.buffers.size(); ++i) {
+      if (lowered_.buffers[i].memory == memory && lowered_.buffers[i].offset_slot == offset_slot &&
+          lowered_.kernel.buffers[i].dtype == dtype && lowered_.kernel.buffers[i].strides == strides) {
+        return static_cast<int>(i);
+      }
+    }
+    lowered_.buffers.push_back({memory, offset_slot, static_cast<int32_t>(c10::elementSize(dtype)), false});
+    lowered_.kernel.buffers.push_back({dtype, strides, false});
+    return static_cast<int>(lowered_.buffers.size()) - 1;
+  }
+
+  Expr LoadScalar(int32_t slot, ScalarType held, ScalarType type) {
+    const auto found = std::find(lowered_.scalar_slots.begin(), lowered_.scalar_slots.end(), slot);
+    const int64_t index = found - lowered_.scalar_slots.begin();
+    if (found == lowered_.scalar_slots.end()) lowered_.scalar_slots.push_back(slot);
+    if (held == ScalarType::Double) {
+      const ScalarType read = c10::isFloatingType(type) && !c10::isReducedFloatingType(type) ? type : ScalarType::Double;
+      return emitter_.Cast(emitter_.Add(KOp::kScalar, read, {-1, -1, -1}, index), type);
+    }
+    return emitter_.Cast(emitter_.Add(KOp::kScalar, ScalarType::Long, {-1, -1, -1}, index), type);
+  }
+
+  void DropDeadInstructions();
+  void ArrangeDimensions();
+  void Permute(const std::vector<int>& order);
+  void Coalesce();
+
+  const Graph& graph_;
+  const Group& group_;
+  const std::vector<bool>& in_memory_;
+  LoweredGroup lowered_;
+  Emitter emitter_;
+  absl::flat_hash_map<ValueId, Expr> defined_;
+  int num_stores_ = 0;
+};
+
+// Binds one node's formula to the group.
+class GroupLowering::NodeEmitter : public OpEmitter {
+ public:
+  // `placement` null: the node is recomputed, and its only result kept in `recomputed`.
+  NodeEmitter(GroupLowering* group, const Node& node, const Placement* placement)
+      : OpEmitter(&group->emitter_, node), group_(*group), placement_(placement) {}
+
+  Expr Load(int arg) override {
+    int ordinal = 0;
+    for (int i = 0; i < arg; ++i) {
+      for (const TensorRef& ref : op().args[i].tensors) ordinal += ref.defined();
+    }
+    const TensorRef& use = op().args[arg].tensors[0];
+    // A recomputed number's operand is a 0-dim tensor: the same everywhere.
+    return group_.Use(use, placement_ != nullptr ? placement_->uses[ordinal] : c10::DimVector(group_.group_.sizes.size(), 0));
+  }
+
+  Expr recomputed;
+
+ protected:
+  Expr LoadScalar(int32_t slot, ScalarType held, ScalarType type) override { return group_.LoadScalar(slot, held, type); }
+
+  void Define(int index, Expr value) override {
+    recomputed = value;
+    if (placement_ == nullptr) return;
+    const ValueId result = node().results[index];
+    group_.defined_[result] = value;
+    if (group_.in_memory_[result]) group_.Store(value, result, op().results[index].dtype, -1, placement_->results[index]);
+  }
+
+ private:
+  GroupLowering& group_;
+  const Placement* placement_;
+};
+
+void GroupLowering::LowerCompute(const Node& node, const Placement& placement) {
+  if (node.row->uniform && (node.results[0] == kNoValue || (IsUniform(graph_, node.results[0]) && !in_memory_[node.results[0]]))) return;
+  NodeEmitter emitter(this, node, &placement);
+  node.row->emit(emitter);
+}
+
+Expr GroupLowering::Recompute(const Node& node) {
+  NodeEmitter emitter(this, node, nullptr);
+  node.row->emit(emitter);
+  return emitter.recomputed;
+}
+
+// Rows emit all their results; those nobody wants leave instructions behind.
+void GroupLowering::DropDeadInstructions() {
+  auto& insts = lowered_.kernel.insts;
+  std::vector<bool> live(insts.size(), false);
+  for (size_t i = insts.size(); i-- > 0;) {
+    if (insts[i].op == KOp::kStore) live[i] = true;
+    if (!live[i]) continue;
+    for (int32_t in : insts[i].in) {
+      if (in >= 0) live[in] = true;
+    }
+  }
+  std::vector<int32_t> renumbered(insts.size(), -1);
+  std::vector<bool> buffer_used(lowered_.buffers.size(), false);
+  size_t next = 0;
+  for (size_t i = 0; i < insts.size(); ++i) {
+    if (!live[i]) continue;
+    KInst inst = insts[i];
+    for (int32_t& in : inst.in) {
+      if (in >= 0) in = renumbered[in];
+    }
+    if (inst.op == KOp::kLoad || inst.op == KOp::kStore) buffer_used[inst.imm] = true;
+    renumbered[i] = static_cast<int32_t>(next);
+    insts[next++] = inst;
+  }
+  insts.resize(next);
+  std::vector<int64_t> buffer_number(lowered_.buffers.size(), -1);
+  size_t buffers = 0;
+  for (size_t b = 0; b < buffer_used.size(); ++b) {
+    if (!buffer_used[b]) continue;
+    buffer_number[b] = static_cast<int64_t>(buffers);
+    lowered_.buffers[buffers] = lowered_.buffers[b];
+    lowered_.kernel.buffers[buffers++] = lowered_.kernel.buffers[b];
+  }
+  lowered_.buffers.resize(buffers);
+  lowered_.kernel.buffers.resize(buffers);
+  for (KInst& inst : insts) {
+    if (inst.op == KOp::kLoad || inst.op == KOp::kStore) inst.imm = buffer_number[inst.imm];
+  }
+}
+
+// Kept dimensions first, reduced last, each by the strides of the buffer that matters most: the first one stored everywhere, else the
+// first that lies everywhere. Then neighbours that every buffer walks as one are merged.
+void GroupLowering::ArrangeDimensions() {
+  KernelIR& kernel = lowered_.kernel;
+  const int rank = static_cast<int>(kernel.sizes.size());
+  const KBuffer* leader = nullptr;
+  int best = -1;
+  for (const KBuffer& buffer : kernel.buffers) {
+    int score = 0;
+    for (int64_t stride : buffer.strides) score += stride != 0 ? 2 : 0;
+    score += buffer.written ? 1 : 0;
+    if (score > best) {
+      best = score;
+      leader = &buffer;
+    }
+  }
+  std::vector<int> order(rank);
+  std::iota(order.begin(), order.end(), 0);
+  c10::DimVector by = leader != nullptr ? leader->strides : c10::DimVector(rank, 0);
+  for (int d = 0; d < rank; ++d) {
+    if (by[d] != 0) continue;
+    for (const KBuffer& buffer : kernel.buffers) by[d] = std::max(by[d], buffer.strides[d]);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    if (group_.reduced[a] != group_.reduced[b]) return !group_.reduced[a];
+    return by[a] > by[b];
+  });
+  Permute(order);
+  kernel.num_reduced = static_cast<int>(std::count(group_.reduced.begin(), group_.reduced.end(), true));
+  Coalesce();
+  const bool reduces = std::any_of(kernel.insts.begin(), kernel.insts.end(), [](const KInst& inst) { return IsReduce(inst.op); });
+  if ((reduces && kernel.num_reduced == 0) || kernel.sizes.empty()) {
+    kernel.sizes.push_back(1);
+    kernel.num_reduced += reduces ? 1 : 0;
+    for (KBuffer& buffer : kernel.buffers) buffer.strides.push_back(0);
+  }
+}
+
+void GroupLowering::Permute(const std::vector<int>& order) {
+  KernelIR& kernel = lowered_.kernel;
+  const auto permuted = [&](const c10::DimVector& dims) {
+    c10::DimVector out;
+    for (int d : order) out.push_back(dims[d]);
+    return out;
+  };
+  kernel.sizes = permuted(kernel.sizes);
+  for (KBuffer& buffer : kernel.buffers) buffer.strides = permuted(buffer.strides);
+}
+
+void GroupLowering::Coalesce() {
+  KernelIR& kernel = lowered_.kernel;
+  for (int d = static_cast<int>(kernel.sizes.size()) - 2; d >= 0; --d) {
+    const int kept = static_cast<int>(kernel.sizes.size()) - kernel.num_reduced;
+    if (d + 1 == kept) continue;  // On the border between kept and reduced.
+    bool mergeable = true;
+    for (const KBuffer& buffer : kernel.buffers) {
+      mergeable = mergeable && buffer.strides[d] == buffer.strides[d + 1] * kernel.sizes[d + 1];
+    }
+    if (!mergeable) continue;
+    kernel.sizes[d] *= kernel.sizes[d + 1];
+    kernel.sizes.erase(kernel.sizes.begin() + d + 1);
+    if (d >= kept) --kernel.num_reduced;
+    for (KBuffer& buffer : kernel.buffers) {
+      buffer.strides[d] = buffer.strides[d + 1];
+      buffer.strides.erase(buffer.strides.begin() + d + 1);
+    }
+  }
+}
+
+}  // namespace
+
+Iteration IterationOf(const Node& node) {
+  if (node.kind == Node::Kind::kCompute) return node.row->iterate(*node.row, node);
+  const TensorRef& window = node.op.args[0].tensors[0];
+  Iteration it;
+  it.sizes = window.sizes;
+  it.reduced.assign(it.sizes.size(), false);
+  it.uses.push_back(BroadcastStrides(window, it.sizes));
+  it.uses.push_back(BroadcastStrides(node.op.args[1].tensors[0], it.sizes));
+  it.results.push_back(it.uses[0]);
+  return it;
+}
+
+bool IsUniform(const Graph& graph, ValueId value) {
+  const NodeId producer = graph.values[value].producer;
+  if (producer == kNoNode || graph.nodes[producer].kind != Node::Kind::kCompute || !graph.nodes[producer].row->uniform) return false;
+  // A number read from a tensor is recomputed only while that tensor's memory is sure to hold it: never.
+  bool reads = false;
+  ForEachUse(graph.nodes[producer], [&](const TensorRef&) { reads = true; });
+  return !reads;
+}
+
+std::vector<bool> ValuesInMemory(const Graph& graph) {
+  std::vector<bool> in_memory(graph.values.size(), false);
+  std::vector<int> group_of(graph.nodes.size(), -1);
+  for (size_t g = 0; g < graph.groups.size(); ++g) {
+    for (NodeId n : graph.groups[g].nodes) group_of[n] = static_cast<int>(g);
+  }
+  for (ValueId content : graph.contents) {
+    if (content != kNoValue) in_memory[content] = true;
+  }
+  for (const Value& value : graph.values) {
+    if (value.previous != kNoValue) in_memory[value.previous] = true;
+  }
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    const Node& node = graph.nodes[n];
+    ForEachUse(node, [&](const TensorRef& use) {
+      const NodeId producer = graph.values[use.storage].producer;
+      if (producer == kNoNode || group_of[producer] == group_of[n]) return;
+      const bool recomputed = node.kind != Node::Kind::kExtern && IsUniform(graph, use.storage) &&
+                              graph.nodes[producer].op.results[0].dtype == use.dtype;
+      if (!recomputed) in_memory[use.storage] = true;
+    });
+  }
+  return in_memory;
+}
+
+absl::StatusOr<LoweredGroup> LowerGroup(const Graph& graph, const Group& group, const std::vector<bool>& in_memory) {
+  return GroupLowering(graph, group, in_memory).Lower();
+}
+
+}  // namespace lazuli::codegen

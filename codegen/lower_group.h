@@ -1,0 +1,39 @@
+// A fused group -> KernelIR, with what each of the kernel's buffers and scalars is bound to.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "codegen/ir/graph.h"
+#include "codegen/kernel_ir.h"
+
+namespace lazuli::codegen {
+
+// Where a node iterates: its row's answer, or an update's window. `node` must be compute or update.
+struct Iteration;
+Iteration IterationOf(const Node& node);
+
+// Which values have to exist in memory: visible contents, those overwritten in place, and those read outside the group that makes
+// them (a uniform value only if ATen reads it, since kernels recompute it).
+std::vector<bool> ValuesInMemory(const Graph& graph);
+
+// Whether every element of `value` is one number that kernels can recompute.
+bool IsUniform(const Graph& graph, ValueId value);
+
+struct LoweredGroup {
+  KernelIR kernel;
+  struct Buffer {
+    ValueId memory = kNoValue;  // As MemoryOf gives it.
+    int32_t offset_slot = -1;
+    int32_t element_size = 1;
+    bool written = false;
+  };
+  std::vector<Buffer> buffers;          // Parallel to kernel.buffers.
+  std::vector<int32_t> scalar_slots;    // By kernel scalar: the run-time slot.
+};
+
+// A kernel without stores (all its values live elsewhere) has no instructions.
+absl::StatusOr<LoweredGroup> LowerGroup(const Graph& graph, const Group& group, const std::vector<bool>& in_memory);
+
+}  // namespace lazuli::codegen

@@ -1,0 +1,257 @@
+// Rows that reduce: plain reductions, softmax, layer norm and their gradients.
+#include <algorithm>
+
+#include "codegen/lower_rows.h"
+
+namespace lazuli::codegen {
+namespace {
+
+using c10::ScalarType;
+
+// Which dimensions of self an op with `dim` argument `arg` reduces.
+std::vector<bool> ReducedDims(const TraceOp& op, int arg) {
+  const size_t rank = op.args[0].tensors[0].sizes.size();
+  std::vector<bool> reduced(rank, false);
+  const auto mark = [&](int64_t dim) {
+    if (rank > 0) reduced[dim < 0 ? dim + static_cast<int64_t>(rank) : dim] = true;
+  };
+  if (arg >= 0 && op.args[arg].value.isInt()) {
+    mark(op.args[arg].value.toInt());
+  } else if (arg >= 0 && op.args[arg].value.isIntList()) {
+    const auto dims = op.args[arg].value.toIntVector();
+    for (int64_t dim : dims) mark(dim);
+    // An empty list means all of them.
+    if (dims.empty()) reduced.assign(rank, true);
+  } else {
+    reduced.assign(rank, true);
+  }
+  return reduced;
+}
+
+// Strides over the iteration space of a result that lacks its reduced dimensions, or has them with size 1.
+c10::DimVector ResultStrides(const TensorRef& result, const std::vector<bool>& reduced) {
+  c10::DimVector strides(reduced.size(), 0);
+  const bool keepdim = result.sizes.size() == reduced.size();
+  size_t next = 0;
+  for (size_t d = 0; d < reduced.size(); ++d) {
+    if (reduced[d]) {
+      next += keepdim ? 1 : 0;
+      continue;
+    }
+    strides[d] = result.sizes[next] == 1 ? 0 : result.strides[next];
+    ++next;
+  }
+  return strides;
+}
+
+bool NumberIs(const TraceArg& arg, double value) {
+  return arg.kind == TraceArg::Kind::kConst && arg.value.isScalar() && !arg.value.toScalar().isComplex() &&
+         arg.value.toScalar().toDouble() == value;
+}
+
+bool AcceptsReduce(const OpRow& row, const TraceOp& op) {
+  const std::string& name = op.info->name;
+  const ScalarType self = op.args[0].tensors[0].dtype;
+  const ScalarType result = op.results[0].dtype;
+  if (op.info->returns_mutated_self || op.args[0].kind != TraceArg::Kind::kTensor) return false;
+  if ((TypeBit(self) & row.types) == 0) return false;
+  if ((name.find("norm") != std::string::npos) && !NumberIs(op.args[1], 2)) return false;
+  if (name.find("correction") != std::string::npos && op.args[2].kind != TraceArg::Kind::kConst) return false;
+  const bool to_bool = name.compare(0, 9, "aten::any") == 0 || name.compare(0, 9, "aten::all") == 0;
+  if (to_bool) return result == ScalarType::Bool;
+  return c10::isFloatingType(result) ? c10::isFloatingType(self) : result == self || result == ScalarType::Long;
+}
+
+Iteration IterateReduce(const OpRow& row, const Node& node) {
+  Iteration it;
+  const TensorRef& self = node.op.args[0].tensors[0];
+  it.sizes = self.sizes;
+  it.reduced = ReducedDims(node.op, row.dims_arg);
+  it.uses.push_back(BroadcastStrides(self, it.sizes));
+  for (const TensorRef& result : node.op.results) {
+    it.results.push_back(result.defined() ? ResultStrides(result, it.reduced) : c10::DimVector());
+  }
+  return it;
+}
+
+bool SameFloatTypes(const TraceOp& op) {
+  ScalarType type = ScalarType::Undefined;
+  for (const TraceArg& arg : op.args) {
+    for (const TensorRef& ref : arg.tensors) {
+      if (!ref.defined()) continue;
+      if (type == ScalarType::Undefined) type = ref.dtype;
+      if (ref.dtype != type) return false;
+    }
+  }
+  for (const TensorRef& ref : op.results) {
+    if (ref.defined() && ref.dtype != type) return false;
+  }
+  return (TypeBit(type) & kFloats) != 0;
+}
+
+bool AcceptsSoftmax(const OpRow& row, const TraceOp& op) { return SameFloatTypes(op) && !op.results[0].sizes.empty(); }
+
+Iteration IterateSoftmax(const OpRow& row, const Node& node) {
+  Iteration it;
+  const TensorRef& result = node.op.results[0];
+  it.sizes = result.sizes;
+  it.reduced.assign(it.sizes.size(), false);
+  const int64_t dim = node.op.args[row.dims_arg].value.toInt();
+  it.reduced[dim < 0 ? dim + static_cast<int64_t>(it.sizes.size()) : dim] = true;
+  ForEachUse(node, [&](const TensorRef& use) { it.uses.push_back(BroadcastStrides(use, it.sizes)); });
+  it.results.push_back(BroadcastStrides(result, it.sizes));
+  return it;
+}
+
+bool AcceptsMseLoss(const OpRow& row, const TraceOp& op) {
+  return SameFloatTypes(op) && (TypeBit(op.results[0].dtype) & kWide) != 0 && op.args[0].tensors[0].sizes == op.args[1].tensors[0].sizes;
+}
+
+Iteration IterateMseLoss(const OpRow& row, const Node& node) {
+  Iteration it;
+  it.sizes = node.op.args[0].tensors[0].sizes;
+  const bool reduces = node.op.args[2].value.toInt() != 0;
+  it.reduced.assign(it.sizes.size(), reduces);
+  ForEachUse(node, [&](const TensorRef& use) { it.uses.push_back(BroadcastStrides(use, it.sizes)); });
+  it.results.push_back(reduces ? c10::DimVector(it.sizes.size(), 0) : BroadcastStrides(node.op.results[0], it.sizes));
+  return it;
+}
+
+void EmitMseLoss(OpEmitter& e) {
+  const auto type = e.op().results[0].dtype;
+  const Expr difference = e.Arg(0, type) - e.Arg(1, type);
+  const Expr square = difference * difference;
+  constexpr int64_t kNone = 0, kMean = 1;
+  const int64_t reduction = e.Int(2);
+  if (reduction == kNone) return e.Result(0, square);
+  const double count = static_cast<double>(e.op().args[0].tensors[0].numel());
+  e.Result(0, reduction == kMean ? Sum(square) / count : Sum(square));
+}
+
+// Layer norm's iteration space: the input's, of which the last dimensions are normalised.
+Iteration IterateNorm(const Node& node, const TensorRef& input, bool reduce_normalized) {
+  Iteration it;
+  it.sizes = input.sizes;
+  const size_t normalized = node.op.args[node.row->dims_arg].value.toIntVector().size();
+  for (size_t d = 0; d < it.sizes.size(); ++d) it.reduced.push_back((d + normalized >= it.sizes.size()) == reduce_normalized);
+  ForEachUse(node, [&](const TensorRef& use) { it.uses.push_back(BroadcastStrides(use, it.sizes)); });
+  for (const TensorRef& result : node.op.results) {
+    it.results.push_back(result.defined() ? BroadcastStrides(result, it.sizes) : c10::DimVector());
+  }
+  return it;
+}
+
+bool AcceptsNorm(const OpRow& row, const TraceOp& op) {
+  return SameFloatTypes(op) && (TypeBit(op.args[0].tensors[0].dtype) & kWide) != 0 && op.args[row.dims_arg].value.isIntList();
+}
+
+double NormalizedCount(const OpEmitter& e) {
+  double count = 1;
+  for (int64_t size : e.op().args[e.node().row->dims_arg].value.toIntVector()) count *= static_cast<double>(size);
+  return count;
+}
+
+void EmitLayerNorm(OpEmitter& e) {
+  const auto type = e.op().args[0].tensors[0].dtype;
+  const double count = NormalizedCount(e);
+  const Expr x = e.Arg(0, type);
+  const Expr mean = Sum(x) / count;
+  const Expr centered = x - mean;
+  const Expr rstd = 1.0 / Sqrt(Sum(centered * centered) / count + e.Arg(4, type));
+  Expr y = centered * rstd;
+  if (!e.IsNone(2)) y = y * e.Arg(2, type);
+  if (!e.IsNone(3)) y = y + e.Arg(3, type);
+  e.Result(0, y);
+  e.Result(1, mean);
+  e.Result(2, rstd);
+}
+
+// Part 0 makes the input's gradient, by rows; part 1 the weight's and the bias's, by columns.
+void EmitLayerNormBackward(OpEmitter& e) {
+  const auto type = e.op().args[0].tensors[0].dtype;
+  const Expr grad = e.Arg(0, type), x = e.Arg(1, type), mean = e.Arg(3, type), rstd = e.Arg(4, type);
+  const Expr normalized = (x - mean) * rstd;
+  if (e.node().part == 1) {
+    if (e.WantsResult(1)) e.Result(1, Sum(grad * normalized));
+    if (e.WantsResult(2)) e.Result(2, Sum(grad));
+    return;
+  }
+  const double count = NormalizedCount(e);
+  const Expr scaled = e.IsNone(5) ? grad : grad * e.Arg(5, type);
+  const Expr mean_scaled = Sum(scaled) / count;
+  const Expr mean_projected = Sum(scaled * normalized) / count;
+  e.Result(0, rstd * (scaled - mean_scaled - normalized * mean_projected));
+}
+
+}  // namespace
+
+Reduced::Reduced(OpEmitter& emitter) : emitter_(emitter), type_(OpMathType(emitter.op().results[0].dtype)), count_(1) {
+  const auto& sizes = emitter.op().args[0].tensors[0].sizes;
+  const auto reduced = ReducedDims(emitter.op(), emitter.node().row->dims_arg);
+  for (size_t d = 0; d < sizes.size(); ++d) count_ *= reduced[d] ? static_cast<double>(sizes[d]) : 1.0;
+}
+
+Expr Reduced::round(Expr value) const {
+  return emitter_.emitter().Cast(emitter_.emitter().Cast(value, emitter_.op().results[0].dtype), type_);
+}
+
+Expr Reduced::variance() const {
+  const c10::IValue& correction = emitter_.op().args[2].value;
+  const double divisor = count_ - (correction.isNone() ? 1.0 : correction.toScalar().toDouble());
+  const Expr x = (*this)();
+  const Expr mean = Sum(x) / count_;
+  const Expr centered = x - mean;
+  if (emitter_.op().results.size() > 1) emitter_.Result(1, mean);
+  return Sum(centered * centered) / std::max(divisor, 0.0);
+}
+
+OpRow ReduceRow(int dims_arg, int keepdim_arg, uint8_t types, void (*emit)(OpEmitter&)) {
+  OpRow row;
+  row.dims_arg = dims_arg;
+  row.keepdim_arg = keepdim_arg;
+  row.types = types;
+  row.emit = emit;
+  row.accepts = &AcceptsReduce;
+  row.iterate = &IterateReduce;
+  return row;
+}
+
+OpRow SoftmaxRow(int inputs, void (*emit)(OpEmitter&)) {
+  OpRow row;
+  row.dims_arg = inputs;
+  row.emit = emit;
+  row.accepts = &AcceptsSoftmax;
+  row.iterate = &IterateSoftmax;
+  return row;
+}
+
+OpRow MseLossRow() {
+  OpRow row;
+  row.accepts = &AcceptsMseLoss;
+  row.iterate = &IterateMseLoss;
+  row.emit = &EmitMseLoss;
+  return row;
+}
+
+OpRow LayerNormRow() {
+  OpRow row;
+  row.dims_arg = 1;
+  row.accepts = &AcceptsNorm;
+  row.iterate = +[](const OpRow&, const Node& node) { return IterateNorm(node, node.op.args[0].tensors[0], true); };
+  row.emit = &EmitLayerNorm;
+  return row;
+}
+
+OpRow LayerNormBackwardRow() {
+  OpRow row;
+  row.dims_arg = 2;
+  row.parts = 2;
+  row.shape_args = uint64_t{1} << 6;  // bias
+  row.part_of_result = {0, 1, 1};
+  row.accepts = &AcceptsNorm;
+  row.iterate = +[](const OpRow&, const Node& node) { return IterateNorm(node, node.op.args[1].tensors[0], node.part == 0); };
+  row.emit = &EmitLayerNormBackward;
+  return row;
+}
+
+}  // namespace lazuli::codegen

@@ -1,0 +1,71 @@
+// The pieces that op.def's rows are made of.
+#pragma once
+
+#include "codegen/lower.h"
+#include "codegen/lower_expr.h"
+
+namespace lazuli::codegen {
+
+// The arguments of a pointwise formula, in the type that it is computed in.
+class Operands {
+ public:
+  Operands(OpEmitter& emitter, const OpRow& row) : emitter_(emitter), type_(OpMathType(ComputeType(row, emitter.op()))) {}
+
+  Expr operator()(int arg) const { return emitter_.Arg(arg, type_); }
+  Expr bool_arg(int arg) const { return emitter_.Arg(arg, c10::ScalarType::Bool); }
+  Expr number(double value) const { return emitter_.emitter().Const(type_, value); }
+  OpEmitter& emitter() const { return emitter_; }
+  c10::ScalarType type() const { return type_; }
+
+ private:
+  OpEmitter& emitter_;
+  c10::ScalarType type_;
+};
+
+// Self of a reduction, in the type that is accumulated in.
+class Reduced {
+ public:
+  explicit Reduced(OpEmitter& emitter);
+
+  Expr operator()() const { return emitter_.Arg(0, type_); }
+  Expr raw() const { return emitter_.Load(0); }
+  // The number of elements reduced to one.
+  double count() const { return count_; }
+  // Rounds to the result's type where ATen stores an intermediate in it.
+  Expr round(Expr value) const;
+  // Of self about its mean; also gives result 1, the mean, if there is one.
+  Expr variance() const;
+
+ private:
+  OpEmitter& emitter_;
+  c10::ScalarType type_;
+  double count_;
+};
+
+// Formulas too long for a row.
+Expr Lerp(Expr start, Expr end, Expr weight);
+Expr Sign(Expr a);
+Expr Relu6(Expr a);
+Expr Clamp(const Operands& x);
+Expr PowScalar(const Operands& x);
+Expr Elu(const Operands& x);
+Expr Gelu(const Operands& x);
+Expr GeluBackward(const Operands& x);
+Expr MishBackward(Expr grad, Expr x);
+Expr MseBackward(const Operands& x);
+void EmitSoftmax(OpEmitter& e);
+void EmitLogSoftmax(OpEmitter& e);
+void EmitSoftmaxBackward(OpEmitter& e);
+void EmitLogSoftmaxBackward(OpEmitter& e);
+
+// Rows by kind.
+OpRow PointwiseRow(TypeRule rule, uint64_t operands, uint8_t types, void (*emit)(OpEmitter&));
+OpRow FillRow(uint64_t shape_args, void (*emit)(OpEmitter&));
+OpRow ReduceRow(int dims_arg, int keepdim_arg, uint8_t types, void (*emit)(OpEmitter&));
+OpRow CastRow(int source);
+OpRow SoftmaxRow(int inputs, void (*emit)(OpEmitter&));
+OpRow MseLossRow();
+OpRow LayerNormRow();
+OpRow LayerNormBackwardRow();
+
+}  // namespace lazuli::codegen

@@ -1,0 +1,53 @@
+#include "codegen/out_variants.h"
+
+#include <mutex>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+
+namespace lazuli::codegen {
+namespace {
+
+bool Matches(const c10::FunctionSchema& functional, const c10::FunctionSchema& out) {
+  const auto& a = functional.arguments();
+  const auto& b = out.arguments();
+  if (b.size() != a.size() + functional.returns().size()) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i].name() != b[i].name() || *a[i].type() != *b[i].type()) return false;
+  }
+  for (size_t i = a.size(); i < b.size(); ++i) {
+    if (!b[i].is_out()) return false;
+  }
+  return true;
+}
+
+const OpInfo* Search(const OpInfo& info) {
+  const size_t dot = info.name.find('.');
+  const std::string base = info.name.substr(0, dot);
+  const std::string overload = dot == std::string::npos ? "" : info.name.substr(dot + 1);
+  for (const std::string& candidate : {overload.empty() ? base + ".out" : base + "." + overload + "_out", base + ".out"}) {
+    const OpInfo* out = FindOpInfo(candidate);
+    if (out != nullptr && out->handle.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
+        Matches(info.handle.schema(), out->handle.schema())) {
+      return out;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+const OpInfo* FindOutVariant(const TraceOp& op) {
+  if (op.info->mutated_args != 0 || op.results.empty()) return nullptr;
+  for (const TensorRef& result : op.results) {
+    if (!result.defined()) return nullptr;
+  }
+  static std::mutex mutex;
+  static auto* found = new absl::flat_hash_map<int32_t, const OpInfo*>;
+  std::lock_guard<std::mutex> lock(mutex);
+  const auto [it, inserted] = found->try_emplace(op.info->id, nullptr);
+  if (inserted) it->second = Search(*op.info);
+  return it->second;
+}
+
+}  // namespace lazuli::codegen

@@ -1,0 +1,357 @@
+#include "codegen/passes/fuse.h"
+
+#include <algorithm>
+#include <queue>
+#include <utility>
+
+#include "codegen/lower.h"
+#include "codegen/lower_group.h"
+#include "codegen/passes/space.h"
+
+namespace lazuli::codegen {
+namespace {
+
+// A path from one node to another only passes through nodes between them, so ancestors are tracked within a segment of the program.
+constexpr NodeId kSegment = 4096;
+// How far back a group is looked for that merely reads the same value.
+constexpr NodeId kSiblingDistance = 48;
+constexpr int kSiblings = 4;
+
+class BitSet {
+ public:
+  explicit BitSet(size_t bits = 0) : words_((bits + 63) / 64, 0) {}
+  bool Test(int bit) const { return words_[bit >> 6] >> (bit & 63) & 1; }
+  void Set(int bit) { words_[bit >> 6] |= uint64_t{1} << (bit & 63); }
+  void Clear(int bit) { words_[bit >> 6] &= ~(uint64_t{1} << (bit & 63)); }
+  // Whether anything was new.
+  bool Add(const BitSet& other) {
+    uint64_t fresh = 0;
+    for (size_t i = 0; i < words_.size(); ++i) {
+      fresh |= other.words_[i] & ~words_[i];
+      words_[i] |= other.words_[i];
+    }
+    return fresh != 0;
+  }
+
+ private:
+  std::vector<uint64_t> words_;
+};
+
+struct WorkGroup {
+  bool alive = false;
+  bool fusable = false;
+  Space space;
+  std::vector<NodeId> nodes;
+  BitSet ancestors;  // Other groups of the segment that have to run before.
+};
+
+class Fuser {
+ public:
+  Fuser(Graph graph, const FuseOptions& options)
+      : graph_(std::move(graph)), options_(options), preds_(Predecessors(graph_)), placements_(graph_.nodes.size()),
+        group_of_(graph_.nodes.size(), -1), users_(graph_.values.size()), readers_(graph_.values.size()) {
+    for (NodeId n = 0; n < NumNodes(); ++n) {
+      ForEachUse(graph_.nodes[n], [&](const TensorRef& use) { users_[use.storage].push_back(n); });
+    }
+  }
+
+  Graph Run() {
+    for (NodeId begin = 0; begin < NumNodes(); begin += kSegment) {
+      begin_ = begin;
+      end_ = std::min(NumNodes(), begin + kSegment);
+      groups_.assign(end_ - begin_, WorkGroup());
+      for (NodeId n = begin_; n < end_; ++n) {
+        Start(n);
+        if (options_.enabled && groups_[n - begin_].fusable) TryCandidates(n);
+      }
+      for (WorkGroup& group : groups_) {
+        if (group.alive) done_.push_back(std::move(group));
+      }
+    }
+    Order();
+    return std::move(graph_);
+  }
+
+ private:
+  NodeId NumNodes() const { return static_cast<NodeId>(graph_.nodes.size()); }
+
+  // Makes a group of node `n` alone.
+  void Start(NodeId n) {
+    WorkGroup& group = groups_[n - begin_];
+    const Node& node = graph_.nodes[n];
+    group.alive = true;
+    group.nodes = {n};
+    group.ancestors = BitSet(end_ - begin_);
+    group.fusable = node.kind != Node::Kind::kExtern;
+    group_of_[n] = n - begin_;
+    for (NodeId pred : preds_[n]) {
+      if (pred < begin_) continue;
+      group.ancestors.Add(groups_[group_of_[pred]].ancestors);
+      group.ancestors.Set(group_of_[pred]);
+    }
+    if (!group.fusable) return;
+    Iteration iteration = IterationOf(node);
+    Placement& placement = placements_[n];
+    placement.uses = std::move(iteration.uses);
+    placement.results = std::move(iteration.results);
+    group.space = SqueezeSpace(iteration.sizes, iteration.reduced, &placement);
+  }
+
+  void TryCandidates(NodeId n) {
+    std::vector<int> candidates;
+    const auto add = [&](NodeId node) {
+      if (node < begin_) return;
+      const int group = group_of_[node];
+      if (group >= 0 && groups_[group].fusable && std::find(candidates.begin(), candidates.end(), group) == candidates.end()) {
+        candidates.push_back(group);
+      }
+    };
+    ForEachUse(graph_.nodes[n], [&](const TensorRef& use) {
+      const NodeId producer = graph_.values[use.storage].producer;
+      if (producer != kNoNode && !IsUniform(graph_, use.storage)) add(producer);
+    });
+    ForEachUse(graph_.nodes[n], [&](const TensorRef& use) {
+      auto& readers = readers_[use.storage];
+      for (size_t i = readers.size(), tried = 0; i-- > 0 && tried < kSiblings && n - readers[i] < kSiblingDistance; ++tried) add(readers[i]);
+      readers.push_back(n);
+    });
+    for (int candidate : candidates) {
+      if (groups_[candidate].alive) TryMerge(candidate, group_of_[n]);
+    }
+  }
+
+  // Merges the younger of two groups into the older.
+  void TryMerge(int a, int b) {
+    if (a == b) return;
+    if (a > b) std::swap(a, b);
+    WorkGroup& into = groups_[a];
+    WorkGroup& from = groups_[b];
+    if (static_cast<int>(into.nodes.size() + from.nodes.size()) > options_.max_nodes) return;
+    auto joined = JoinSpaces(into.space, from.space);
+    if (!joined || PathThroughOther(a, b) || PathThroughOther(b, a)) return;
+    std::vector<NodeId> nodes;
+    std::merge(into.nodes.begin(), into.nodes.end(), from.nodes.begin(), from.nodes.end(), std::back_inserter(nodes));
+    std::vector<std::pair<NodeId, Placement>> saved;
+    Place(into.nodes, joined->a, &saved);
+    Place(from.nodes, joined->b, &saved);
+    for (NodeId n : from.nodes) group_of_[n] = a;
+    if (!IsConsistent(nodes, a, joined->space)) {
+      for (NodeId n : from.nodes) group_of_[n] = b;
+      for (auto& [n, placement] : saved) placements_[n] = std::move(placement);
+      return;
+    }
+    into.space = std::move(joined->space);
+    into.nodes = std::move(nodes);
+    from.alive = false;
+    from.nodes.clear();
+    JoinAncestors(a, b);
+  }
+
+  void Place(const std::vector<NodeId>& nodes, const DimMap& map, std::vector<std::pair<NodeId, Placement>>* saved) {
+    if (map.IsIdentity()) return;
+    for (NodeId n : nodes) {
+      saved->emplace_back(n, placements_[n]);
+      for (auto& strides : placements_[n].uses) strides = map.Apply(strides);
+      for (size_t i = 0; i < placements_[n].results.size(); ++i) {
+        auto& strides = placements_[n].results[i];
+        if (graph_.nodes[n].results[i] != kNoValue) strides = map.Apply(strides);
+      }
+    }
+  }
+
+  // Whether something that `first` must precede must itself precede `last`.
+  bool PathThroughOther(int first, int last) const {
+    for (NodeId n : groups_[last].nodes) {
+      for (NodeId pred : preds_[n]) {
+        if (pred < begin_) continue;
+        const int group = group_of_[pred];
+        if (group != first && group != last && groups_[group].ancestors.Test(first)) return true;
+      }
+    }
+    return false;
+  }
+
+  void JoinAncestors(int a, int b) {
+    BitSet joined = groups_[b].ancestors;
+    const bool grown = groups_[a].ancestors.Add(joined);
+    groups_[a].ancestors.Clear(a);
+    groups_[a].ancestors.Clear(b);
+    joined = groups_[a].ancestors;
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      WorkGroup& other = groups_[g];
+      if (!other.alive || static_cast<int>(g) == a) continue;
+      const bool after_b = other.ancestors.Test(b);
+      if (!after_b && !(grown && other.ancestors.Test(a))) continue;
+      other.ancestors.Add(joined);
+      other.ancestors.Set(a);
+      other.ancestors.Clear(b);
+    }
+  }
+
+  // What the merged group has to fulfil; see fuse.h. `nodes` already count as members of group `id`, placed in `space`.
+  bool IsConsistent(const std::vector<NodeId>& nodes, int id, const Space& space) {
+    std::vector<ValueId> operands;
+    for (NodeId n : nodes) {
+      if (!UsesFit(n, id)) return false;
+      ForEachUse(graph_.nodes[n], [&](const TensorRef& use) { operands.push_back(use.storage); });
+    }
+    std::sort(operands.begin(), operands.end());
+    const auto distinct = std::unique(operands.begin(), operands.end()) - operands.begin();
+    if (distinct + static_cast<int64_t>(nodes.size()) > options_.max_operands + options_.max_nodes) return false;
+    if (!MemoryFits(nodes, space)) return false;
+    return !space.reduces() || ColumnsFit(nodes, id, space);
+  }
+
+  bool IsMember(NodeId n, int id) const { return n != kNoNode && n >= begin_ && n < end_ && group_of_[n] == id; }
+
+  // Every use of a value that the group itself makes must be at the point where it is made.
+  bool UsesFit(NodeId n, int id) const {
+    const Node& node = graph_.nodes[n];
+    bool fits = true;
+    size_t ordinal = 0;
+    ForEachUse(node, [&](const TensorRef& use) {
+      const auto& strides = placements_[n].uses[ordinal++];
+      const NodeId producer = graph_.values[use.storage].producer;
+      if (!fits || !IsMember(producer, id)) return;
+      if (node.kind == Node::Kind::kUpdate && ordinal == 1) {
+        fits = false;  // Content made here and partly overwritten here.
+        return;
+      }
+      if (IsUniform(graph_, use.storage) && graph_.nodes[producer].op.results[0].dtype == use.dtype) return;
+      fits = IsAtDefinition(use, strides, producer);
+    });
+    return fits;
+  }
+
+  bool IsAtDefinition(const TensorRef& use, const c10::DimVector& strides, NodeId producer) const {
+    const Node& node = graph_.nodes[producer];
+    if (node.kind == Node::Kind::kUpdate) {
+      const TensorRef& window = node.op.args[0].tensors[0];
+      return use.offset_slot == window.offset_slot && use.dtype == window.dtype && strides == placements_[producer].results[0];
+    }
+    for (size_t i = 0; i < node.results.size(); ++i) {
+      if (node.results[i] != use.storage) continue;
+      return use.offset_slot == -1 && use.dtype == node.op.results[i].dtype && strides == placements_[producer].results[i];
+    }
+    return false;
+  }
+
+  // A memory that an update of the group writes is touched by the group through that one window only. In a kernel that reduces it is
+  // not read at all, since such a kernel may walk its operands twice.
+  bool MemoryFits(const std::vector<NodeId>& nodes, const Space& space) const {
+    for (NodeId writer : nodes) {
+      if (graph_.nodes[writer].kind != Node::Kind::kUpdate) continue;
+      const TensorRef& window = graph_.nodes[writer].op.args[0].tensors[0];
+      const ValueId memory = graph_.MemoryOf(window.storage);
+      for (NodeId n : nodes) {
+        if (n == writer) continue;
+        const Node& node = graph_.nodes[n];
+        if (node.kind == Node::Kind::kUpdate && graph_.MemoryOf(node.results[0]) == memory) return false;
+        if (graph_.values[memory].producer == n) return false;
+        bool fits = true;
+        size_t ordinal = 0;
+        ForEachUse(node, [&](const TensorRef& use) {
+          const auto& strides = placements_[n].uses[ordinal++];
+          if (graph_.MemoryOf(use.storage) != memory || graph_.values[use.storage].producer == writer) return;
+          fits = fits && !space.reduces() && use.offset_slot == window.offset_slot && use.dtype == window.dtype &&
+                 strides == placements_[writer].results[0];
+        });
+        if (!fits) return false;
+      }
+    }
+    return true;
+  }
+
+  // A kernel that reduces over anything but the innermost dimension of what it reads has no good order to store whole values in.
+  bool ColumnsFit(const std::vector<NodeId>& nodes, int id, const Space& space) const {
+    bool inner = false;
+    for (NodeId n : nodes) {
+      for (const auto& strides : placements_[n].uses) {
+        for (size_t d = 0; d < space.sizes.size(); ++d) inner = inner || (space.reduced[d] && strides[d] == 1);
+      }
+    }
+    if (inner) return true;
+    for (NodeId n : nodes) {
+      const Node& node = graph_.nodes[n];
+      for (size_t i = 0; i < node.results.size(); ++i) {
+        if (node.results[i] == kNoValue || !IsWhole(placements_[n].results[i], space)) continue;
+        if (node.kind == Node::Kind::kUpdate || LeavesGroup(node.results[i], id)) return false;
+      }
+    }
+    return true;
+  }
+
+  static bool IsWhole(const c10::DimVector& strides, const Space& space) {
+    for (size_t d = 0; d < space.sizes.size(); ++d) {
+      if (space.reduced[d] && strides[d] != 0) return true;
+    }
+    return false;
+  }
+
+  bool LeavesGroup(ValueId value, int id) const {
+    const StorageId storage = graph_.values[value].storage;
+    if (graph_.contents[storage] == value) return true;
+    for (NodeId user : users_[value]) {
+      if (user >= end_ || user < begin_ || group_of_[user] != id) return true;
+    }
+    return false;
+  }
+
+  // Puts the groups in an order to run them in, as close to program order as they allow.
+  void Order() {
+    std::vector<int> owner(graph_.nodes.size());
+    for (size_t g = 0; g < done_.size(); ++g) {
+      for (NodeId n : done_[g].nodes) owner[n] = static_cast<int>(g);
+    }
+    std::vector<std::vector<int>> after(done_.size());
+    std::vector<int> waiting(done_.size(), 0);
+    for (NodeId n = 0; n < NumNodes(); ++n) {
+      for (NodeId pred : preds_[n]) {
+        if (owner[pred] == owner[n]) continue;
+        after[owner[pred]].push_back(owner[n]);
+        ++waiting[owner[n]];
+      }
+    }
+    using Entry = std::pair<NodeId, int>;
+    std::priority_queue<Entry, std::vector<Entry>, std::greater<Entry>> ready;
+    for (size_t g = 0; g < done_.size(); ++g) {
+      if (waiting[g] == 0) ready.push({done_[g].nodes.back(), static_cast<int>(g)});
+    }
+    while (!ready.empty()) {
+      const int g = ready.top().second;
+      ready.pop();
+      Finish(done_[g]);
+      for (int next : after[g]) {
+        if (--waiting[next] == 0) ready.push({done_[next].nodes.back(), next});
+      }
+    }
+  }
+
+  void Finish(WorkGroup& group) {
+    Group out;
+    out.nodes = std::move(group.nodes);
+    if (group.fusable) {
+      out.sizes = std::move(group.space.sizes);
+      out.reduced = std::move(group.space.reduced);
+      for (NodeId n : out.nodes) out.placements.push_back(std::move(placements_[n]));
+    }
+    graph_.groups.push_back(std::move(out));
+  }
+
+  Graph graph_;
+  const FuseOptions options_;
+  const std::vector<std::vector<NodeId>> preds_;
+  std::vector<Placement> placements_;            // By node.
+  std::vector<int> group_of_;                    // By node: index into groups_ of its segment.
+  std::vector<std::vector<NodeId>> users_;       // By value.
+  std::vector<std::vector<NodeId>> readers_;     // By value: fusable nodes seen so far that read it.
+  NodeId begin_ = 0, end_ = 0;                   // The segment.
+  std::vector<WorkGroup> groups_;                // Of the segment.
+  std::vector<WorkGroup> done_;
+};
+
+}  // namespace
+
+absl::StatusOr<Graph> Fuse(Graph graph, const FuseOptions& options) { return Fuser(std::move(graph), options).Run(); }
+
+}  // namespace lazuli::codegen

@@ -1,0 +1,273 @@
+#include "codegen/passes/plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "codegen/lower_group.h"
+#include "codegen/out_variants.h"
+#include "runtime/dump.h"
+
+namespace lazuli::codegen {
+namespace {
+
+using runtime::AtenCall;
+using runtime::CallArg;
+using runtime::KernelLaunch;
+using runtime::MemorySpec;
+using runtime::StepSpec;
+using runtime::WindowSpec;
+
+constexpr int64_t kAlignment = 64;
+
+void RunKernel(const void* kernel, void* const* buffers, const uint64_t* scalars) {
+  static_cast<const CompiledKernel*>(kernel)->Run(buffers, scalars);
+}
+
+void AddUnique(std::vector<int32_t>* list, int32_t item) {
+  if (std::find(list->begin(), list->end(), item) == list->end()) list->push_back(item);
+}
+
+bool IsTensorType(const c10::Type& type) {
+  if (type.kind() == c10::TypeKind::TensorType) return true;
+  return type.kind() == c10::TypeKind::OptionalType && type.containedTypes()[0]->kind() == c10::TypeKind::TensorType;
+}
+
+bool IsOptionalList(const c10::Type& type) {
+  const c10::Type* list = &type;
+  if (list->kind() == c10::TypeKind::OptionalType) list = list->containedTypes()[0].get();
+  return list->kind() == c10::TypeKind::ListType && list->containedTypes()[0]->kind() == c10::TypeKind::OptionalType;
+}
+
+class Planner {
+ public:
+  Planner(const Graph& graph, const KernelTarget& target, int64_t serial, PlanReport* report)
+      : graph_(graph), target_(target), serial_(serial), report_(report), in_memory_(ValuesInMemory(graph)) {
+    for (size_t s = 0; s < graph.contents.size(); ++s) {
+      if (graph.contents[s] != kNoValue && !graph.storages[s].is_input) {
+        output_of_[graph.MemoryOf(graph.contents[s])] = static_cast<StorageId>(s);
+      }
+    }
+  }
+
+  absl::StatusOr<runtime::ProgramSpec> Plan() {
+    for (const Group& group : graph_.groups) {
+      const auto status = group.is_kernel() ? AddKernel(group) : AddCall(graph_.nodes[group.nodes[0]]);
+      if (!status.ok()) return status;
+    }
+    PlaceInArena();
+    return std::move(spec_);
+  }
+
+ private:
+  // The number of the memory that `value` lives in, made on first use.
+  int32_t Memory(ValueId value) {
+    const ValueId root = graph_.MemoryOf(value);
+    const auto [it, inserted] = memory_of_.try_emplace(root, static_cast<int32_t>(spec_.memories.size()));
+    if (!inserted) return it->second;
+    MemorySpec memory;
+    const Value& first = graph_.values[root];
+    if (first.producer == kNoNode) {
+      memory.kind = MemorySpec::Kind::kInput;
+      memory.storage = first.storage;
+    } else {
+      memory.nbytes = BytesOf(first);
+      const auto output = output_of_.find(root);
+      memory.kind = output != output_of_.end() ? MemorySpec::Kind::kOutput : MemorySpec::Kind::kArena;
+      memory.storage = output != output_of_.end() ? output->second : -1;
+      if (output != output_of_.end()) memory.nbytes = std::max(memory.nbytes, graph_.storages[output->second].nbytes);
+      if (adopted_.count(root) != 0) memory.kind = MemorySpec::Kind::kAdopted;
+    }
+    spec_.memories.push_back(memory);
+    return it->second;
+  }
+
+  // Writing into what already has content keeps the rest of it, so it also counts as a read.
+  void AddWrite(int32_t memory, StepSpec* step) {
+    AddUnique(&step->writes, memory);
+    has_content_.resize(spec_.memories.size(), false);
+    if (has_content_[memory] || spec_.memories[memory].kind == MemorySpec::Kind::kInput) AddUnique(&step->reads, memory);
+    has_content_[memory] = true;
+  }
+
+  static int64_t BytesOf(const Value& value) {
+    return value.layout.numel() * static_cast<int64_t>(c10::elementSize(value.layout.dtype));
+  }
+
+  absl::Status AddKernel(const Group& group) {
+    auto lowered = LowerGroup(graph_, group, in_memory_);
+    if (!lowered.ok()) return lowered.status();
+    if (lowered->kernel.insts.empty()) return absl::OkStatus();
+    if (auto status = Dump(lowered->kernel); !status.ok()) return status;
+    bool compiled = false;
+    auto kernel = CompileKernel(lowered->kernel, target_, &compiled);
+    if (!kernel.ok()) return kernel.status();
+    ++(compiled ? report_->kernels_compiled : report_->kernel_cache_hits);
+    StepSpec step;
+    KernelLaunch launch;
+    launch.kernel = *std::move(kernel);
+    launch.run = &RunKernel;
+    launch.scalar_slots = lowered->scalar_slots;
+    launch.name = NameOf(group);
+    for (const auto& buffer : lowered->buffers) {
+      const int32_t memory = Memory(buffer.memory);
+      launch.buffers.push_back({memory, buffer.offset_slot, buffer.element_size});
+      if (buffer.written) {
+        AddWrite(memory, &step);
+      } else {
+        AddUnique(&step.reads, memory);
+      }
+    }
+    step.work = std::move(launch);
+    spec_.steps.push_back(std::move(step));
+    return absl::OkStatus();
+  }
+
+  absl::Status Dump(const KernelIR& kernel) const {
+    if (runtime::DumpEnabled("kernel")) runtime::WriteDump("kernel", serial_, PrintKernel(kernel));
+    if (!runtime::DumpEnabled("llvm")) return absl::OkStatus();
+    auto text = KernelLlvmIr(kernel, target_);
+    if (text.ok()) runtime::WriteDump("llvm", serial_, *text);
+    return text.status();
+  }
+
+  std::string NameOf(const Group& group) const {
+    std::string name;
+    for (NodeId n : group.nodes) {
+      if (graph_.nodes[n].op.info != nullptr) absl::StrAppend(&name, name.empty() ? "" : "+", graph_.nodes[n].op.info->name);
+    }
+    return name;
+  }
+
+  absl::Status AddCall(const Node& node) {
+    StepSpec step;
+    const OpInfo* out = FindOutVariant(node.op);
+    AtenCall call{out != nullptr ? out->handle : node.op.info->handle, node.op.info->name, {}, {}};
+    const auto& schema = node.op.info->handle.schema().arguments();
+    for (size_t i = 0; i < node.op.args.size(); ++i) call.args.push_back(Argument(node.op.args[i], *schema[i].type(), &step));
+    for (size_t i = 0; i < node.op.results.size(); ++i) {
+      const ValueId value = node.results[i];
+      if (out == nullptr && value != kNoValue) adopted_.insert(graph_.MemoryOf(value));
+      WindowSpec window;
+      // An out-variant fills all its results, wanted or not.
+      if (value != kNoValue || out != nullptr) window = Window(node.op.results[i], value != kNoValue ? Memory(value) : Scratch(node.op.results[i]));
+      if (window.memory >= 0) AddWrite(window.memory, &step);
+      if (out == nullptr) {
+        call.results.push_back(std::move(window));
+      } else {
+        CallArg arg;
+        arg.kind = CallArg::Kind::kTensor;
+        arg.windows = {std::move(window)};
+        call.args.push_back(std::move(arg));
+      }
+    }
+    for (ValueId version : node.versions) AddWrite(Memory(version), &step);
+    step.work = std::move(call);
+    spec_.steps.push_back(std::move(step));
+    return absl::OkStatus();
+  }
+
+  int32_t Scratch(const TensorRef& ref) {
+    MemorySpec memory;
+    memory.nbytes = ref.numel() * static_cast<int64_t>(c10::elementSize(ref.dtype));
+    spec_.memories.push_back(memory);
+    return static_cast<int32_t>(spec_.memories.size()) - 1;
+  }
+
+  static WindowSpec Window(const TensorRef& ref, int32_t memory) {
+    return {memory, ref.dtype, ref.sizes, ref.strides, ref.offset_slot, ref.wrapped_number};
+  }
+
+  CallArg Argument(const TraceArg& arg, const c10::Type& type, StepSpec* step) {
+    CallArg out;
+    switch (arg.kind) {
+      case TraceArg::Kind::kConst:
+        out.value = arg.value;
+        break;
+      case TraceArg::Kind::kScalar:
+        out.kind = IsTensorType(type) ? CallArg::Kind::kScalarTensor : CallArg::Kind::kScalar;
+        out.slot = arg.slot;
+        out.scalar_type = arg.scalar_type;
+        break;
+      case TraceArg::Kind::kTensor:
+      case TraceArg::Kind::kTensorList:
+        out.kind = arg.kind == TraceArg::Kind::kTensor ? CallArg::Kind::kTensor
+                   : IsOptionalList(type)              ? CallArg::Kind::kOptionalTensorList
+                                                       : CallArg::Kind::kTensorList;
+        for (const TensorRef& ref : arg.tensors) {
+          out.windows.push_back(ref.defined() ? Window(ref, Memory(ref.storage)) : WindowSpec());
+          if (ref.defined()) AddUnique(&step->reads, out.windows.back().memory);
+        }
+        break;
+    }
+    return out;
+  }
+
+  // First fit over the steps during which each memory is in use; largest first.
+  void PlaceInArena() {
+    struct Interval {
+      int32_t memory;
+      int first, last;
+    };
+    std::vector<Interval> intervals(spec_.memories.size(), {-1, 0, 0});
+    for (int s = 0; s < static_cast<int>(spec_.steps.size()); ++s) {
+      const auto touch = [&](int32_t memory) {
+        Interval& interval = intervals[memory];
+        if (interval.memory < 0) interval = {memory, s, s};
+        interval.last = s;
+      };
+      for (int32_t memory : spec_.steps[s].reads) touch(memory);
+      for (int32_t memory : spec_.steps[s].writes) touch(memory);
+    }
+    std::vector<Interval> todo;
+    for (const Interval& interval : intervals) {
+      if (interval.memory < 0) continue;
+      const MemorySpec& memory = spec_.memories[interval.memory];
+      if (memory.kind == MemorySpec::Kind::kArena) todo.push_back(interval);
+      if (memory.kind == MemorySpec::Kind::kAdopted && memory.storage < 0) spec_.steps[interval.last].releases.push_back(interval.memory);
+    }
+    const auto size_of = [&](int32_t memory) {
+      return std::max<int64_t>(kAlignment, (spec_.memories[memory].nbytes + kAlignment - 1) / kAlignment * kAlignment);
+    };
+    std::stable_sort(todo.begin(), todo.end(), [&](const Interval& a, const Interval& b) { return size_of(a.memory) > size_of(b.memory); });
+    std::vector<Interval> placed;
+    for (const Interval& interval : todo) {
+      std::vector<std::pair<int64_t, int64_t>> taken;
+      for (const Interval& other : placed) {
+        if (other.first > interval.last || other.last < interval.first) continue;
+        const int64_t at = spec_.memories[other.memory].offset;
+        taken.emplace_back(at, at + size_of(other.memory));
+      }
+      std::sort(taken.begin(), taken.end());
+      int64_t offset = 0;
+      for (const auto& [begin, end] : taken) {
+        if (begin - offset >= size_of(interval.memory)) break;
+        offset = std::max(offset, end);
+      }
+      spec_.memories[interval.memory].offset = offset;
+      spec_.arena_bytes = std::max(spec_.arena_bytes, offset + size_of(interval.memory));
+      placed.push_back(interval);
+    }
+  }
+
+  const Graph& graph_;
+  const KernelTarget& target_;
+  const int64_t serial_;
+  PlanReport* report_;
+  const std::vector<bool> in_memory_;
+  absl::flat_hash_map<ValueId, StorageId> output_of_;  // Memories that leave the trace.
+  absl::flat_hash_set<ValueId> adopted_;
+  absl::flat_hash_map<ValueId, int32_t> memory_of_;
+  std::vector<bool> has_content_;  // By memory: some step wrote it.
+  runtime::ProgramSpec spec_;
+};
+
+}  // namespace
+
+absl::StatusOr<runtime::ProgramSpec> PlanProgram(const Graph& graph, const KernelTarget& target, int64_t serial, PlanReport* report) {
+  return Planner(graph, target, serial, report).Plan();
+}
+
+}  // namespace lazuli::codegen

@@ -1,0 +1,150 @@
+#include "codegen/passes/space.h"
+
+#include <algorithm>
+
+namespace lazuli::codegen {
+namespace {
+
+struct Refinement {
+  c10::DimVector sizes;
+  std::vector<DimMap::Source> a, b;
+};
+
+// Splits two lists of sizes with the same product into the coarsest list that refines both.
+std::optional<Refinement> Refine(const c10::DimVector& a, const c10::DimVector& b) {
+  Refinement out;
+  int i = static_cast<int>(a.size()) - 1, j = static_cast<int>(b.size()) - 1;
+  int64_t left_a = i >= 0 ? a[i] : 1, left_b = j >= 0 ? b[j] : 1;
+  int64_t step_a = 1, step_b = 1;
+  while (i >= 0 && j >= 0) {
+    const int64_t piece = std::min(left_a, left_b);
+    if (left_a % piece != 0 || left_b % piece != 0) return std::nullopt;
+    out.sizes.push_back(piece);
+    out.a.push_back({i, step_a});
+    out.b.push_back({j, step_b});
+    left_a /= piece;
+    left_b /= piece;
+    step_a *= piece;
+    step_b *= piece;
+    if (left_a == 1) {
+      --i;
+      left_a = i >= 0 ? a[i] : 1;
+      step_a = 1;
+    }
+    if (left_b == 1) {
+      --j;
+      left_b = j >= 0 ? b[j] : 1;
+      step_b = 1;
+    }
+  }
+  if (i >= 0 || j >= 0) return std::nullopt;
+  std::reverse(out.sizes.begin(), out.sizes.end());
+  std::reverse(out.a.begin(), out.a.end());
+  std::reverse(out.b.begin(), out.b.end());
+  return out;
+}
+
+std::optional<JoinedSpace> JoinEqual(const Space& a, const Space& b) {
+  auto refined = Refine(a.sizes, b.sizes);
+  if (!refined) return std::nullopt;
+  JoinedSpace joined;
+  joined.space.sizes = refined->sizes;
+  const bool both = a.reduces() && b.reduces();
+  for (size_t d = 0; d < refined->sizes.size(); ++d) {
+    const bool in_a = a.reduced[refined->a[d].dim], in_b = b.reduced[refined->b[d].dim];
+    if (both && in_a != in_b) return std::nullopt;
+    joined.space.reduced.push_back(in_a || in_b);
+  }
+  joined.a.from = std::move(refined->a);
+  joined.b.from = std::move(refined->b);
+  return joined;
+}
+
+// `rows` has the shape that `full` has left after its reductions.
+std::optional<JoinedSpace> JoinRows(const Space& full, const Space& rows) {
+  c10::DimVector kept;
+  std::vector<int> kept_dims;
+  for (size_t d = 0; d < full.sizes.size(); ++d) {
+    if (full.reduced[d]) continue;
+    kept.push_back(full.sizes[d]);
+    kept_dims.push_back(static_cast<int>(d));
+  }
+  auto refined = Refine(kept, rows.sizes);
+  if (!refined) return std::nullopt;
+  JoinedSpace joined;
+  size_t next = 0;
+  for (int d = 0; d < static_cast<int>(full.sizes.size()); ++d) {
+    if (full.reduced[d]) {
+      joined.space.sizes.push_back(full.sizes[d]);
+      joined.space.reduced.push_back(true);
+      joined.a.from.push_back({d, 1});
+      joined.b.from.push_back({-1, 1});
+      continue;
+    }
+    for (; next < refined->a.size() && kept_dims[refined->a[next].dim] == d; ++next) {
+      joined.space.sizes.push_back(refined->sizes[next]);
+      joined.space.reduced.push_back(false);
+      joined.a.from.push_back({d, refined->a[next].step});
+      joined.b.from.push_back(refined->b[next]);
+    }
+  }
+  return joined;
+}
+
+}  // namespace
+
+int64_t Space::numel() const {
+  int64_t product = 1;
+  for (int64_t size : sizes) product *= size;
+  return product;
+}
+
+bool Space::reduces() const { return std::find(reduced.begin(), reduced.end(), true) != reduced.end(); }
+
+c10::DimVector DimMap::Apply(const c10::DimVector& strides) const {
+  c10::DimVector out;
+  for (const Source& source : from) out.push_back(source.dim < 0 ? 0 : strides[source.dim] * source.step);
+  return out;
+}
+
+bool DimMap::IsIdentity() const {
+  for (size_t d = 0; d < from.size(); ++d) {
+    if (from[d].dim != static_cast<int>(d) || from[d].step != 1) return false;
+  }
+  return true;
+}
+
+std::optional<JoinedSpace> JoinSpaces(const Space& a, const Space& b) {
+  const int64_t numel_a = a.numel(), numel_b = b.numel();
+  if (numel_a == numel_b) return JoinEqual(a, b);
+  if (numel_a > numel_b && a.reduces() && !b.reduces()) return JoinRows(a, b);
+  if (numel_b > numel_a && b.reduces() && !a.reduces()) {
+    auto joined = JoinRows(b, a);
+    if (joined) std::swap(joined->a, joined->b);
+    return joined;
+  }
+  return std::nullopt;
+}
+
+Space SqueezeSpace(const c10::DimVector& sizes, const std::vector<bool>& reduced, Placement* placement) {
+  Space space;
+  const auto squeeze = [&](c10::DimVector& strides) {
+    c10::DimVector out;
+    for (size_t d = 0; d < strides.size(); ++d) {
+      if (sizes[d] != 1) out.push_back(strides[d]);
+    }
+    strides = std::move(out);
+  };
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] == 1) continue;
+    space.sizes.push_back(sizes[d]);
+    space.reduced.push_back(reduced[d]);
+  }
+  for (c10::DimVector& strides : placement->uses) squeeze(strides);
+  for (c10::DimVector& strides : placement->results) {
+    if (!strides.empty()) squeeze(strides);
+  }
+  return space;
+}
+
+}  // namespace lazuli::codegen

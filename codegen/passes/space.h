@@ -1,0 +1,45 @@
+// Iteration spaces and how two of them become one.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "codegen/ir/graph.h"
+
+namespace lazuli::codegen {
+
+struct Space {
+  c10::DimVector sizes;  // None of them 1.
+  std::vector<bool> reduced;
+
+  int64_t numel() const;
+  bool reduces() const;
+};
+
+// How the dimensions of one space lie in a finer or larger one: new dimension j walks old dimension `from[j].dim` in steps of
+// `from[j].step`, or does not move in it at all (dim -1).
+struct DimMap {
+  struct Source {
+    int dim = -1;
+    int64_t step = 1;
+  };
+  std::vector<Source> from;
+
+  c10::DimVector Apply(const c10::DimVector& strides) const;
+  bool IsIdentity() const;
+};
+
+struct JoinedSpace {
+  Space space;
+  DimMap a, b;
+};
+
+// One space for both: the common refinement of equal spaces split differently ([6, 4] and [6, 2, 2]), or `a`'s when `b` is what
+// remains of it after its reductions, or the other way round. None when they do not fit.
+std::optional<JoinedSpace> JoinSpaces(const Space& a, const Space& b);
+
+// Drops the dimensions of size 1 from a node's space and placement.
+Space SqueezeSpace(const c10::DimVector& sizes, const std::vector<bool>& reduced, Placement* placement);
+
+}  // namespace lazuli::codegen

@@ -1,0 +1,29 @@
+// Memory for results that outlive a run: freed blocks are kept and given out again, so that a steady loop causes no page faults.
+#pragma once
+
+#include <c10/core/Allocator.h>
+
+#include <cstdint>
+
+namespace lazuli::runtime {
+
+// Thread-safe. Blocks may be freed by any thread, also after the process starts to exit.
+class BufferPool {
+ public:
+  // The one pool of the process; never destroyed, since tensors may outlive everything else.
+  static BufferPool& Get();
+
+  // At least `nbytes` of uninitialised CPU memory, 64-byte aligned. The returned pointer's deleter gives the block back.
+  at::DataPtr Allocate(int64_t nbytes);
+
+  // Frees the blocks that nobody uses. Returns how many bytes that was.
+  int64_t Trim();
+
+ private:
+  BufferPool();
+  struct State;
+  static void Free(void* context);
+  State* state_;
+};
+
+}  // namespace lazuli::runtime

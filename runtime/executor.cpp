@@ -1,0 +1,282 @@
+#include "runtime/executor.h"
+
+#include <ATen/core/List.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/stack.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <cstring>
+
+#include "absl/container/inlined_vector.h"
+#include "runtime/buffer_pool.h"
+#include "runtime/mode_keys.h"
+
+namespace lazuli::runtime {
+namespace {
+
+// An IValue of a prepared call that has to be refreshed before each run.
+struct ScalarPatch {
+  int position;
+  int32_t slot;
+  c10::ScalarType type;
+  bool as_tensor;
+};
+
+struct OffsetPatch {
+  c10::TensorImpl* tensor;
+  int32_t slot;
+};
+
+struct PreparedCall {
+  const AtenCall* call = nullptr;
+  torch::jit::Stack arguments;
+  std::vector<ScalarPatch> scalars;
+  std::vector<OffsetPatch> offsets;
+};
+
+at::Scalar ReadScalar(c10::ScalarType type, uint64_t bits) {
+  if (type == c10::ScalarType::Bool) return bits != 0;
+  if (type != c10::ScalarType::Double) return static_cast<int64_t>(bits);
+  double value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+at::Tensor WrappedNumber(const at::Scalar& number) {
+  at::Tensor tensor = at::empty_strided({}, {}, at::TensorOptions().dtype(number.type()));
+  tensor.fill_(number);
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return tensor;
+}
+
+class StepProgram : public Program {
+ public:
+  explicit StepProgram(ProgramSpec spec) : spec_(std::move(spec)) {
+    const size_t count = spec_.memories.size();
+    bases_.assign(count, nullptr);
+    poisoned_.assign(count, false);
+    adopted_.resize(count);
+    storages_.resize(count);
+    outputs_.resize(count);
+    calls_.resize(spec_.steps.size());
+  }
+
+  int num_kernels() const override { return Count<KernelLaunch>(); }
+  int num_aten_calls() const override { return Count<AtenCall>(); }
+
+  RunResult Run(const RunArgs& args) override {
+    AtenScope scope;
+    if (!prepared_) Prepare();
+    failed_ = false;
+    BindMemories(args);
+    RunResult result;
+    for (size_t i = 0; i < spec_.steps.size(); ++i) {
+      const StepSpec& step = spec_.steps[i];
+      if (failed_ && IsPoisoned(step)) continue;
+      try {
+        if (const auto* launch = std::get_if<KernelLaunch>(&step.work)) {
+          Launch(*launch, args);
+        } else {
+          Call(&calls_[i], args);
+        }
+      } catch (...) {
+        Fail(step, &result);
+      }
+      for (int32_t memory : step.releases) Release(memory);
+    }
+    HandOver(args);
+    return result;
+  }
+
+ private:
+  template <class T>
+  int Count() const {
+    int count = 0;
+    for (const StepSpec& step : spec_.steps) count += std::holds_alternative<T>(step.work);
+    return count;
+  }
+
+  // Allocates the arena and builds every ATen call's tensors.
+  void Prepare() {
+    if (spec_.arena_bytes > 0) arena_ = c10::GetCPUAllocator()->allocate(spec_.arena_bytes);
+    for (size_t i = 0; i < spec_.steps.size(); ++i) {
+      if (const auto* call = std::get_if<AtenCall>(&spec_.steps[i].work)) PrepareCall(*call, &calls_[i]);
+    }
+    for (size_t m = 0; m < spec_.memories.size(); ++m) {
+      if (spec_.memories[m].kind == MemorySpec::Kind::kArena) {
+        SetBase(static_cast<int32_t>(m), static_cast<char*>(arena_.get()) + spec_.memories[m].offset);
+      }
+    }
+    prepared_ = true;
+  }
+
+  void PrepareCall(const AtenCall& call, PreparedCall* prepared) {
+    prepared->call = &call;
+    for (size_t i = 0; i < call.args.size(); ++i) {
+      const CallArg& arg = call.args[i];
+      switch (arg.kind) {
+        case CallArg::Kind::kConst:
+          prepared->arguments.push_back(arg.value);
+          break;
+        case CallArg::Kind::kTensor:
+          prepared->arguments.emplace_back(Window(arg.windows[0], prepared));
+          break;
+        case CallArg::Kind::kTensorList: {
+          c10::List<at::Tensor> list;
+          for (const WindowSpec& window : arg.windows) list.push_back(Window(window, prepared));
+          prepared->arguments.emplace_back(std::move(list));
+          break;
+        }
+        case CallArg::Kind::kOptionalTensorList: {
+          c10::List<std::optional<at::Tensor>> list;
+          for (const WindowSpec& window : arg.windows) {
+            list.push_back(window.memory < 0 ? std::nullopt : std::optional<at::Tensor>(Window(window, prepared)));
+          }
+          prepared->arguments.emplace_back(std::move(list));
+          break;
+        }
+        case CallArg::Kind::kScalar:
+        case CallArg::Kind::kScalarTensor:
+          prepared->arguments.emplace_back();
+          prepared->scalars.push_back({static_cast<int>(i), arg.slot, arg.scalar_type, arg.kind == CallArg::Kind::kScalarTensor});
+          break;
+      }
+    }
+  }
+
+  at::Tensor Window(const WindowSpec& window, PreparedCall* prepared) {
+    if (window.memory < 0) return at::Tensor();
+    const auto keys = c10::DispatchKeySet(c10::computeDispatchKey(window.dtype, c10::kStrided, c10::kCPU));
+    at::Tensor tensor =
+        at::detail::make_tensor<c10::TensorImpl>(StorageOf(window.memory), keys, c10::scalarTypeToTypeMeta(window.dtype));
+    c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+    impl->set_sizes_and_strides(window.sizes, window.strides, 0);
+    if (window.wrapped_number) impl->set_wrapped_number(true);
+    if (window.offset_slot >= 0) prepared->offsets.push_back({impl, window.offset_slot});
+    return tensor;
+  }
+
+  // The storage, owning nothing, through which ATen sees a memory.
+  c10::Storage StorageOf(int32_t memory) {
+    c10::Storage& storage = storages_[memory];
+    if (!storage) {
+      storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), spec_.memories[memory].nbytes,
+                                                      at::DataPtr(nullptr, c10::kCPU), /*allocator=*/nullptr, /*resizable=*/false);
+    }
+    return storage;
+  }
+
+  void SetBase(int32_t memory, void* base) {
+    if (bases_[memory] == base) return;
+    bases_[memory] = base;
+    if (storages_[memory]) storages_[memory].unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(base, c10::kCPU));
+  }
+
+  void BindMemories(const RunArgs& args) {
+    for (size_t m = 0; m < spec_.memories.size(); ++m) {
+      const MemorySpec& memory = spec_.memories[m];
+      poisoned_[m] = false;
+      if (memory.kind == MemorySpec::Kind::kInput) {
+        c10::StorageImpl* storage = args.storages[memory.storage];
+        SetBase(static_cast<int32_t>(m), storage->_mutable_data_ptr_no_checks().get());
+        if (storages_[m]) storages_[m].unsafeGetStorageImpl()->set_nbytes(storage->nbytes());
+      } else if (memory.kind == MemorySpec::Kind::kOutput) {
+        outputs_[m] = BufferPool::Get().Allocate(memory.nbytes);
+        SetBase(static_cast<int32_t>(m), outputs_[m].get());
+      }
+    }
+  }
+
+  bool IsPoisoned(const StepSpec& step) {
+    for (int32_t memory : step.reads) {
+      if (!poisoned_[memory]) continue;
+      for (int32_t written : step.writes) poisoned_[written] = true;
+      return true;
+    }
+    return false;
+  }
+
+  void Fail(const StepSpec& step, RunResult* result) {
+    failed_ = true;
+    for (int32_t memory : step.writes) poisoned_[memory] = true;
+    if (result->error != nullptr) return;
+    result->error = std::current_exception();
+    const auto* call = std::get_if<AtenCall>(&step.work);
+    result->failed_op = call != nullptr ? call->name : std::get<KernelLaunch>(step.work).name;
+  }
+
+  void Launch(const KernelLaunch& launch, const RunArgs& args) {
+    absl::InlinedVector<void*, 16> buffers;
+    absl::InlinedVector<uint64_t, 16> scalars;
+    for (const auto& buffer : launch.buffers) {
+      const int64_t offset = buffer.offset_slot < 0 ? 0 : args.offsets[buffer.offset_slot] * buffer.element_size;
+      buffers.push_back(static_cast<char*>(bases_[buffer.memory]) + offset);
+    }
+    for (int32_t slot : launch.scalar_slots) scalars.push_back(args.scalars[slot]);
+    launch.run(launch.kernel.get(), buffers.data(), scalars.data());
+  }
+
+  void Call(PreparedCall* prepared, const RunArgs& args) {
+    const AtenCall& call = *prepared->call;
+    for (const OffsetPatch& patch : prepared->offsets) patch.tensor->set_storage_offset(args.offsets[patch.slot]);
+    for (const ScalarPatch& patch : prepared->scalars) {
+      const at::Scalar number = ReadScalar(patch.type, args.scalars[patch.slot]);
+      prepared->arguments[patch.position] = patch.as_tensor ? c10::IValue(WrappedNumber(number)) : c10::IValue(number);
+    }
+    stack_.assign(prepared->arguments.begin(), prepared->arguments.end());
+    call.op.callBoxed(&stack_);
+    for (size_t i = 0; i < call.results.size(); ++i) {
+      if (call.results[i].memory >= 0) Adopt(call.results[i], std::move(stack_[i]).toTensor());
+    }
+    stack_.clear();
+  }
+
+  // Takes a result's memory when nothing else holds it and its layout is the recorded one; copies it otherwise.
+  void Adopt(const WindowSpec& window, at::Tensor tensor) {
+    const MemorySpec& memory = spec_.memories[window.memory];
+    TORCH_CHECK(tensor.defined() && tensor.sizes() == c10::IntArrayRef(window.sizes) && tensor.scalar_type() == window.dtype,
+                "lazuli: a result's shape differs from the one recorded");
+    const bool fits = tensor.strides() == c10::IntArrayRef(window.strides) && tensor.storage_offset() == 0 &&
+                      static_cast<int64_t>(tensor.storage().nbytes()) >= memory.nbytes;
+    if (!fits || tensor.use_count() != 1 || tensor.storage().use_count() != 1) {
+      at::Tensor copy = at::empty_strided(window.sizes, window.strides, tensor.options());
+      copy.copy_(tensor);
+      tensor = std::move(copy);
+    }
+    adopted_[window.memory] = tensor.storage().set_data_ptr(at::DataPtr(nullptr, c10::kCPU));
+    SetBase(window.memory, adopted_[window.memory].get());
+  }
+
+  void Release(int32_t memory) { adopted_[memory].clear(); }
+
+  void HandOver(const RunArgs& args) {
+    for (size_t m = 0; m < spec_.memories.size(); ++m) {
+      const MemorySpec& memory = spec_.memories[m];
+      const bool output = memory.kind == MemorySpec::Kind::kOutput;
+      at::DataPtr& data = output ? outputs_[m] : adopted_[m];
+      if (memory.storage >= 0 && memory.kind != MemorySpec::Kind::kInput && !poisoned_[m]) {
+        args.outputs[memory.storage] = std::move(data);
+      }
+      data.clear();
+    }
+  }
+
+  const ProgramSpec spec_;
+  bool prepared_ = false;
+  bool failed_ = false;
+  at::DataPtr arena_;
+  std::vector<PreparedCall> calls_;     // By step.
+  std::vector<void*> bases_;            // By memory: where it is now.
+  std::vector<bool> poisoned_;          // By memory: its writer failed in this run.
+  std::vector<at::DataPtr> adopted_;    // By memory.
+  std::vector<at::DataPtr> outputs_;    // By memory.
+  std::vector<c10::Storage> storages_;  // By memory; null when no ATen call touches it.
+  torch::jit::Stack stack_;
+};
+
+}  // namespace
+
+std::unique_ptr<Program> MakeProgram(ProgramSpec spec) { return std::make_unique<StepProgram>(std::move(spec)); }
+
+}  // namespace lazuli::runtime

@@ -1,0 +1,90 @@
+// Runs a list of prepared steps: fused kernels and ATen calls over numbered memories. What codegen lowers a graph to.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+#include <c10/util/DimVector.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "runtime/program.h"
+
+namespace lazuli::runtime {
+
+// A block of memory that steps read and write.
+struct MemorySpec {
+  enum class Kind : uint8_t {
+    kInput,    // RunArgs::storages[storage].
+    kOutput,   // Allocated for each run and handed over through RunArgs::outputs[storage].
+    kArena,    // `offset` bytes into the program's arena, which lives as long as the program.
+    kAdopted,  // Made by an ATen call; freed after its last use, or handed over when `storage` is not -1.
+  };
+  Kind kind = Kind::kArena;
+  int32_t storage = -1;
+  int64_t nbytes = 0;
+  int64_t offset = 0;
+};
+
+// A strided window over a memory.
+struct WindowSpec {
+  int32_t memory = -1;  // -1: an undefined tensor.
+  c10::ScalarType dtype = c10::ScalarType::Float;
+  c10::DimVector sizes;
+  c10::DimVector strides;
+  int32_t offset_slot = -1;  // Index into RunArgs::offsets; -1: 0.
+  bool wrapped_number = false;
+};
+
+struct CallArg {
+  enum class Kind : uint8_t { kConst, kTensor, kTensorList, kOptionalTensorList, kScalar, kScalarTensor };
+  Kind kind = Kind::kConst;
+  c10::IValue value;                // kConst.
+  std::vector<WindowSpec> windows;  // kTensor: one.
+  int32_t slot = -1;                // kScalar, kScalarTensor (a wrapped 0-dim tensor).
+  c10::ScalarType scalar_type = c10::ScalarType::Undefined;
+};
+
+struct AtenCall {
+  c10::OperatorHandle op;
+  std::string name;  // Of the recorded op, for errors.
+  std::vector<CallArg> args;
+  // What becomes of each result, in order: memory -1 drops it. Empty when the op writes its results into arguments.
+  std::vector<WindowSpec> results;
+};
+
+struct KernelLaunch {
+  std::shared_ptr<const void> kernel;  // Passed to `run`.
+  void (*run)(const void* kernel, void* const* buffers, const uint64_t* scalars) = nullptr;
+  struct Buffer {
+    int32_t memory = -1;
+    int32_t offset_slot = -1;
+    int32_t element_size = 1;
+  };
+  std::vector<Buffer> buffers;
+  std::vector<int32_t> scalar_slots;
+  std::string name;
+};
+
+struct StepSpec {
+  std::variant<KernelLaunch, AtenCall> work;
+  std::vector<int32_t> reads;     // Memories whose content it needs.
+  std::vector<int32_t> writes;    // Memories that are invalid when it fails.
+  std::vector<int32_t> releases;  // kAdopted memories of which it is the last user.
+};
+
+struct ProgramSpec {
+  std::vector<MemorySpec> memories;
+  std::vector<StepSpec> steps;
+  int64_t arena_bytes = 0;
+};
+
+// The program that runs `spec`'s steps in order. It keeps its arena and its tensors between runs, so one run at a time.
+std::unique_ptr<Program> MakeProgram(ProgramSpec spec);
+
+}  // namespace lazuli::runtime
