@@ -26,7 +26,6 @@ codegen::PipelineOptions PipelineOptionsFromActive() {
   options.backend = runtime::BackendName(active.backend);
   options.target.isa = runtime::IsaName(active.isa);
   options.target.precision = runtime::PrecisionName(active.precision);
-  options.dump = active.options.dump();
   return options;
 }
 
@@ -36,9 +35,10 @@ void MakeProgram(CachedTrace* entry) {
   const runtime::CompileTimer timer;
   codegen::Trace trace = codegen::DecodeTrace(entry->log);
   if (runtime::DumpEnabled("trace")) runtime::WriteDump("trace", entry->serial, codegen::PrintTrace(trace));
+  codegen::PipelineOptions options = PipelineOptionsFromActive();
+  options.serial = entry->serial;
   codegen::CompileReport report;
-  auto program = codegen::Compile(trace, PipelineOptionsFromActive(), &report);
-  for (const auto& [pass, text] : report.dumps) runtime::WriteDump(pass, entry->serial, text);
+  auto program = codegen::Compile(trace, options, &report);
   counters.kernels_compiled.Add(report.kernels_compiled);
   counters.kernel_cache_hits.Add(report.kernel_cache_hits);
   if (program.ok()) {
