@@ -28,8 +28,8 @@ struct LAZULI_API Stats {
   int64_t observations = 0;     // Operators run once eagerly to learn their outputs' shapes.
   double compile_seconds = 0;
   std::map<std::string, int64_t> eager_fallbacks;  // By operator: cut and run eagerly.
-  std::map<std::string, int64_t> eager_uncut;      // By operator: run eagerly at once, without a cut, since none of its operands was pending.
-  std::map<std::string, int64_t> cuts;  // By cause: "data_ptr", "aten::_local_scalar_dense", "sync", "mode_end", "trace_limit", ...
+  std::map<std::string, int64_t> eager_uncut;  // By operator: run eagerly at once, without a cut, since none of its operands was pending.
+  std::map<std::string, int64_t> cuts;         // By cause: "data_ptr", "aten::_local_scalar_dense", "sync", "mode_end", "trace_limit", ...
 
   // One JSON object with a member per field above, on one line.
   std::string ToJson() const;

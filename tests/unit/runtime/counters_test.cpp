@@ -19,7 +19,7 @@ TEST_F(CountersTest, ListCoversEveryMemberOfStats) {
 #define LAZULI_COUNT(name) ++integers;
   LAZULI_COUNTERS(LAZULI_COUNT)
 #undef LAZULI_COUNT
-  EXPECT_EQ(sizeof(Stats), integers * sizeof(int64_t) + sizeof(double) + 2 * sizeof(std::map<std::string, int64_t>));
+  EXPECT_EQ(sizeof(Stats), integers * sizeof(int64_t) + sizeof(double) + 3 * sizeof(std::map<std::string, int64_t>));
 }
 
 TEST_F(CountersTest, SnapshotHasWhatWasAdded) {
@@ -30,12 +30,14 @@ TEST_F(CountersTest, SnapshotHasWhatWasAdded) {
   counters.compile_nanoseconds.Add(1500000);
   counters.CountEagerFallback("aten::nonzero");
   counters.CountEagerFallback("aten::nonzero", 2);
+  counters.CountEagerUncut("aten::rand");
   counters.CountCut("sync");
   const Stats stats = counters.Snapshot();
   EXPECT_EQ(stats.traces, 1);
   EXPECT_EQ(stats.ops_recorded, 42);
   EXPECT_DOUBLE_EQ(stats.compile_seconds, 0.0015);
   EXPECT_EQ(stats.eager_fallbacks, (std::map<std::string, int64_t>{{"aten::nonzero", 3}}));
+  EXPECT_EQ(stats.eager_uncut, (std::map<std::string, int64_t>{{"aten::rand", 1}}));
   EXPECT_EQ(stats.cuts, (std::map<std::string, int64_t>{{"sync", 1}}));
 }
 
@@ -82,7 +84,8 @@ TEST(StatsTest, JsonIsOneLineInMemberOrder) {
   const std::string json = stats.ToJson();
   EXPECT_EQ(json.rfind("{\"ops_recorded\": 12, \"views_recorded\": 0, \"traces\": 0, ", 0), 0u) << json;
   const std::string tail =
-      "\"compile_seconds\": 1.250000, \"eager_fallbacks\": {\"aten::nonzero\": 2}, \"cuts\": {\"a\\\"b\\\\c\\u000a\": 3, \"sync\": 1}}";
+      "\"compile_seconds\": 1.250000, \"eager_fallbacks\": {\"aten::nonzero\": 2}, \"eager_uncut\": {}, \"cuts\": {\"a\\\"b\\\\c\\u000a\": "
+      "3, \"sync\": 1}}";
   ASSERT_GT(json.size(), tail.size());
   EXPECT_EQ(json.substr(json.size() - tail.size()), tail);
   EXPECT_EQ(json.find('\n'), std::string::npos);
