@@ -44,8 +44,9 @@ uint8_t TypeBit(ScalarType type) {
     case ScalarType::Double:
       return kWide;
     case ScalarType::BFloat16:
+      return kBFloat;
     case ScalarType::Half:
-      return kNarrow;
+      return kHalfs;
     case ScalarType::Long:
     case ScalarType::Int:
     case ScalarType::Short:

@@ -28,10 +28,11 @@ enum class TypeRule : uint8_t { kPromote, kPromoteFloat, kCompare };
 
 // Sets of types, as bits.
 constexpr uint8_t kWide = 1;       // Float, Double
-constexpr uint8_t kNarrow = 2;     // BFloat16, Half
+constexpr uint8_t kBFloat = 2;     // BFloat16
 constexpr uint8_t kInts = 4;       // Long, Int, Short, Char, Byte
 constexpr uint8_t kBools = 8;
-constexpr uint8_t kFloats = kWide | kNarrow;
+constexpr uint8_t kHalfs = 16;     // Half
+constexpr uint8_t kFloats = kWide | kBFloat | kHalfs;
 constexpr uint8_t kNumbers = kFloats | kInts;
 constexpr uint8_t kIntegral = kInts | kBools;
 constexpr uint8_t kAll = kNumbers | kBools;
@@ -123,7 +124,7 @@ class OpEmitter {
 // The type that values of `type` are computed in: Float for BFloat16 and Half, else `type`.
 c10::ScalarType OpMathType(c10::ScalarType type);
 
-// The bit of `type` among kWide...kBools; 0 for all others.
+// The bit of `type` among kWide...kHalfs; 0 for all others.
 uint8_t TypeBit(c10::ScalarType type);
 
 // The common type of those arguments in `args` that are tensors or numbers, by ATen's promotion rules.

@@ -68,19 +68,19 @@ Expr GeluBackward(const Operands& x) {
   if (!IsTanhGelu(x.emitter(), 2)) {
     const Expr cdf = 0.5 * (1.0 + Erf(a * kSqrtHalf));
     const Expr pdf = kTwoOverSqrtPi * kSqrtHalf * 0.5 * Exp(a * a * -0.5);
-    return grad * (cdf + a * pdf);
+    return grad * Fma(a, pdf, cdf);
   }
   const Expr tanh_inner = Tanh(kGeluBeta * (a + kGeluKappa * (a * a * a)));
   const Expr left = 0.5 * a;
   const Expr left_derivative = 0.5 * (1.0 + tanh_inner);
-  const Expr tanh_derivative = 1.0 - tanh_inner * tanh_inner;
+  const Expr tanh_derivative = Fma(-tanh_inner, tanh_inner, Like(a, 1));
   const Expr inner_derivative = kGeluBeta * (1.0 + Like(a, 3) * Like(a, kGeluKappa) * a * a);
   return grad * (left_derivative + left * tanh_derivative * inner_derivative);
 }
 
 Expr MishBackward(Expr grad, Expr x) {
   const Expr tanh_softplus = Tanh(Log1p(Exp(x)));
-  return grad * (tanh_softplus + x * Sigmoid(x) * (1.0 - tanh_softplus * tanh_softplus));
+  return grad * Fma(x * Sigmoid(x), Fma(-tanh_softplus, tanh_softplus, Like(x, 1)), tanh_softplus);
 }
 
 Expr MseBackward(const Operands& x) {

@@ -9,9 +9,13 @@ namespace lazuli::codegen {
 // The arguments of a pointwise formula, in the type that it is computed in.
 class Operands {
  public:
-  Operands(OpEmitter& emitter, const OpRow& row) : emitter_(emitter), type_(OpMathType(ComputeType(row, emitter.op()))) {}
+  Operands(OpEmitter& emitter, const OpRow& row)
+      : emitter_(emitter), operands_(row.operands), common_(ComputeType(row, emitter.op())), type_(OpMathType(common_)) {}
 
-  Expr operator()(int arg) const { return emitter_.Arg(arg, type_); }
+  // One of the row's operands is rounded to their common type first, as TensorIterator does; any other number is not.
+  Expr operator()(int arg) const { return operands_ >> arg & 1 ? rounded(arg) : wide(arg); }
+  Expr wide(int arg) const { return emitter_.Arg(arg, type_); }
+  Expr rounded(int arg) const { return emitter_.emitter().Cast(emitter_.emitter().Cast(wide(arg), common_), type_); }
   Expr bool_arg(int arg) const { return emitter_.Arg(arg, c10::ScalarType::Bool); }
   Expr number(double value) const { return emitter_.emitter().Const(type_, value); }
   OpEmitter& emitter() const { return emitter_; }
@@ -19,6 +23,8 @@ class Operands {
 
  private:
   OpEmitter& emitter_;
+  uint64_t operands_;
+  c10::ScalarType common_;
   c10::ScalarType type_;
 };
 

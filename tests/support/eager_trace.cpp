@@ -148,6 +148,11 @@ void EagerTrace::Keep(const at::Tensor& tensor) {
   watched_storage_.push_back(id);
 }
 
+void EagerTrace::Overwrite(const at::Tensor& input, const at::Tensor& content) {
+  at::Tensor& bytes = initial_[StorageOf(input)];
+  bytes = content.contiguous().view({-1}).view(at::kByte).clone();
+}
+
 EagerTrace::Outcome EagerTrace::Run(runtime::Program& program) const {
   std::vector<c10::Storage> memory(storages_.size());
   std::vector<c10::StorageImpl*> pointers(storages_.size(), nullptr);

@@ -26,6 +26,9 @@ class EagerTrace {
   // Declares the tensor's (created) storage visible after the trace.
   void Keep(const at::Tensor& tensor);
 
+  // Replaces what runs find in `input`'s memory.
+  void Overwrite(const at::Tensor& input, const at::Tensor& content);
+
   const codegen::Trace& trace() const { return trace_; }
 
   // What a run left: the content of each kept or input storage, as a tensor like the eager one.

@@ -61,8 +61,7 @@ TEST_F(PipelineTest, InPlaceChainOnAnInput) {
 TEST_F(PipelineTest, ViewsAreWindows) {
   EagerTrace t;
   const auto a = t.Input(at::randn({8, 12}));
-  auto x = t.Op1("aten::add.Tensor", {a.t(), a.slice(1, 2, 10), 1});
-  (void)x;
+  t.Keep(t.Op1("aten::add.Tensor", {a.t().slice(0, 4, 12), a.slice(1, 2, 10), 1}));
   const auto y = t.Op1("aten::mul.Tensor", {a.slice(0, 1, 5), a.slice(0, 3, 7)});
   t.Keep(y);
   ExpectBoth(t);
@@ -186,8 +185,16 @@ TEST_F(PipelineTest, AFailingStepPoisonsOnlyWhatNeedsIt) {
   t.Keep(doomed);
   t.Keep(fine);
   for (const char* backend : {"aten", "llvm"}) {
+    SCOPED_TRACE(backend);
     auto program = CompileFor(t, backend);
-    index.fill_(0);
+    t.Overwrite(index, at::full({3}, 99, at::kLong));
+    const auto failed = t.Run(*program);
+    ASSERT_NE(failed.result.error, nullptr);
+    EXPECT_THROW(std::rethrow_exception(failed.result.error), c10::Error);
+    EXPECT_EQ(failed.result.failed_op, "aten::index_select");
+    EXPECT_FALSE(failed.actual[2].defined());
+    EXPECT_TRUE(at::equal(failed.actual[3], fine));
+    t.Overwrite(index, at::zeros({3}, at::kLong));
     EXPECT_EQ(t.Run(*program).result.error, nullptr);
   }
 }
