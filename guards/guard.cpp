@@ -57,7 +57,10 @@ class Builder {
         return;
       default:
         Add(Guard::Kind::kArgument);
-        for (size_t extra = ExtraWords(word); extra > 0; --extra) Add(Guard::Kind::kArgument);
+        for (size_t extra = 1; extra <= ExtraWords(word); ++extra) {
+          Add(Guard::Kind::kArgument);
+          guards_.back().dim = static_cast<int32_t>(extra);
+        }
     }
   }
 
@@ -117,6 +120,50 @@ std::string OperandText(Word word) {
                       tensor.slot_plus_one != 0 ? absl::StrCat(" offset #", tensor.slot_plus_one - 1) : "");
 }
 
+bool IsList(Tag tag) { return tag == Tag::kIntList || tag == Tag::kDoubleList || tag == Tag::kBoolList; }
+
+std::string NumberText(bool is_double, Word word) {
+  if (!is_double) return absl::StrCat(static_cast<int64_t>(word));
+  double value;
+  std::memcpy(&value, &word, sizeof(value));
+  return absl::StrCat(value);
+}
+
+// What the tagged word of an argument says.
+std::string TagText(Word word) {
+  switch (TagOf(word)) {
+    case Tag::kNone:
+      return "none";
+    case Tag::kUndefined:
+      return "no tensor";
+    case Tag::kBool:
+      return PayloadOf(word) != 0 ? "true" : "false";
+    case Tag::kScalarSlot:
+    case Tag::kScalarConst:
+      return absl::StrCat("a ", c10::toString(static_cast<c10::ScalarType>(PayloadOf(word) & 255)), " number");
+    case Tag::kString:
+      return absl::StrCat("a string of length ", PayloadOf(word));
+    case Tag::kTensor:
+    case Tag::kTensorList:
+      return "a tensor";
+    default:
+      return IsList(TagOf(word)) ? absl::StrCat("a list of length ", PayloadOf(word)) : "a number";
+  }
+}
+
+std::string DescribeArgument(const Guard& guard, const TraceLog& expected_log, const std::string& where, Word actual) {
+  const std::string text = absl::StrCat(where, " value of '", ArgName(expected_log, guard), "' mismatch");
+  if (guard.dim == 0) return absl::StrCat(text, ". expected ", TagText(guard.expected), ", actual ", TagText(actual));
+  const Word head = expected_log.code[guard.position - guard.dim];
+  const Tag tag = TagOf(head);
+  if (tag == Tag::kString) return text;
+  const auto number_type = static_cast<c10::ScalarType>(PayloadOf(head));
+  const bool is_double = tag == Tag::kDouble || tag == Tag::kDoubleList ||
+                         (tag == Tag::kScalarConst && (number_type == c10::ScalarType::Double || number_type == c10::ScalarType::ComplexDouble));
+  return absl::StrCat(text, IsList(tag) ? absl::StrCat(" at index ", guard.dim - 1) : "", ". expected ", NumberText(is_double, guard.expected),
+                      ", actual ", NumberText(is_double, actual));
+}
+
 std::string DescribeOperand(const Guard& guard, const std::string& where, Word actual) {
   const bool tensors = TagOf(guard.expected) == Tag::kTensor && TagOf(actual) == Tag::kTensor;
   if (tensors) {
@@ -164,11 +211,8 @@ std::string Guard::Describe(const TraceLog& expected_log, const TraceLog& actual
     case Kind::kStride:
       return absl::StrCat(where, kind == Kind::kSize ? " size" : " stride", " mismatch at index ", dim, ". expected ", static_cast<int64_t>(expected),
                           ", actual ", static_cast<int64_t>(actual));
-    case Kind::kArgument: {
-      const std::string text = absl::StrCat(where, " value of '", ArgName(expected_log, *this), "' mismatch");
-      if (TagOf(expected) != TagOf(actual)) return text;
-      return absl::StrCat(text, ". expected ", static_cast<int64_t>(expected), ", actual ", static_cast<int64_t>(actual));
-    }
+    case Kind::kArgument:
+      return DescribeArgument(*this, expected_log, where, actual);
     case Kind::kLiveOut:
       return DescribeLiveOut(*this, actual);
   }

@@ -25,7 +25,7 @@ struct Guard {
   Kind kind;
   int32_t op = 0;         // Index of the operator in the trace.
   int32_t arg = 0;        // Argument index.
-  int32_t dim = 0;        // For kSize and kStride; first storage number covered, for kLiveOut.
+  int32_t dim = 0;        // For kSize and kStride. For kArgument, 0: its tagged word, n: its nth value. For kLiveOut: first storage covered.
   uint32_t position = 0;  // In `shapes` for kSize and kStride, else in `code`.
   codegen::Word expected = 0;
 
