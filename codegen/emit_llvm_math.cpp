@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "codegen/emit_llvm_poly.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -100,6 +101,9 @@ void* ResolveKernelSymbol(const std::string& name) {
 
 Value* MathEmitter::Emit(KOp op, c10::ScalarType type, Value* a, Value* b) {
   const bool is_float = type == c10::ScalarType::Float;
+  if (is_float && precision_ != "strict" && isa_.vector_bytes >= 32) {
+    if (Value* value = EmitPolynomial(builder_, op, a)) return value;
+  }
   const MathName& row = NameOf(op);
   const char* suffix = is_float ? row.sleef_float : row.sleef_double;
   const int native = isa_.vector_bytes / (is_float ? 4 : 8);
