@@ -48,7 +48,8 @@ double RandomFloating(std::mt19937_64& random, const CheckOptions& options) {
                                      2.5,
                                      -1.5};
   if (options.specials && random() % 8 == 0) return kSpecials[random() % (sizeof(kSpecials) / sizeof(kSpecials[0]))];
-  return options.low + (options.high - options.low) * (static_cast<double>(random() >> 11) * 0x1p-53);
+  const double value = options.low + (options.high - options.low) * (static_cast<double>(random() >> 11) * 0x1p-53);
+  return options.whole ? std::nearbyint(value) : value;
 }
 
 template <typename T>

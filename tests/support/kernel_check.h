@@ -17,6 +17,7 @@ struct CheckOptions {
   double low = -4;
   double high = 4;
   bool specials = false;
+  bool whole = false;  // Floating values are whole numbers, so that sums are exact in any order.
   bool zeros = true;  // Whether integers may be 0.
   // Allowed difference of floating results: that many units in the last place of the larger, or `absolute`.
   double ulps = 0;
