@@ -1,4 +1,5 @@
 set(LAZULI_FOLDERS runtime codegen guards tracer)
+find_package(OpenMP REQUIRED COMPONENTS CXX)
 
 # Links the named folders' libraries whole into `target`, with what they need: operators and passes register themselves in static
 # objects that nothing refers to. Never for a target that also links liblazuli.so: everything would register twice.
@@ -11,7 +12,7 @@ function(lazuli_link_folders target)
   set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${archives})
   target_link_libraries(${target} PRIVATE -Wl,--whole-archive ${archives} -Wl,--no-whole-archive)
   if("codegen" IN_LIST ARGN)
-    target_link_libraries(${target} PRIVATE Lazuli::llvm)
+    target_link_libraries(${target} PRIVATE Lazuli::llvm ${OpenMP_CXX_LIBRARIES})
   endif()
   target_link_libraries(${target} PRIVATE Lazuli::absl Lazuli::torch Threads::Threads ${CMAKE_DL_LIBS})
 endfunction()
