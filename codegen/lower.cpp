@@ -15,8 +15,39 @@ c10::ScalarType Expr::type() const { return emitter->kernel().insts[id].type; }
 Expr Emitter::Add(KOp op, ScalarType type, std::array<int32_t, 3> in, int64_t imm) {
   const auto key = std::make_tuple(static_cast<int>(op), static_cast<int>(type), in[0], in[1], in[2], imm);
   auto [it, inserted] = numbered_.try_emplace(key, static_cast<int32_t>(kernel_->insts.size()));
-  if (inserted) kernel_->insts.push_back({op, type, in, imm});
-  return {this, it->second};
+  if (!inserted) return {this, it->second};
+  if (IsReduce(op) && !varies_[in[0]]) {
+    const Expr same = ReduceSame(op, {this, in[0]});
+    numbered_[key] = same.id;
+    return same;
+  }
+  kernel_->insts.push_back({op, type, in, imm});
+  varies_.push_back(VariesWhenReduced(kernel_->insts.back()));
+  return {this, static_cast<int32_t>(varies_.size()) - 1};
+}
+
+bool Emitter::VariesWhenReduced(const KInst& inst) const {
+  if (IsReduce(inst.op)) return false;
+  if (inst.op == KOp::kLoad) {
+    const c10::DimVector& strides = kernel_->buffers[inst.imm].strides;
+    for (size_t d = 0; d < strides.size(); ++d) {
+      if (reduced_[d] && strides[d] != 0) return true;
+    }
+  }
+  for (int32_t in : inst.in) {
+    if (in >= 0 && varies_[in]) return true;
+  }
+  return false;
+}
+
+Expr Emitter::ReduceSame(KOp op, Expr value) {
+  int64_t count = 1;
+  for (size_t d = 0; d < reduced_.size(); ++d) count *= reduced_[d] ? kernel_->sizes[d] : 1;
+  if (count == 1) return value;
+  const Expr number = ConstInt(value.type(), count);
+  if (op == KOp::kReduceSum) return Add(KOp::kMul, value.type(), {value.id, number.id, -1});
+  if (op == KOp::kReduceProd) return Add(KOp::kPow, value.type(), {value.id, number.id, -1});
+  return value;
 }
 
 Expr Emitter::Const(ScalarType type, double value) {

@@ -42,6 +42,7 @@ struct OpRow {
   const char* name = "";      // Of the functional op: "aten::add.Tensor" serves aten::add_.Tensor too.
   uint64_t shape_args = 0;    // Tensor arguments of which only the shape counts.
   bool uniform = false;       // Every element of the result is the same run-time scalar or constant.
+  bool reduces = false;       // The formula reduces over Iteration::reduced, even if that is empty.
   // Independent kernels that the op falls into, and which of them makes which result.
   int parts = 1;
   std::array<int8_t, 3> part_of_result = {0, 0, 0};
@@ -73,10 +74,12 @@ struct Expr {
   c10::ScalarType type() const;
 };
 
-// Appends instructions to a KernelIR, equal ones once.
+// Appends instructions to a KernelIR, equal ones once. A reduction of what is the same at every reduced point is not emitted: it is
+// that value, or a multiple or power of it.
 class Emitter {
  public:
-  explicit Emitter(KernelIR* kernel) : kernel_(kernel) {}
+  // `reduced` tells which of the kernel's dimensions are reduced; it must outlive the emitter.
+  Emitter(KernelIR* kernel, const std::vector<bool>* reduced) : kernel_(kernel), reduced_(*reduced) {}
 
   Expr Add(KOp op, c10::ScalarType type, std::array<int32_t, 3> in = {-1, -1, -1}, int64_t imm = 0);
   Expr Const(c10::ScalarType type, double value);
@@ -85,7 +88,12 @@ class Emitter {
   const KernelIR& kernel() const { return *kernel_; }
 
  private:
+  bool VariesWhenReduced(const KInst& inst) const;
+  Expr ReduceSame(KOp op, Expr value);
+
   KernelIR* kernel_;
+  const std::vector<bool>& reduced_;
+  std::vector<bool> varies_;  // By instruction: differs along reduced dimensions.
   absl::flat_hash_map<std::tuple<int, int, int32_t, int32_t, int32_t, int64_t>, int32_t> numbered_;
 };
 

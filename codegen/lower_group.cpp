@@ -14,7 +14,7 @@ using c10::ScalarType;
 class GroupLowering {
  public:
   GroupLowering(const Graph& graph, const Group& group, const std::vector<bool>& in_memory)
-      : graph_(graph), group_(group), in_memory_(in_memory), emitter_(&lowered_.kernel) {
+      : graph_(graph), group_(group), in_memory_(in_memory), emitter_(&lowered_.kernel, &group.reduced) {
     lowered_.kernel.sizes = group.sizes;
   }
 

@@ -94,7 +94,7 @@ class Fuser {
     Placement& placement = placements_[n];
     placement.uses = std::move(iteration.uses);
     placement.results = std::move(iteration.results);
-    group.space = SqueezeSpace(iteration.sizes, iteration.reduced, &placement);
+    group.space = SqueezeSpace(iteration.sizes, iteration.reduced, node.row != nullptr && node.row->reduces, &placement);
   }
 
   void TryCandidates(NodeId n) {
@@ -199,7 +199,7 @@ class Fuser {
     const auto distinct = std::unique(operands.begin(), operands.end()) - operands.begin();
     if (distinct + static_cast<int64_t>(nodes.size()) > options_.max_operands + options_.max_nodes) return false;
     if (!MemoryFits(nodes, space)) return false;
-    return !space.reduces() || ColumnsFit(nodes, id, space);
+    return !space.reduces || ColumnsFit(nodes, id, space);
   }
 
   bool IsMember(NodeId n, int id) const { return n != kNoNode && n >= begin_ && n < end_ && group_of_[n] == id; }
@@ -253,7 +253,7 @@ class Fuser {
         ForEachUse(node, [&](const TensorRef& use) {
           const auto& strides = placements_[n].uses[ordinal++];
           if (graph_.MemoryOf(use.storage) != memory || graph_.values[use.storage].producer == writer) return;
-          fits = fits && !space.reduces() && use.offset_slot == window.offset_slot && use.dtype == window.dtype &&
+          fits = fits && !space.reduces && use.offset_slot == window.offset_slot && use.dtype == window.dtype &&
                  strides == placements_[writer].results[0];
         });
         if (!fits) return false;
@@ -327,8 +327,28 @@ class Fuser {
     }
   }
 
+  // A copy that transposes, alone: ATen copies tile by tile.
+  bool IsLoneTranspose(const WorkGroup& group) const {
+    if (group.nodes.size() != 1 || group.space.sizes.size() < 2) return false;
+    const Node& node = graph_.nodes[group.nodes[0]];
+    if (node.kind != Node::Kind::kCompute || node.op.info->returns_mutated_self || node.row->shape_args != 0) return false;
+    const std::string& name = node.op.info->name;
+    if (name != "aten::clone" && name != "aten::_to_copy") return false;
+    const Placement& placement = placements_[group.nodes[0]];
+    for (size_t d = 0; d < group.space.sizes.size(); ++d) {
+      if (placement.results[0][d] == 1) return placement.uses[0][d] != 1 && placement.uses[0][d] != 0;
+    }
+    return false;
+  }
+
   void Finish(WorkGroup& group) {
     Group out;
+    if (group.fusable && options_.enabled && IsLoneTranspose(group)) {
+      Node& node = graph_.nodes[group.nodes[0]];
+      node.kind = Node::Kind::kExtern;
+      node.row = nullptr;
+      group.fusable = false;
+    }
     out.nodes = std::move(group.nodes);
     if (group.fusable) {
       out.sizes = std::move(group.space.sizes);

@@ -49,7 +49,8 @@ std::optional<JoinedSpace> JoinEqual(const Space& a, const Space& b) {
   if (!refined) return std::nullopt;
   JoinedSpace joined;
   joined.space.sizes = refined->sizes;
-  const bool both = a.reduces() && b.reduces();
+  const bool both = a.reduces && b.reduces;
+  joined.space.reduces = a.reduces || b.reduces;
   for (size_t d = 0; d < refined->sizes.size(); ++d) {
     const bool in_a = a.reduced[refined->a[d].dim], in_b = b.reduced[refined->b[d].dim];
     if (both && in_a != in_b) return std::nullopt;
@@ -72,6 +73,7 @@ std::optional<JoinedSpace> JoinRows(const Space& full, const Space& rows) {
   auto refined = Refine(kept, rows.sizes);
   if (!refined) return std::nullopt;
   JoinedSpace joined;
+  joined.space.reduces = true;
   size_t next = 0;
   for (int d = 0; d < static_cast<int>(full.sizes.size()); ++d) {
     if (full.reduced[d]) {
@@ -99,8 +101,6 @@ int64_t Space::numel() const {
   return product;
 }
 
-bool Space::reduces() const { return std::find(reduced.begin(), reduced.end(), true) != reduced.end(); }
-
 c10::DimVector DimMap::Apply(const c10::DimVector& strides) const {
   c10::DimVector out;
   for (const Source& source : from) out.push_back(source.dim < 0 ? 0 : strides[source.dim] * source.step);
@@ -117,8 +117,8 @@ bool DimMap::IsIdentity() const {
 std::optional<JoinedSpace> JoinSpaces(const Space& a, const Space& b) {
   const int64_t numel_a = a.numel(), numel_b = b.numel();
   if (numel_a == numel_b) return JoinEqual(a, b);
-  if (numel_a > numel_b && a.reduces() && !b.reduces()) return JoinRows(a, b);
-  if (numel_b > numel_a && b.reduces() && !a.reduces()) {
+  if (numel_a > numel_b && a.reduces && !b.reduces) return JoinRows(a, b);
+  if (numel_b > numel_a && b.reduces && !a.reduces) {
     auto joined = JoinRows(b, a);
     if (joined) std::swap(joined->a, joined->b);
     return joined;
@@ -126,8 +126,9 @@ std::optional<JoinedSpace> JoinSpaces(const Space& a, const Space& b) {
   return std::nullopt;
 }
 
-Space SqueezeSpace(const c10::DimVector& sizes, const std::vector<bool>& reduced, Placement* placement) {
+Space SqueezeSpace(const c10::DimVector& sizes, const std::vector<bool>& reduced, bool reduces, Placement* placement) {
   Space space;
+  space.reduces = reduces;
   const auto squeeze = [&](c10::DimVector& strides) {
     c10::DimVector out;
     for (size_t d = 0; d < strides.size(); ++d) {

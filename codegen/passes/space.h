@@ -12,9 +12,9 @@ namespace lazuli::codegen {
 struct Space {
   c10::DimVector sizes;  // None of them 1.
   std::vector<bool> reduced;
+  bool reduces = false;  // Some node in it reduces, be it over dimensions of size 1 that are no longer there.
 
   int64_t numel() const;
-  bool reduces() const;
 };
 
 // How the dimensions of one space lie in a finer or larger one: new dimension j walks old dimension `from[j].dim` in steps of
@@ -39,7 +39,7 @@ struct JoinedSpace {
 // remains of it after its reductions, or the other way round. None when they do not fit.
 std::optional<JoinedSpace> JoinSpaces(const Space& a, const Space& b);
 
-// Drops the dimensions of size 1 from a node's space and placement.
-Space SqueezeSpace(const c10::DimVector& sizes, const std::vector<bool>& reduced, Placement* placement);
+// The space of one node, without the dimensions of size 1, which are dropped from `placement` too.
+Space SqueezeSpace(const c10::DimVector& sizes, const std::vector<bool>& reduced, bool reduces, Placement* placement);
 
 }  // namespace lazuli::codegen

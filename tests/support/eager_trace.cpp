@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <limits>
 
 #include "codegen/ir/op_info.h"
 
@@ -153,23 +156,49 @@ void EagerTrace::Overwrite(const at::Tensor& input, const at::Tensor& content) {
   bytes = content.contiguous().view({-1}).view(at::kByte).clone();
 }
 
-EagerTrace::Outcome EagerTrace::Run(runtime::Program& program) const {
-  std::vector<c10::Storage> memory(storages_.size());
-  std::vector<c10::StorageImpl*> pointers(storages_.size(), nullptr);
-  std::vector<at::DataPtr> outputs(storages_.size());
+struct EagerTrace::Memory {
+  std::vector<c10::Storage> storages;
+  std::vector<c10::StorageImpl*> pointers;
+  std::vector<at::DataPtr> outputs;
+  runtime::RunArgs args;
+};
+
+void EagerTrace::Prepare(Memory* memory) const {
+  memory->storages.resize(storages_.size());
+  memory->pointers.resize(storages_.size(), nullptr);
+  memory->outputs.resize(storages_.size());
   for (size_t i = 0; i < storages_.size(); ++i) {
     if (!trace_.storages[i].is_input) continue;
-    const at::Tensor copy = initial_[i].clone();
-    memory[i] = copy.storage();
-    pointers[i] = copy.storage().unsafeGetStorageImpl();
+    memory->storages[i] = initial_[i].clone().storage();
+    memory->pointers[i] = memory->storages[i].unsafeGetStorageImpl();
   }
-  runtime::RunArgs args;
-  args.storages = pointers;
-  args.scalars = scalars_;
-  args.offsets = offsets_;
-  args.outputs = absl::MakeSpan(outputs);
+  memory->args.storages = memory->pointers;
+  memory->args.scalars = scalars_;
+  memory->args.offsets = offsets_;
+  memory->args.outputs = absl::MakeSpan(memory->outputs);
+}
+
+double EagerTrace::Time(runtime::Program& program, int runs) const {
+  Memory memory;
+  Prepare(&memory);
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < runs; ++i) {
+    for (at::DataPtr& output : memory.outputs) output.clear();
+    const auto begin = std::chrono::steady_clock::now();
+    const auto result = program.Run(memory.args);
+    best = std::min(best, std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count());
+    EXPECT_EQ(result.error, nullptr);
+  }
+  return best;
+}
+
+EagerTrace::Outcome EagerTrace::Run(runtime::Program& program) const {
+  Memory prepared;
+  Prepare(&prepared);
+  std::vector<c10::Storage>& memory = prepared.storages;
+  std::vector<at::DataPtr>& outputs = prepared.outputs;
   Outcome outcome;
-  outcome.result = program.Run(args);
+  outcome.result = program.Run(prepared.args);
   for (size_t i = 0; i < watched_.size(); ++i) {
     const StorageId id = watched_storage_[i];
     const at::Tensor& eager = watched_[i];

@@ -40,10 +40,16 @@ class EagerTrace {
   // Runs `program` on fresh copies of the inputs.
   Outcome Run(runtime::Program& program) const;
 
+  // Shortest of `runs` runs, in microseconds, on one copy of the inputs.
+  double Time(runtime::Program& program, int runs) const;
+
   // Runs and expects every outcome within `rtol`, `atol` of eager's (0, 0: bit for bit, NaN equal to NaN).
   void ExpectMatches(runtime::Program& program, double rtol = 0, double atol = 0) const;
 
  private:
+  struct Memory;
+  // Fresh copies of the inputs, and the arguments of a run over them.
+  void Prepare(Memory* memory) const;
   codegen::StorageId StorageOf(const at::Tensor& tensor);
   codegen::TensorRef Ref(const at::Tensor& tensor);
   codegen::TraceArg Arg(const c10::IValue& value, const c10::Type& type, bool static_scalars);
