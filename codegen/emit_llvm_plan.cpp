@@ -9,8 +9,8 @@ namespace lazuli::codegen {
 namespace {
 
 // Rough costs in nanoseconds. Only ratios between choices and the sizes of parallel chunks depend on them, never values.
-constexpr double kNsPerVectorOp = 0.35;
-constexpr double kNsPerByte = 0.06;
+constexpr double kNsPerVectorOp = 0.3;
+constexpr double kNsPerByte = 0.03;
 constexpr double kUnitNs = 4000;
 constexpr double kSplitNs = 20000;
 constexpr double kMinSplitTotalNs = 60000;
@@ -127,11 +127,16 @@ class Planner {
     plan_.lanes = isa_.vector_bytes / (four ? 4 : eight ? 8 : 2);
   }
 
+  // Whether the instruction is evaluated (or accumulated) at every point, rather than once per kept point.
+  bool AtEveryPoint(int i) const {
+    return plan_.live[i] && (plan_.kernel.num_reduced == 0 || plan_.IsFull(i) || IsReduce(inst(i).op));
+  }
+
   // Vector operations per vector of points when dimension `dim` is vectorised.
   double VectorCost(int dim) const {
     double cost = 0;
     for (int i = 0; i < num_insts(); ++i) {
-      if (!plan_.live[i]) continue;
+      if (!AtEveryPoint(i)) continue;
       cost += Weight(inst(i));
       if (inst(i).op != KOp::kLoad && inst(i).op != KOp::kStore) continue;
       const int64_t stride = plan_.kernel.buffers[inst(i).imm].strides[dim];
@@ -160,7 +165,7 @@ class Planner {
   double PointWeight() const {
     double weight = 0;
     for (int i = 0; i < num_insts(); ++i) {
-      if (plan_.live[i]) weight += Weight(inst(i));
+      if (AtEveryPoint(i)) weight += Weight(inst(i));
     }
     return weight;
   }
@@ -180,8 +185,7 @@ class Planner {
   double PointNs() const {
     double bytes = 0;
     for (int i = 0; i < num_insts(); ++i) {
-      if (!plan_.live[i] || (inst(i).op != KOp::kLoad && inst(i).op != KOp::kStore)) continue;
-      if (plan_.kernel.num_reduced == 0 || plan_.IsFull(i)) bytes += ElementBytes(inst(i).type);
+      if (AtEveryPoint(i) && (inst(i).op == KOp::kLoad || inst(i).op == KOp::kStore)) bytes += ElementBytes(inst(i).type);
     }
     const double size = static_cast<double>(std::max<int64_t>(1, plan_.kernel.sizes[plan_.vector_dim]));
     const double utilisation = size / (std::ceil(size / plan_.lanes) * plan_.lanes);

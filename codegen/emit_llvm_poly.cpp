@@ -32,7 +32,7 @@ class Emitter {
     // Beyond these the result is 0 or infinity; a NaN passes both comparisons.
     Value* x = Clamp(x_, -104.0f, 89.0f);
     Reduced reduced = ReduceByLn2(x);
-    return Scale(b_.CreateFAdd(ExpMinus1(reduced.r), C(1)), reduced.n, /*wide=*/true);
+    return Scale(ExpReduced(reduced.r), reduced.n, /*wide=*/true);
   }
 
   // expm1(r + n ln 2) = (s - 1 + s r) + s r^2 q(r), s = 2^n: the bracket is kept in two parts, so that only the last addition rounds.
@@ -62,7 +62,7 @@ class Emitter {
     Value* small = Fma(b_.CreateFMul(x_, z), p, x_);
     Value* bounded = b_.CreateSelect(b_.CreateFCmpOGT(magnitude, C(9.02f)), C(9.02f), magnitude);
     Reduced reduced = ReduceByLn2(b_.CreateFAdd(bounded, bounded));
-    Value* exp = Scale(b_.CreateFAdd(ExpMinus1(reduced.r), C(1)), reduced.n, /*wide=*/false);
+    Value* exp = Scale(ExpReduced(reduced.r), reduced.n, /*wide=*/false);
     Value* big = b_.CreateFSub(C(1), b_.CreateFDiv(C(2), b_.CreateFAdd(exp, C(1))));
     return b_.CreateSelect(b_.CreateFCmpOLT(magnitude, C(1)), small, CopySign(big, x_));
   }
@@ -80,7 +80,7 @@ class Emitter {
     Value* n = b_.CreateUnaryIntrinsic(llvm::Intrinsic::roundeven, b_.CreateFMul(Fma(t, h, C(kC)), C(-kLog2E)));
     Value* r = Fma(b_.CreateFNeg(t), h, b_.CreateFMul(n, C(-kLn2High)));
     Reduced reduced{n, b_.CreateFSub(Fma(n, C(-kLn2Low), r), C(kC))};
-    Value* erfc = Scale(b_.CreateFAdd(ExpMinus1(reduced.r), C(1)), reduced.n, /*wide=*/false);
+    Value* erfc = Scale(ExpReduced(reduced.r), reduced.n, /*wide=*/false);
     Value* big = CopySign(b_.CreateFSub(C(1), erfc), x_);
     return b_.CreateSelect(b_.CreateFCmpOLT(magnitude, C(1)), small, big);
   }
@@ -148,10 +148,9 @@ class Emitter {
     return {n, Fma(n, C(-kLn2Low), Fma(n, C(-kLn2High), x))};
   }
 
-  // exp(r) - 1 = r + r^2 q(r) on |r| <= ln(2) / 2.
-  Value* ExpMinus1(Value* r) {
-    Value* q = Horner(r, {0.49999994f, 0.166665196f, 0.041668389f, 0.00836877339f, 0.00138147012f});
-    return Fma(b_.CreateFMul(r, r), q, r);
+  // exp(r) = 1 + r (1 + r q(r)) on |r| <= ln(2) / 2.
+  Value* ExpReduced(Value* r) {
+    return Horner(r, {1.0f, 1.0f, 0.49999994f, 0.166665196f, 0.041668389f, 0.00836877339f, 0.00138147012f});
   }
 
   // value * 2^n, rounded once. Not wide: -126 <= n <= 127.

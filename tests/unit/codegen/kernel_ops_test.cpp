@@ -106,6 +106,16 @@ TEST_P(KernelOps, ConstScalarIndex) {
   }
 }
 
+// LLVM 19's InstCombine gets this one wrong.
+TEST_P(KernelOps, MaximumOfMagnitudeAndZero) {
+  for (T type : kFloats) {
+    KernelBuilder b({131});
+    const int magnitude = b.Op(K::kAbs, b.Load(b.Buffer(type)));
+    b.Store(b.Buffer(type, true), b.Op(K::kMax, magnitude, b.Const(0, type)));
+    EXPECT_EQ(CheckKernel(b.kernel(), Options()), "");
+  }
+}
+
 struct MathCase {
   K op;
   double low, high;
