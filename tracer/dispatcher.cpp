@@ -166,7 +166,7 @@ bool HasScalarOverloadOfTensorOp(const c10::OperatorName& name) {
   return name.overload_name == "Scalar" && c10::Dispatcher::singleton().findOp({name.name, "Tensor"}).has_value();
 }
 
-// Functional by their schema, views by their kernel: they decompose into the view ops that they are.
+// Functional by their schema, views by their kernel.
 bool IsHiddenView(const std::string& name) {
   static const auto* names = new absl::flat_hash_set<std::string>{"aten::_unsafe_view", "aten::unsafe_split", "aten::unsafe_split_with_sizes",
                                                                   "aten::unsafe_chunk", "aten::lift"};
@@ -176,7 +176,7 @@ bool IsHiddenView(const std::string& name) {
 KernelKind KindOf(const c10::OperatorHandle& op) {
   if (!op.hasSchema() || op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) return KernelKind::kNone;
   const OpInfo& info = codegen::GetOpInfo(op);
-  if (info.is_view || info.reads_metadata_only) return KernelKind::kView;
+  if (info.is_view || info.reads_metadata_only || IsHiddenView(op.operator_name().name)) return KernelKind::kView;
   if (op.hasTag(at::Tag::inplace_view) && !info.recordable && info.name.rfind("aten::resize", 0) != 0 && info.name.rfind("aten::set_", 0) != 0) {
     return KernelKind::kView;
   }
@@ -185,13 +185,13 @@ KernelKind KindOf(const c10::OperatorHandle& op) {
                          op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
   if (has_cpu || !composite) return KernelKind::kRecord;
   // Decomposes by itself, into ops that are recorded one by one.
-  if (!info.recordable || IsHiddenView(op.operator_name().name) || HasScalarOverloadOfTensorOp(op.operator_name())) return KernelKind::kNone;
+  if (!info.recordable || HasScalarOverloadOfTensorOp(op.operator_name())) return KernelKind::kNone;
   return KernelKind::kRecord;
 }
 
 }  // namespace
 
-void RunEagerly(Recorder* recorder, const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+void RunEagerly(Recorder* recorder, const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack, bool transient) {
   if (recorder != nullptr) {
     const bool writes_unknown = info.name.rfind("aten::", 0) != 0;
     bool cut = false;
@@ -201,7 +201,7 @@ void RunEagerly(Recorder* recorder, const OpInfo& info, c10::DispatchKeySet keys
     }
     if (cut) {
       Counters::Get().CountEagerFallback(info.name);
-      recorder->Flush(info.name);
+      recorder->Flush(info.name, transient);
     } else {
       Counters::Get().CountEagerUncut(info.name);
     }
@@ -212,7 +212,7 @@ void RunEagerly(Recorder* recorder, const OpInfo& info, c10::DispatchKeySet keys
 void RunAndObserve(Recorder* recorder, const OpInfo& info, std::vector<codegen::Word> key, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const auto last = torch::jit::last(*stack, info.num_args);
   const std::vector<c10::IValue> args(last.begin(), last.end());
-  RunEagerly(recorder, info, keys, stack);
+  RunEagerly(recorder, info, keys, stack, /*transient=*/true);
   auto observed = Observe(info, args, torch::jit::last(*stack, info.num_returns));
   if (!observed.has_value()) return;
   Counters::Get().observations.Add();
@@ -261,6 +261,7 @@ void RegisterKernels() {
   generic->impl("aten::_has_compatible_shallow_copy_type", torch::CppFunction::makeFromBoxedFunction<&BoxedSharing>());
   recorder_rest->fallback(torch::CppFunction::makeFromBoxedFunction<&BoxedRecord>());
   generic_rest->fallback(torch::CppFunction::makeFallthrough());
+  LearnBookkeepingCalls();
 }
 
 }  // namespace lazuli::tracer

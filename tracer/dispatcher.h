@@ -17,7 +17,8 @@ void RegisterKernels();
 void RecordOrRun(const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
 // Runs `info` eagerly with the arguments on `stack`, cutting first only when its operands are pending.
-void RunEagerly(Recorder* recorder, const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+// `transient` as for Recorder::Flush.
+void RunEagerly(Recorder* recorder, const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack, bool transient = false);
 
 // The op was recorded up to its outputs' metadata, which nobody knows: runs it eagerly, having undone the recording, and remembers what
 // came out under `key`.

@@ -14,7 +14,7 @@ namespace lazuli::tracer {
 
 using runtime::Counters;
 
-void Recorder::Flush(std::string_view cause) {
+void Recorder::Flush(std::string_view cause, bool transient) {
   RecorderLock lock(this);
   if (running_) return;
   if (IsEmpty()) {
@@ -30,7 +30,7 @@ void Recorder::Flush(std::string_view cause) {
   }
   AppendLiveOut();
   bool predicted = false;
-  const guards::CachedTracePtr entry = FindOrCompile(&predicted);
+  const guards::CachedTracePtr entry = FindOrCompile(transient, &predicted);
   if (predicted) counters.predicted_hits.Add();
   Binding binding = Bind();
   running_ = true;
@@ -54,7 +54,7 @@ void Recorder::AppendLiveOut() {
   }
 }
 
-guards::CachedTracePtr Recorder::FindOrCompile(bool* predicted) {
+guards::CachedTracePtr Recorder::FindOrCompile(bool transient, bool* predicted) {
   auto& cache = guards::ProgramCache::Get();
   auto& counters = Counters::Get();
   // Every op so far matched the prediction; what is left to compare is the length and the live-out set.
@@ -69,6 +69,7 @@ guards::CachedTracePtr Recorder::FindOrCompile(bool* predicted) {
     return entry;
   }
   counters.cache_misses.Add();
+  if (transient) return nullptr;
   return cache.Compile(log_, start_cause_, /*location=*/"");
 }
 

@@ -70,6 +70,11 @@ void UnregisterPendingPlain(c10::StorageImpl* storage);
 // Runs what `storage` waits for. Rethrows the error of the operation that should have written it.
 void Settle(c10::StorageImpl* storage);
 
+// Autograd's gradient accumulation asks a tensor for its storage only to count its users, through the same virtual functions as those who
+// want the data. Finds out, by making it accumulate two tensors, which call sites those are; they never settle afterwards. When nothing
+// is learnt, each accumulation cuts the trace: slower, not wrong. Once a process, before the first recording.
+void LearnBookkeepingCalls();
+
 // While it lives on this thread, access to a pending storage returns it as it is: for code that only reads metadata.
 class MetadataScope {
  public:

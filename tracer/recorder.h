@@ -29,7 +29,8 @@ class Recorder {
   static Recorder* Current();
 
   // Runs everything pending. Rethrows the first error of an op. `cause` goes to the log, the counters and the next trace's site.
-  void Flush(std::string_view cause);
+  // `transient`: a cut that will not come back at this place (an op observed for the first time), not worth compiling for.
+  void Flush(std::string_view cause, bool transient = false);
 
   // For Settle(): runs what `storage` waits for, if it still waits.
   void SettleStorage(c10::StorageImpl* storage);
@@ -85,7 +86,7 @@ class Recorder {
   void UndoInputs(size_t num_slots);
 
   void AppendLiveOut();
-  guards::CachedTracePtr FindOrCompile(bool* predicted);
+  guards::CachedTracePtr FindOrCompile(bool transient, bool* predicted);
   void CompleteOutputs();
   Binding Bind();
   runtime::RunResult RunPrograms(const guards::CachedTracePtr& entry, Binding* binding);
