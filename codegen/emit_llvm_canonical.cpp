@@ -107,7 +107,49 @@ class Canonicalizer {
   std::vector<const KBuffer*> priority_;
 };
 
+constexpr int64_t kMinTile = 8;
+constexpr int64_t kMaxTile = 64;
+
+// The largest divisor of `size` that makes a tile; 0 when there is none.
+int64_t TileOf(int64_t size) {
+  for (int64_t tile = kMaxTile; tile >= kMinTile; --tile) {
+    if (size % tile == 0) return tile;
+  }
+  return 0;
+}
+
+// A dimension that some buffer is contiguous in but not along the last dimension; -1 when there is none.
+int TransposedDim(const KernelIR& kernel) {
+  const int last = static_cast<int>(kernel.sizes.size()) - 1;
+  for (const KBuffer& buffer : kernel.buffers) {
+    if (buffer.strides[last] == 0 || buffer.strides[last] == 1) continue;
+    for (int d = 0; d < last; ++d) {
+      if (buffer.strides[d] == 1) return d;
+    }
+  }
+  return -1;
+}
+
+void MoveDim(c10::DimVector* values, int dim, int64_t outer, int64_t inner) {
+  values->erase(values->begin() + dim);
+  values->insert(values->end() - 1, outer);
+  values->push_back(inner);
+}
+
 }  // namespace
+
+bool TileTransposedLoads(KernelIR* kernel, int lanes) {
+  const int dim = TransposedDim(*kernel);
+  if (dim < 0 || kernel->sizes.back() < lanes) return false;
+  for (const KInst& inst : kernel->insts) {
+    if (inst.op == KOp::kIndex) return false;
+  }
+  const int64_t tile = TileOf(kernel->sizes[dim]);
+  if (tile == 0) return false;
+  MoveDim(&kernel->sizes, dim, kernel->sizes[dim] / tile, tile);
+  for (KBuffer& buffer : kernel->buffers) MoveDim(&buffer.strides, dim, buffer.strides[dim] * tile, buffer.strides[dim]);
+  return true;
+}
 
 KernelIR CanonicalizeDomain(const KernelIR& kernel) { return Canonicalizer(kernel).Run(); }
 

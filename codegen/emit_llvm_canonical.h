@@ -10,4 +10,9 @@ namespace lazuli::codegen {
 // reduced dimension if there was any. Sorting reduced dimensions changes the order in which reductions add.
 KernelIR CanonicalizeDomain(const KernelIR& kernel);
 
+// Cuts a dimension in two, for a canonical kernel without reduced dimensions that loads some buffer across its last dimension v while
+// another dimension t is that buffer's contiguous one: the loops become (..., t / tile, v, t % tile), so that a cache line that vectors
+// along v touch is used up before it is evicted. Returns whether it did; the vectorised dimension v is then the last but one.
+bool TileTransposedLoads(KernelIR* kernel, int lanes);
+
 }  // namespace lazuli::codegen

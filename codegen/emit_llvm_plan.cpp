@@ -53,6 +53,7 @@ class Planner {
     Stages();
     ChooseLanes();
     ChooseVectorDim();
+    Tile();
     ChooseUnroll();
     ChooseSplits();
     ChooseCascade();
@@ -160,6 +161,13 @@ class Planner {
     const double row_cost = static_cast<double>(column) * (Vectors(row) * VectorCost(plan_.rank - 1) + per_row);
     const double column_cost = static_cast<double>(row) * Vectors(column) * VectorCost(last_kept);
     if (column_cost < row_cost) plan_.vector_dim = last_kept;
+  }
+
+  void Tile() {
+    if (plan_.kernel.num_reduced > 0 || !TileTransposedLoads(&plan_.kernel, plan_.lanes)) return;
+    plan_.vector_dim = plan_.rank - 1;
+    plan_.num_kept = ++plan_.rank;
+    Dependences();
   }
 
   double PointWeight() const {
@@ -311,7 +319,10 @@ class Planner {
     double inner_ns = std::max(point_ns, 1e-3);
     plan_.unit_dim = 0;
     plan_.unit_chunk = std::max<int64_t>(plan_.kernel.sizes[0], 1);
-    for (int d = plan_.num_kept - 1; d >= 0; --d) {
+    // Kept loops inside the vector loop stay whole.
+    const int innermost = std::min(plan_.num_kept - 1, plan_.vector_dim);
+    for (int d = plan_.num_kept - 1; d > innermost; --d) inner_ns *= static_cast<double>(plan_.kernel.sizes[d]);
+    for (int d = innermost; d >= 0; --d) {
       const int64_t size = plan_.kernel.sizes[d];
       if (plan_.IsSplit() || inner_ns * static_cast<double>(size) >= kUnitNs) {
         int64_t chunk = plan_.IsSplit() ? 1 : std::max<int64_t>(1, static_cast<int64_t>(std::ceil(kUnitNs / inner_ns)));

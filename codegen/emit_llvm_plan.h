@@ -21,7 +21,7 @@ struct LoopPlan {
   KernelIR kernel;  // Canonical: no size-1 dimensions, loop order, adjacent dimensions merged. At least one loop in all.
   int num_kept = 0;
   int rank = 0;
-  int vector_dim = 0;  // The last kept or the last loop.
+  int vector_dim = 0;  // The last kept or the last loop; the last but one in tiled kernels.
   int lanes = 1;       // Elements of one vector, whatever their type.
   int unroll = 1;      // Vectors per iteration of the main loop.
 

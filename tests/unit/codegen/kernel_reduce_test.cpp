@@ -46,6 +46,9 @@ TEST_P(KernelLoops, ScalarDomainAndEmptyDomain) {
 TEST_P(KernelLoops, Strides) {
   for (T type : {T::Float, T::Bool, T::Char, T::Long}) {
     EXPECT_EQ(CheckKernel(AddKernel({3, 5, 7}, {35, 7, 1}, {1, 3, 15}, {35, 7, 1}, type), Options()), "") << "transposed load";
+    EXPECT_EQ(CheckKernel(AddKernel({48, 67}, {67, 1}, {1, 48}, {67, 1}, type), Options()), "") << "tiled, with tails";
+    EXPECT_EQ(CheckKernel(AddKernel({3, 40, 128}, {5120, 128, 1}, {5120, 1, 40}, {5120, 128, 1}, type), Options()), "") << "tiled batch";
+    EXPECT_EQ(CheckKernel(AddKernel({64, 64}, {1, 64}, {1, 100}, {64, 1}, type), Options()), "") << "two tiled loads";
     EXPECT_EQ(CheckKernel(AddKernel({33, 50}, {50, 1}, {1, 33}, {1, 33}, type), Options()), "") << "transposed store";
     EXPECT_EQ(CheckKernel(AddKernel({9, 41}, {100, 2}, {0, 3}, {41, 1}, type), Options()), "") << "gathered";
     EXPECT_EQ(CheckKernel(AddKernel({9, 41}, {41, 1}, {41, 1}, {123, 3}, type), Options()), "") << "scattered";
