@@ -40,6 +40,8 @@ class BitSet {
 struct WorkGroup {
   bool alive = false;
   bool fusable = false;
+  bool updates = false;  // Holds an update.
+  int buffers = 0;       // At most so many does its kernel have.
   Space space;
   std::vector<NodeId> nodes;
   BitSet ancestors;  // Other groups of the segment that have to run before.
@@ -83,6 +85,9 @@ class Fuser {
     group.nodes = {n};
     group.ancestors = BitSet(end_ - begin_);
     group.fusable = node.kind != Node::Kind::kExtern;
+    group.updates = node.kind == Node::Kind::kUpdate;
+    group.buffers = 3;  // Results; updates have one.
+    ForEachUse(node, [&](const TensorRef&) { ++group.buffers; });
     group_of_[n] = n - begin_;
     for (NodeId pred : preds_[n]) {
       if (pred < begin_) continue;
@@ -135,12 +140,19 @@ class Fuser {
     Place(into.nodes, joined->a, &saved);
     Place(from.nodes, joined->b, &saved);
     for (NodeId n : from.nodes) group_of_[n] = a;
-    if (!IsConsistent(nodes, a, joined->space)) {
+    // Older members that stay where they are cannot use what is younger than all of them.
+    const bool only_new = joined->a.IsIdentity() && into.nodes.back() < from.nodes.front();
+    int buffers = into.buffers + from.buffers;
+    if (buffers > options_.max_operands) buffers = CountBuffers(nodes, a);
+    if (buffers > options_.max_operands ||
+        !IsConsistent(nodes, only_new ? from.nodes : nodes, a, joined->space, into.updates || from.updates)) {
       for (NodeId n : from.nodes) group_of_[n] = b;
       for (auto& [n, placement] : saved) placements_[n] = std::move(placement);
       return;
     }
     into.space = std::move(joined->space);
+    into.updates = into.updates || from.updates;
+    into.buffers = buffers;
     into.nodes = std::move(nodes);
     from.alive = false;
     from.nodes.clear();
@@ -173,9 +185,9 @@ class Fuser {
 
   void JoinAncestors(int a, int b) {
     BitSet joined = groups_[b].ancestors;
-    const bool grown = groups_[a].ancestors.Add(joined);
-    groups_[a].ancestors.Clear(a);
+    joined.Clear(a);
     groups_[a].ancestors.Clear(b);
+    const bool grown = groups_[a].ancestors.Add(joined);
     joined = groups_[a].ancestors;
     for (size_t g = 0; g < groups_.size(); ++g) {
       WorkGroup& other = groups_[g];
@@ -188,18 +200,29 @@ class Fuser {
     }
   }
 
-  // What the merged group has to fulfil; see fuse.h. `nodes` already count as members of group `id`, placed in `space`.
-  bool IsConsistent(const std::vector<NodeId>& nodes, int id, const Space& space) {
-    std::vector<ValueId> operands;
-    for (NodeId n : nodes) {
+  // What the merged group has to fulfil; see fuse.h. `nodes` already count as members of group `id`, placed in `space`; only those of
+  // `changed` have uses to look at.
+  bool IsConsistent(const std::vector<NodeId>& nodes, const std::vector<NodeId>& changed, int id, const Space& space, bool updates) {
+    for (NodeId n : changed) {
       if (!UsesFit(n, id)) return false;
-      ForEachUse(graph_.nodes[n], [&](const TensorRef& use) { operands.push_back(use.storage); });
     }
-    std::sort(operands.begin(), operands.end());
-    const auto distinct = std::unique(operands.begin(), operands.end()) - operands.begin();
-    if (distinct + static_cast<int64_t>(nodes.size()) > options_.max_operands + options_.max_nodes) return false;
-    if (!MemoryFits(nodes, space)) return false;
+    if (updates && !MemoryFits(nodes, space)) return false;
     return !space.reduces || ColumnsFit(nodes, id, space);
+  }
+
+  // At most how many buffers the kernel has: values that come from outside or go there.
+  int CountBuffers(const std::vector<NodeId>& nodes, int id) const {
+    std::vector<ValueId> values;
+    for (NodeId n : nodes) {
+      ForEachUse(graph_.nodes[n], [&](const TensorRef& use) {
+        if (!IsMember(graph_.values[use.storage].producer, id)) values.push_back(use.storage);
+      });
+      ForEachDef(graph_.nodes[n], [&](ValueId value) {
+        if (LeavesGroup(value, id)) values.push_back(value);
+      });
+    }
+    std::sort(values.begin(), values.end());
+    return static_cast<int>(std::unique(values.begin(), values.end()) - values.begin());
   }
 
   bool IsMember(NodeId n, int id) const { return n != kNoNode && n >= begin_ && n < end_ && group_of_[n] == id; }

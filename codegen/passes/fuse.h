@@ -9,7 +9,7 @@ namespace lazuli::codegen {
 struct FuseOptions {
   bool enabled = true;   // Off: every node is a group of its own.
   int max_nodes = 64;    // In one group.
-  int max_operands = 60;  // Distinct values that one group may use or make.
+  int max_operands = 60;  // Buffers of one kernel.
 };
 
 // Two groups merge when one iteration space serves both (the same, or one has the other's shape left after its reductions), every value

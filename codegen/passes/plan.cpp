@@ -9,6 +9,7 @@
 #include "codegen/lower_group.h"
 #include "codegen/out_variants.h"
 #include "runtime/dump.h"
+#include "runtime/log.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -127,10 +128,13 @@ class Planner {
 
   absl::Status Dump(const KernelIR& kernel) const {
     if (runtime::DumpEnabled("kernel")) runtime::WriteDump("kernel", serial_, PrintKernel(kernel));
-    if (!runtime::DumpEnabled("llvm")) return absl::OkStatus();
+    const bool log = runtime::LogEnabled(runtime::LogCategory::kOutputCode);
+    if (!log && !runtime::DumpEnabled("llvm")) return absl::OkStatus();
     auto text = KernelLlvmIr(kernel, target_);
-    if (text.ok()) runtime::WriteDump("llvm", serial_, *text);
-    return text.status();
+    if (!text.ok()) return text.status();
+    runtime::WriteDump("llvm", serial_, *text);
+    if (log) runtime::Log(runtime::LogCategory::kOutputCode, absl::StrCat("Kernel of trace #", serial_, "\n", *text));
+    return absl::OkStatus();
   }
 
   std::string NameOf(const Group& group) const {
