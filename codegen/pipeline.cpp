@@ -8,6 +8,7 @@
 #include "codegen/passes/plan.h"
 #include "runtime/dump.h"
 #include "runtime/executor.h"
+#include "runtime/log.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -25,6 +26,11 @@ class PassRunner {
     graph_ = *std::move(graph);
     if (runtime::DumpEnabled(name)) runtime::WriteDump(name, serial_, PrintGraph(graph_));
     return absl::OkStatus();
+  }
+
+  // The graph as it stands, under a log category of torch.compile's.
+  void LogGraph(runtime::LogCategory category, const char* title) const {
+    if (runtime::LogEnabled(category)) runtime::Log(category, absl::StrCat(title, " of trace #", serial_, "\n", PrintGraph(graph_)));
   }
 
   Graph& graph() { return graph_; }
@@ -49,9 +55,11 @@ absl::StatusOr<std::unique_ptr<runtime::Program>> Compile(const Trace& trace, co
   if (auto status = passes.Take("graph", BuildGraph(trace, build)); !status.ok()) return status;
   if (auto status = passes.Take("dce", EliminateDeadCode(std::move(passes.graph()))); !status.ok()) return status;
   if (auto status = passes.Take("cse", EliminateCommonSubexpressions(std::move(passes.graph()))); !status.ok()) return status;
+  passes.LogGraph(runtime::LogCategory::kGraphCode, "Graph");
   FuseOptions fuse;
   fuse.enabled = fused;
   if (auto status = passes.Take("fuse", Fuse(std::move(passes.graph()), fuse)); !status.ok()) return status;
+  passes.LogGraph(runtime::LogCategory::kFusion, "Fusion groups");
   report->num_nodes = static_cast<int>(passes.graph().nodes.size());
   report->num_groups = static_cast<int>(passes.graph().groups.size());
   PlanReport plan;

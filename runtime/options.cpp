@@ -110,12 +110,13 @@ std::vector<OptionRow> MakeTable() {
       Int("LAZULI_TRACE_LIMIT", A::trace_limit(), "4096", 1, "Operators in one trace; a longer one is cut and run."),
       Int("LAZULI_TRACE_BYTES", A::trace_bytes(), "2147483648", 1,
           "Bytes of results that may be pending; when a trace would make more, it is cut and run."),
-      Bool("LAZULI_STACKS", A::stacks(), "0", "1 adds the program's file and line to logs. Recording gets slower."),
+      Bool("LAZULI_STACKS", A::stacks(), "0", "1 adds the program's file and line to logs. Not implemented yet: accepted and ignored."),
       Text("LAZULI_LOGS", Kind::kList, A::logs(), "", LogCategoryNames(),
-           "What to log, as a comma-separated list with torch.compile's names. recompiles_verbose includes recompiles."),
+           "What to log, as a comma-separated list with torch.compile's names. recompiles_verbose includes recompiles. perf_hints, dynamic "
+           "and "
+           "cudagraphs are accepted and log nothing yet."),
       Text("LAZULI_LOG_FILE", Kind::kText, A::log_file(), "", {}, "File that logs are appended to. Empty: stderr."),
-      Text("LAZULI_DUMP", Kind::kList, A::dump(), "",
-           {"all", "trace", "graph", "fold", "cse", "dce", "fuse", "plan", "kernel", "llvm", "program"},
+      Text("LAZULI_DUMP", Kind::kList, A::dump(), "", {"all", "trace", "graph", "dce", "cse", "fuse", "kernel", "llvm"},
            "Stages of compilation to write as text, as a comma-separated list."),
       Text("LAZULI_DUMP_DIR", Kind::kText, A::dump_dir(), "lazuli_dump", {}, "Folder for LAZULI_DUMP; made when missing."),
       Text("LAZULI_TORCH", Kind::kText, nullptr, "", {}, "LibTorch's folder for building Lazuli. The library itself ignores it."),
