@@ -80,7 +80,8 @@ class Replay : public runtime::Program {
   void Keep(const TensorRef& ref, const at::Tensor& tensor) {
     TORCH_INTERNAL_ASSERT(tensor.sizes() == c10::IntArrayRef(ref.sizes) && tensor.scalar_type() == ref.dtype,
                           "an operator's result differs from its recorded shape");
-    const bool shared = tensor.storage().use_count() != 1 || tensor.storage().nbytes() < static_cast<size_t>(trace_.storages[ref.storage].nbytes);
+    const bool shared =
+        tensor.storage().use_count() != 1 || tensor.storage().nbytes() < static_cast<size_t>(trace_.storages[ref.storage].nbytes);
     if (!shared && SameLayout(tensor, ref)) {
       storages_[ref.storage] = tensor.storage();
       return;

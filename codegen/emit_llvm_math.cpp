@@ -38,8 +38,8 @@ const Helper kHelpers[] = {
 
 struct MathName {
   KOp op;
-  const char* name;          // libm's for double; float appends "f".
-  const char* sleef_float;   // Accuracy suffix that ATen uses; null: SLEEF has none.
+  const char* name;         // libm's for double; float appends "f".
+  const char* sleef_float;  // Accuracy suffix that ATen uses; null: SLEEF has none.
   const char* sleef_double;
 };
 

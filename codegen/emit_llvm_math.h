@@ -1,5 +1,6 @@
-// Transcendental functions of the CPU target: inlined polynomials where there are some (not in precision "strict"), else calls into SLEEF (exported by libtorch_cpu, the functions ATen itself calls) a whole vector
-// at a time, or into libm per lane where SLEEF has nothing for the type and vector width.
+// Transcendental functions of the CPU target: inlined polynomials where there are some (not in precision "strict"), else calls into SLEEF
+// (exported by libtorch_cpu, the functions ATen itself calls) a whole vector at a time, or into libm per lane where SLEEF has nothing for
+// the type and vector width.
 #pragma once
 
 #include <llvm/IR/IRBuilder.h>

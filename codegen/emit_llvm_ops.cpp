@@ -10,9 +10,9 @@ namespace lazuli::codegen {
 namespace {
 
 using c10::ScalarType;
-using llvm::Intrinsic::ID;
 using llvm::Type;
 using llvm::Value;
+using llvm::Intrinsic::ID;
 
 bool IsReducedPrecision(ScalarType type) { return type == ScalarType::BFloat16 || type == ScalarType::Half; }
 
@@ -58,9 +58,7 @@ Value* OpEmitter::ToMemory(ScalarType type, Value* value) {
   return type == ScalarType::Bool ? builder_.CreateZExt(value, Like(builder_.getInt8Ty(), value)) : value;
 }
 
-Value* OpEmitter::FromMemory(ScalarType type, Value* value) {
-  return type == ScalarType::Bool ? builder_.CreateIsNotNull(value) : value;
-}
+Value* OpEmitter::FromMemory(ScalarType type, Value* value) { return type == ScalarType::Bool ? builder_.CreateIsNotNull(value) : value; }
 
 Value* OpEmitter::Emit(const KInst& inst, ScalarType in_type, Value* a, Value* b, Value* c, Value* mask) {
   switch (inst.op) {

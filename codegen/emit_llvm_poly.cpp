@@ -57,8 +57,8 @@ class Emitter {
   Value* Tanh() {
     Value* magnitude = Abs(x_);
     Value* z = b_.CreateFMul(x_, x_);
-    Value* p = Horner(z, {-0.333333284f, 0.133331731f, -0.0539504848f, 0.021773085f, -0.00856776908f, 0.00304372446f, -0.000818317931f,
-                          0.00011547155f});
+    Value* p = Horner(
+        z, {-0.333333284f, 0.133331731f, -0.0539504848f, 0.021773085f, -0.00856776908f, 0.00304372446f, -0.000818317931f, 0.00011547155f});
     Value* small = Fma(b_.CreateFMul(x_, z), p, x_);
     Value* bounded = b_.CreateSelect(b_.CreateFCmpOGT(magnitude, C(9.02f)), C(9.02f), magnitude);
     Reduced reduced = ReduceByLn2(b_.CreateFAdd(bounded, bounded));
@@ -125,9 +125,7 @@ class Emitter {
   Type* IntType() const { return type_->getWithNewType(b_.getInt32Ty()); }
   Value* Fma(Value* a, Value* b, Value* c) { return b_.CreateIntrinsic(llvm::Intrinsic::fma, {type_}, {a, b, c}); }
   Value* Abs(Value* value) { return b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, value); }
-  Value* CopySign(Value* magnitude, Value* sign) {
-    return b_.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, magnitude, sign);
-  }
+  Value* CopySign(Value* magnitude, Value* sign) { return b_.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, magnitude, sign); }
 
   Value* Clamp(Value* x, float low, float high) {
     x = b_.CreateSelect(b_.CreateFCmpOGT(x, C(high)), C(high), x);
@@ -149,15 +147,12 @@ class Emitter {
   }
 
   // exp(r) = 1 + r (1 + r q(r)) on |r| <= ln(2) / 2.
-  Value* ExpReduced(Value* r) {
-    return Horner(r, {1.0f, 1.0f, 0.49999994f, 0.166665196f, 0.041668389f, 0.00836877339f, 0.00138147012f});
-  }
+  Value* ExpReduced(Value* r) { return Horner(r, {1.0f, 1.0f, 0.49999994f, 0.166665196f, 0.041668389f, 0.00836877339f, 0.00138147012f}); }
 
   // value * 2^n, rounded once. Not wide: -126 <= n <= 127.
   Value* Scale(Value* value, Value* n, bool wide) {
     if (lanes_ == 16) {
-      return b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, {},
-                                {value, n, value, b_.getInt16(0xFFFF), b_.getInt32(4)});
+      return b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, {}, {value, n, value, b_.getInt16(0xFFFF), b_.getInt32(4)});
     }
     // A NaN has no integer; what comes out then is multiplied with that NaN.
     Value* whole = b_.CreateFreeze(b_.CreateFPToSI(n, IntType()));

@@ -175,7 +175,8 @@ class Builder {
     if (!SameWindow(old_window, self)) return content;
     for (NodeId reader : reads_[content]) {
       bool same = graph_.nodes[reader].kind == Node::Kind::kCompute;
-      ForEachUse(graph_.nodes[reader], [&](const TensorRef& use) { same = same && (use.storage != content || SameWindow(use, old_window)); });
+      ForEachUse(graph_.nodes[reader],
+                 [&](const TensorRef& use) { same = same && (use.storage != content || SameWindow(use, old_window)); });
       if (!same) return content;
     }
     for (NodeId reader : reads_[content]) {

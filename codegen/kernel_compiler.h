@@ -20,8 +20,8 @@ class CompiledKernel {
 };
 
 struct KernelTarget {
-  std::string isa;            // "avx512", "avx2" or "sse4": the widest to use, capped by the CPU's own.
-  std::string precision;      // "eager", "strict" or "fast".
+  std::string isa;        // "avx512", "avx2" or "sse4": the widest to use, capped by the CPU's own.
+  std::string precision;  // "eager", "strict" or "fast".
 };
 
 // Compiles, or returns the kernel compiled before for the same canonical form and target. Thread-safe.

@@ -9,15 +9,15 @@ namespace {
 
 // Which types an instruction takes. The result has the operands' type unless said otherwise.
 enum class Rule : uint8_t {
-  kMemory,    // Load, Store, Cast: any type; checked by hand.
-  kLeaf,      // Const, Scalar, Index.
-  kNumber,    // Float, Double, integers; Bool where a truth table is natural (checked by hand).
-  kFloating,  // Float, Double.
-  kIntegral,  // Integers and Bool.
-  kCompare,   // Any arithmetic type; result Bool.
-  kPredicate, // Floating; result Bool.
+  kMemory,     // Load, Store, Cast: any type; checked by hand.
+  kLeaf,       // Const, Scalar, Index.
+  kNumber,     // Float, Double, integers; Bool where a truth table is natural (checked by hand).
+  kFloating,   // Float, Double.
+  kIntegral,   // Integers and Bool.
+  kCompare,    // Any arithmetic type; result Bool.
+  kPredicate,  // Floating; result Bool.
   kSelect,
-  kLogical,   // Bool.
+  kLogical,  // Bool.
 };
 
 struct OpTraits {
@@ -118,9 +118,7 @@ bool IsIntegral(c10::ScalarType type) {
 
 bool IsBool(c10::ScalarType type) { return type == c10::ScalarType::Bool; }
 bool IsArithmetic(c10::ScalarType type) { return IsFloating(type) || IsIntegral(type) || IsBool(type); }
-bool IsStorable(c10::ScalarType type) {
-  return IsArithmetic(type) || type == c10::ScalarType::BFloat16 || type == c10::ScalarType::Half;
-}
+bool IsStorable(c10::ScalarType type) { return IsArithmetic(type) || type == c10::ScalarType::BFloat16 || type == c10::ScalarType::Half; }
 
 // Instructions of rule kNumber that also make sense on Bool.
 bool AllowsBool(KOp op) {
@@ -261,7 +259,7 @@ class Verifier {
     }
     const bool to_bool = rule == Rule::kCompare || rule == Rule::kPredicate;
     if (inst.type != (to_bool ? c10::ScalarType::Bool : type)) return FailAt(index, "wrong result type");
-    const bool allowed = rule == Rule::kNumber    ? IsFloating(type) || IsIntegral(type) || AllowsBool(inst.op)
+    const bool allowed = rule == Rule::kNumber     ? IsFloating(type) || IsIntegral(type) || AllowsBool(inst.op)
                          : rule == Rule::kIntegral ? IsIntegral(type) || (IsBool(type) && inst.op != KOp::kShl && inst.op != KOp::kShr)
                          : rule == Rule::kCompare  ? IsArithmetic(type)
                          : rule == Rule::kLogical  ? IsBool(type)

@@ -69,9 +69,7 @@ struct KBuffer {
   c10::DimVector strides;  // One per domain dimension, in elements; 0 broadcasts.
   bool written = false;    // A buffer may be both loaded and stored only through one KBuffer with one set of strides (in place):
                            // every load at a point precedes the store at that point.
-  bool operator==(const KBuffer& other) const {
-    return dtype == other.dtype && strides == other.strides && written == other.written;
-  }
+  bool operator==(const KBuffer& other) const { return dtype == other.dtype && strides == other.strides && written == other.written; }
 };
 
 struct KernelIR {

@@ -232,9 +232,7 @@ absl::StatusOr<KernelIR> ParseKernel(const std::string& text) {
     ++number;
     line = absl::StripAsciiWhitespace(line.substr(0, line.find(';')));
     if (line.empty()) continue;
-    bool ok = !have_header   ? ParseHeader(line, &kernel)
-              : line[0] == 'b' ? ParseBuffer(line, &kernel)
-                               : ParseInst(line, &kernel);
+    bool ok = !have_header ? ParseHeader(line, &kernel) : line[0] == 'b' ? ParseBuffer(line, &kernel) : ParseInst(line, &kernel);
     if (!ok) return absl::InvalidArgumentError(absl::StrCat("kernel text, line ", number, ": cannot parse '", line, "'"));
     have_header = true;
   }

@@ -27,11 +27,11 @@ class OpEmitter;
 enum class TypeRule : uint8_t { kPromote, kPromoteFloat, kCompare };
 
 // Sets of types, as bits.
-constexpr uint8_t kWide = 1;       // Float, Double
-constexpr uint8_t kBFloat = 2;     // BFloat16
-constexpr uint8_t kInts = 4;       // Long, Int, Short, Char, Byte
+constexpr uint8_t kWide = 1;    // Float, Double
+constexpr uint8_t kBFloat = 2;  // BFloat16
+constexpr uint8_t kInts = 4;    // Long, Int, Short, Char, Byte
 constexpr uint8_t kBools = 8;
-constexpr uint8_t kHalfs = 16;     // Half
+constexpr uint8_t kHalfs = 16;  // Half
 constexpr uint8_t kFloats = kWide | kBFloat | kHalfs;
 constexpr uint8_t kNumbers = kFloats | kInts;
 constexpr uint8_t kIntegral = kInts | kBools;
@@ -39,10 +39,10 @@ constexpr uint8_t kAll = kNumbers | kBools;
 
 // One row of op.def.
 struct OpRow {
-  const char* name = "";      // Of the functional op: "aten::add.Tensor" serves aten::add_.Tensor too.
-  uint64_t shape_args = 0;    // Tensor arguments of which only the shape counts.
-  bool uniform = false;       // Every element of the result is the same run-time scalar or constant.
-  bool reduces = false;       // The formula reduces over Iteration::reduced, even if that is empty.
+  const char* name = "";    // Of the functional op: "aten::add.Tensor" serves aten::add_.Tensor too.
+  uint64_t shape_args = 0;  // Tensor arguments of which only the shape counts.
+  bool uniform = false;     // Every element of the result is the same run-time scalar or constant.
+  bool reduces = false;     // The formula reduces over Iteration::reduced, even if that is empty.
   // Independent kernels that the op falls into, and which of them makes which result.
   int parts = 1;
   std::array<int8_t, 3> part_of_result = {0, 0, 0};

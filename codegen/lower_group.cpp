@@ -303,8 +303,8 @@ std::vector<bool> ValuesInMemory(const Graph& graph) {
     ForEachUse(node, [&](const TensorRef& use) {
       const NodeId producer = graph.values[use.storage].producer;
       if (producer == kNoNode || group_of[producer] == group_of[n]) return;
-      const bool recomputed = node.kind != Node::Kind::kExtern && IsUniform(graph, use.storage) &&
-                              graph.nodes[producer].op.results[0].dtype == use.dtype;
+      const bool recomputed =
+          node.kind != Node::Kind::kExtern && IsUniform(graph, use.storage) && graph.nodes[producer].op.results[0].dtype == use.dtype;
       if (!recomputed) in_memory[use.storage] = true;
     });
   }

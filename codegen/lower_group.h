@@ -29,8 +29,8 @@ struct LoweredGroup {
     int32_t element_size = 1;
     bool written = false;
   };
-  std::vector<Buffer> buffers;          // Parallel to kernel.buffers.
-  std::vector<int32_t> scalar_slots;    // By kernel scalar: the run-time slot.
+  std::vector<Buffer> buffers;        // Parallel to kernel.buffers.
+  std::vector<int32_t> scalar_slots;  // By kernel scalar: the run-time slot.
 };
 
 // A kernel without stores (all its values live elsewhere) has no instructions.

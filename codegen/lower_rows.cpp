@@ -166,7 +166,9 @@ namespace {
 class FillNumber {
  public:
   explicit FillNumber(OpEmitter& emitter) : emitter_(emitter) {}
-  Expr operator()(int arg) const { return emitter_.Arg(arg, emitter_.op().args[arg].tensors.empty() ? type() : emitter_.op().args[arg].tensors[0].dtype); }
+  Expr operator()(int arg) const {
+    return emitter_.Arg(arg, emitter_.op().args[arg].tensors.empty() ? type() : emitter_.op().args[arg].tensors[0].dtype);
+  }
   Expr number(double value) const { return emitter_.emitter().Const(type(), value); }
 
  private:
@@ -184,20 +186,20 @@ std::deque<OpRow>* MakeTable() {
   constexpr auto kPromoteFloat = TypeRule::kPromoteFloat;
   constexpr auto kCompare = TypeRule::kCompare;
   auto* table = new std::deque<OpRow>;
-#define POINTWISE(name, rule, operands, types, ...)                    \
+#define POINTWISE(name, rule, operands, types, ...)                                   \
   table->push_back(Named(name, PointwiseRow(rule, operands, types, [](OpEmitter& e) { \
-                           const Operands x(e, *e.node().row);         \
-                           e.Result(0, __VA_ARGS__);                   \
+                           const Operands x(e, *e.node().row);                        \
+                           e.Result(0, __VA_ARGS__);                                  \
                          })));
-#define FILL(name, shape_args, ...)                            \
+#define FILL(name, shape_args, ...)                                   \
   table->push_back(Named(name, FillRow(shape_args, [](OpEmitter& e) { \
-                           const FillNumber x(e);              \
-                           e.Result(0, __VA_ARGS__);           \
+                           const FillNumber x(e);                     \
+                           e.Result(0, __VA_ARGS__);                  \
                          })));
-#define REDUCE(name, dims, keepdim, types, ...)                             \
+#define REDUCE(name, dims, keepdim, types, ...)                                   \
   table->push_back(Named(name, ReduceRow(dims, keepdim, types, [](OpEmitter& e) { \
-                           const Reduced x(e);                              \
-                           e.Result(0, __VA_ARGS__);                        \
+                           const Reduced x(e);                                    \
+                           e.Result(0, __VA_ARGS__);                              \
                          })));
 #define CUSTOM(name, ...) table->push_back(Named(name, __VA_ARGS__));
 #include "codegen/ir/op.def"

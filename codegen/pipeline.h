@@ -21,7 +21,7 @@ struct PipelineOptions {
 struct CompileReport {
   int kernels_compiled = 0;
   int kernel_cache_hits = 0;
-  int num_nodes = 0;    // Of the graph that was planned.
+  int num_nodes = 0;  // Of the graph that was planned.
   int num_groups = 0;
 };
 

@@ -116,8 +116,8 @@ std::string ArgName(const TraceLog& log, const Guard& guard) {
 std::string OperandText(Word word) {
   if (TagOf(word) != Tag::kTensor) return TagOf(word) == Tag::kScalarSlot ? "a number" : "no tensor";
   const TensorWord tensor = TensorWord::Unpack(word);
-  return absl::StrCat(c10::toString(tensor.dtype), " rank ", tensor.ndim, tensor.wrapped_number ? " number" : "", " storage ", tensor.storage,
-                      tensor.slot_plus_one != 0 ? absl::StrCat(" offset #", tensor.slot_plus_one - 1) : "");
+  return absl::StrCat(c10::toString(tensor.dtype), " rank ", tensor.ndim, tensor.wrapped_number ? " number" : "", " storage ",
+                      tensor.storage, tensor.slot_plus_one != 0 ? absl::StrCat(" offset #", tensor.slot_plus_one - 1) : "");
 }
 
 bool IsList(Tag tag) { return tag == Tag::kIntList || tag == Tag::kDoubleList || tag == Tag::kBoolList; }
@@ -158,10 +158,11 @@ std::string DescribeArgument(const Guard& guard, const TraceLog& expected_log, c
   const Tag tag = TagOf(head);
   if (tag == Tag::kString) return text;
   const auto number_type = static_cast<c10::ScalarType>(PayloadOf(head));
-  const bool is_double = tag == Tag::kDouble || tag == Tag::kDoubleList ||
-                         (tag == Tag::kScalarConst && (number_type == c10::ScalarType::Double || number_type == c10::ScalarType::ComplexDouble));
-  return absl::StrCat(text, IsList(tag) ? absl::StrCat(" at index ", guard.dim - 1) : "", ". expected ", NumberText(is_double, guard.expected),
-                      ", actual ", NumberText(is_double, actual));
+  const bool is_double =
+      tag == Tag::kDouble || tag == Tag::kDoubleList ||
+      (tag == Tag::kScalarConst && (number_type == c10::ScalarType::Double || number_type == c10::ScalarType::ComplexDouble));
+  return absl::StrCat(text, IsList(tag) ? absl::StrCat(" at index ", guard.dim - 1) : "", ". expected ",
+                      NumberText(is_double, guard.expected), ", actual ", NumberText(is_double, actual));
 }
 
 std::string DescribeOperand(const Guard& guard, const std::string& where, Word actual) {
@@ -174,9 +175,11 @@ std::string DescribeOperand(const Guard& guard, const std::string& where, Word a
     }
     if (want.ndim != got.ndim) return absl::StrCat(where, " rank mismatch. expected ", want.ndim, ", actual ", got.ndim);
     if (want.device != got.device) {
-      return absl::StrCat(where, " device mismatch. expected ", c10::DeviceTypeName(want.device, true), ", actual ", c10::DeviceTypeName(got.device, true));
+      return absl::StrCat(where, " device mismatch. expected ", c10::DeviceTypeName(want.device, true), ", actual ",
+                          c10::DeviceTypeName(got.device, true));
     }
-    if (want.storage != got.storage) return absl::StrCat(where, " aliasing mismatch. expected storage ", want.storage, ", actual storage ", got.storage);
+    if (want.storage != got.storage)
+      return absl::StrCat(where, " aliasing mismatch. expected storage ", want.storage, ", actual storage ", got.storage);
     if (want.slot_plus_one != got.slot_plus_one) return absl::StrCat(where, " storage offset pattern mismatch");
   }
   return absl::StrCat(where, " mismatch. expected ", OperandText(guard.expected), ", actual ", OperandText(actual));
@@ -200,7 +203,8 @@ bool Guard::Check(const TraceLog& log) const {
 std::string Guard::Describe(const TraceLog& expected_log, const TraceLog& actual_log) const {
   const auto& words = IsShape(kind) ? actual_log.shapes : actual_log.code;
   const Word actual = position < words.size() ? words[position] : Word{0};
-  const std::string where = kind == Kind::kOp || kind == Kind::kLiveOut ? "" : absl::StrCat("input ", arg, " of ", OpName(expected_log, op));
+  const std::string where =
+      kind == Kind::kOp || kind == Kind::kLiveOut ? "" : absl::StrCat("input ", arg, " of ", OpName(expected_log, op));
   switch (kind) {
     case Kind::kOp:
       if (OpAt(expected) == OpAt(actual)) return absl::StrCat("op ", op, " mismatch. expected a trace of another length");
@@ -209,8 +213,8 @@ std::string Guard::Describe(const TraceLog& expected_log, const TraceLog& actual
       return DescribeOperand(*this, where, actual);
     case Kind::kSize:
     case Kind::kStride:
-      return absl::StrCat(where, kind == Kind::kSize ? " size" : " stride", " mismatch at index ", dim, ". expected ", static_cast<int64_t>(expected),
-                          ", actual ", static_cast<int64_t>(actual));
+      return absl::StrCat(where, kind == Kind::kSize ? " size" : " stride", " mismatch at index ", dim, ". expected ",
+                          static_cast<int64_t>(expected), ", actual ", static_cast<int64_t>(actual));
     case Kind::kArgument:
       return DescribeArgument(*this, expected_log, where, actual);
     case Kind::kLiveOut:
@@ -227,8 +231,8 @@ std::string Guard::Text(const TraceLog& log) const {
       return absl::StrCat("input ", arg, " of ", OpName(log, op), " == ", OperandText(expected));
     case Kind::kSize:
     case Kind::kStride:
-      return absl::StrCat(kind == Kind::kSize ? "size" : "stride", " of input ", arg, " of ", OpName(log, op), " at index ", dim, " == ",
-                          static_cast<int64_t>(expected));
+      return absl::StrCat(kind == Kind::kSize ? "size" : "stride", " of input ", arg, " of ", OpName(log, op), " at index ", dim,
+                          " == ", static_cast<int64_t>(expected));
     case Kind::kArgument:
       return absl::StrCat("'", ArgName(log, *this), "' of ", OpName(log, op), " word == ", absl::Hex(expected));
     case Kind::kLiveOut:

@@ -15,17 +15,17 @@ namespace lazuli::guards {
 
 struct Guard {
   enum class Kind : uint8_t {
-    kOp,         // Which operator.
-    kOperand,    // Dtype, rank, storage, offset pattern, wrapped number of a tensor argument.
+    kOp,       // Which operator.
+    kOperand,  // Dtype, rank, storage, offset pattern, wrapped number of a tensor argument.
     kSize,
     kStride,
-    kArgument,   // Any other word of a non-tensor argument.
-    kLiveOut,    // Which results can still be seen.
+    kArgument,  // Any other word of a non-tensor argument.
+    kLiveOut,   // Which results can still be seen.
   };
   Kind kind;
-  int32_t op = 0;         // Index of the operator in the trace.
-  int32_t arg = 0;        // Argument index.
-  int32_t dim = 0;        // For kSize and kStride. For kArgument, 0: its tagged word, n: its nth value. For kLiveOut: first storage covered.
+  int32_t op = 0;   // Index of the operator in the trace.
+  int32_t arg = 0;  // Argument index.
+  int32_t dim = 0;  // For kSize and kStride. For kArgument, 0: its tagged word, n: its nth value. For kLiveOut: first storage covered.
   uint32_t position = 0;  // In `shapes` for kSize and kStride, else in `code`.
   codegen::Word expected = 0;
 

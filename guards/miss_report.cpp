@@ -30,8 +30,9 @@ std::vector<Failure> RankedFailures(const std::vector<CachedTracePtr>& variants,
 
 std::string DescribeRecompile(const Site& site, const std::vector<CachedTracePtr>& variants, const codegen::TraceLog& log, int64_t serial,
                               int64_t limit, std::string_view location, bool verbose) {
-  std::string text = absl::StrCat("Recompiling trace #", serial, " (site ", site.id, ", ", log.ops.size(), " ops, variant ", site.programs + 1, "/",
-                                  limit, ")", location.empty() ? "" : absl::StrCat(" at ", std::string(location)), "\n    triggered by the following guard failure(s):");
+  std::string text = absl::StrCat("Recompiling trace #", serial, " (site ", site.id, ", ", log.ops.size(), " ops, variant ",
+                                  site.programs + 1, "/", limit, ")", location.empty() ? "" : absl::StrCat(" at ", std::string(location)),
+                                  "\n    triggered by the following guard failure(s):");
   for (const Failure& failure : RankedFailures(variants, log)) {
     absl::StrAppend(&text, "\n    - ", site.id, "/", failure.variant, ": ", failure.guard.Describe(variants[failure.variant]->log, log));
     if (!verbose) break;

@@ -48,7 +48,8 @@ void MakeProgram(CachedTrace* entry) {
     return;
   }
   counters.compile_failures.Add();
-  runtime::LogOnce(absl::StrCat("could not compile trace #", entry->serial, ", which runs eagerly from here: ", program.status().message()));
+  runtime::LogOnce(
+      absl::StrCat("could not compile trace #", entry->serial, ", which runs eagerly from here: ", program.status().message()));
   entry->program = codegen::MakeReplay(std::move(trace));
 }
 
@@ -92,9 +93,8 @@ void ProgramCache::ReportCompile(const Site& site, const codegen::TraceLog& log,
   if (site.programs == 0 || !runtime::LogEnabled(LogCategory::kRecompiles)) return;
   std::vector<CachedTracePtr> variants;
   for (const auto& variant : site.variants) variants.push_back(variant.lock());
-  runtime::Log(LogCategory::kRecompiles,
-               DescribeRecompile(site, variants, log, serial, runtime::Active().recompile_limit, location,
-                                 runtime::LogEnabled(LogCategory::kRecompilesVerbose)));
+  runtime::Log(LogCategory::kRecompiles, DescribeRecompile(site, variants, log, serial, runtime::Active().recompile_limit, location,
+                                                           runtime::LogEnabled(LogCategory::kRecompilesVerbose)));
 }
 
 CachedTracePtr ProgramCache::Compile(const codegen::TraceLog& log, std::string_view cause, std::string_view location) {

@@ -21,23 +21,23 @@ struct Site;
 
 // One trace that was seen, and what runs it. Shared by the cache and by recorders that predict it.
 struct CachedTrace {
-  codegen::TraceLog log;                     // Complete; scalars and offsets empty.
+  codegen::TraceLog log;  // Complete; scalars and offsets empty.
   uint64_t hash = 0;
-  int64_t serial = 0;                        // "trace #4": order of first sight in this process.
-  Site* site = nullptr;                      // Never freed while the cache lives.
+  int64_t serial = 0;    // "trace #4": order of first sight in this process.
+  Site* site = nullptr;  // Never freed while the cache lives.
   std::unique_ptr<runtime::Program> program;
-  bool compiled = false;                     // False: `program` replays the trace, because compiling it failed.
-  std::mutex run_mutex;                      // Programs keep buffers, so one run at a time.
-  std::weak_ptr<CachedTrace> successor;      // The trace that followed last time. Guarded by the cache's lock.
+  bool compiled = false;                 // False: `program` replays the trace, because compiling it failed.
+  std::mutex run_mutex;                  // Programs keep buffers, so one run at a time.
+  std::weak_ptr<CachedTrace> successor;  // The trace that followed last time. Guarded by the cache's lock.
   uint64_t last_use = 0;
 };
 using CachedTracePtr = std::shared_ptr<CachedTrace>;
 
 struct Site {
   int64_t id = 0;
-  std::string cause;                         // Of the cut before it.
+  std::string cause;  // Of the cut before it.
   std::vector<std::weak_ptr<CachedTrace>> variants;
-  int64_t programs = 0;                      // Compiled here in all.
+  int64_t programs = 0;  // Compiled here in all.
   bool limit_logged = false;
 };
 
@@ -49,8 +49,8 @@ class ProgramCache {
   // The cached trace equal to `log`; null when there is none. `log` must be complete.
   CachedTracePtr Find(const codegen::TraceLog& log);
 
-  // What runs `log`, which Find() did not know: compiles it when its site's limit allows, and says why in the log; past the limit, null: the
-  // caller replays the trace. `cause` is that of the cut before the trace; `location` the program's "file:line", or empty.
+  // What runs `log`, which Find() did not know: compiles it when its site's limit allows, and says why in the log; past the limit, null:
+  // the caller replays the trace. `cause` is that of the cut before the trace; `location` the program's "file:line", or empty.
   CachedTracePtr Compile(const codegen::TraceLog& log, std::string_view cause, std::string_view location);
 
   // Notes that `next` came after `previous`, so that it can be predicted.

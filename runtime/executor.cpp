@@ -148,8 +148,7 @@ class StepProgram : public Program {
   at::Tensor Window(const WindowSpec& window, PreparedCall* prepared) {
     if (window.memory < 0) return at::Tensor();
     const auto keys = c10::DispatchKeySet(c10::computeDispatchKey(window.dtype, c10::kStrided, c10::kCPU));
-    at::Tensor tensor =
-        at::detail::make_tensor<c10::TensorImpl>(StorageOf(window.memory), keys, c10::scalarTypeToTypeMeta(window.dtype));
+    at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(StorageOf(window.memory), keys, c10::scalarTypeToTypeMeta(window.dtype));
     c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
     impl->set_sizes_and_strides(window.sizes, window.strides, 0);
     if (window.wrapped_number) impl->set_wrapped_number(true);

@@ -26,8 +26,8 @@ struct RunArgs {
 
 // What happened. A failing op does not stop the ones that do not depend on it: they run, and `error` is the first exception.
 struct RunResult {
-  std::exception_ptr error;                // Null on success.
-  std::string failed_op;                   // "aten::index_select" of the first failing op.
+  std::exception_ptr error;  // Null on success.
+  std::string failed_op;     // "aten::index_select" of the first failing op.
 };
 
 class Program {

@@ -25,7 +25,8 @@ void SyncAtEnd() {
   try {
     tracer::SyncThread("mode_end");
   } catch (...) {
-    runtime::LogAlways(absl::StrCat("error in work that was pending at the end of the mode: ", runtime::ExceptionMessage(std::current_exception())));
+    runtime::LogAlways(
+        absl::StrCat("error in work that was pending at the end of the mode: ", runtime::ExceptionMessage(std::current_exception())));
   }
 }
 

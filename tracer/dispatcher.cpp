@@ -108,8 +108,8 @@ bool NeedsCut(Recorder* recorder, const c10::IValue& value, bool writes) {
     for (const std::optional<at::Tensor> tensor : value.toOptionalTensorList()) {
       cut |= tensor.has_value() && tensor->defined() && recorder->NeedsCut(*tensor, writes);
     }
-  } else if (!value.isNone() && !value.isScalar() && !value.isString() && !value.isIntList() && !value.isDoubleList() && !value.isBoolList() &&
-             !value.isDevice() && !value.isGenerator() && !value.isSymIntList()) {
+  } else if (!value.isNone() && !value.isScalar() && !value.isString() && !value.isIntList() && !value.isDoubleList() &&
+             !value.isBoolList() && !value.isDevice() && !value.isGenerator() && !value.isSymIntList()) {
     return true;  // An argument that may hold tensors in a way we do not see.
   }
   return cut;
@@ -168,8 +168,8 @@ bool HasScalarOverloadOfTensorOp(const c10::OperatorName& name) {
 
 // Functional by their schema, views by their kernel.
 bool IsHiddenView(const std::string& name) {
-  static const auto* names = new absl::flat_hash_set<std::string>{"aten::_unsafe_view", "aten::unsafe_split", "aten::unsafe_split_with_sizes",
-                                                                  "aten::unsafe_chunk", "aten::lift"};
+  static const auto* names = new absl::flat_hash_set<std::string>{"aten::_unsafe_view", "aten::unsafe_split",
+                                                                  "aten::unsafe_split_with_sizes", "aten::unsafe_chunk", "aten::lift"};
   return names->contains(name);
 }
 
@@ -177,7 +177,8 @@ KernelKind KindOf(const c10::OperatorHandle& op) {
   if (!op.hasSchema() || op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) return KernelKind::kNone;
   const OpInfo& info = codegen::GetOpInfo(op);
   if (info.is_view || info.reads_metadata_only || IsHiddenView(op.operator_name().name)) return KernelKind::kView;
-  if (op.hasTag(at::Tag::inplace_view) && !info.recordable && info.name.rfind("aten::resize", 0) != 0 && info.name.rfind("aten::set_", 0) != 0) {
+  if (op.hasTag(at::Tag::inplace_view) && !info.recordable && info.name.rfind("aten::resize", 0) != 0 &&
+      info.name.rfind("aten::set_", 0) != 0) {
     return KernelKind::kView;
   }
   const bool has_cpu = op.hasKernelForDispatchKey(c10::DispatchKey::CPU);
@@ -209,7 +210,8 @@ void RunEagerly(Recorder* recorder, const OpInfo& info, c10::DispatchKeySet keys
   CallBelow(info, keys, stack);
 }
 
-void RunAndObserve(Recorder* recorder, const OpInfo& info, std::vector<codegen::Word> key, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+void RunAndObserve(Recorder* recorder, const OpInfo& info, std::vector<codegen::Word> key, c10::DispatchKeySet keys,
+                   torch::jit::Stack* stack) {
   const auto last = torch::jit::last(*stack, info.num_args);
   const std::vector<c10::IValue> args(last.begin(), last.end());
   RunEagerly(recorder, info, keys, stack, /*transient=*/true);

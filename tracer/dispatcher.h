@@ -18,7 +18,8 @@ void RecordOrRun(const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::j
 
 // Runs `info` eagerly with the arguments on `stack`, cutting first only when its operands are pending.
 // `transient` as for Recorder::Flush.
-void RunEagerly(Recorder* recorder, const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack, bool transient = false);
+void RunEagerly(Recorder* recorder, const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack,
+                bool transient = false);
 
 // The op was recorded up to its outputs' metadata, which nobody knows: runs it eagerly, having undone the recording, and remembers what
 // came out under `key`.

@@ -129,7 +129,8 @@ void Adopt(c10::TensorImpl* impl) {
   // (parameters, and every handle that the program keeps to them) cannot be replaced by new objects; without this they could only throw.
   static_assert(sizeof(LazyTensorImpl) == sizeof(c10::TensorImpl));
   static void* const lazy_vtable = [] {
-    auto sample = c10::make_intrusive<LazyTensorImpl>(c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(c10::kFloat), c10::kCPU);
+    auto sample =
+        c10::make_intrusive<LazyTensorImpl>(c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(c10::kFloat), c10::kCPU);
     return VtableOf(sample.get());
   }();
   if (typeid(*impl) != typeid(c10::TensorImpl)) return;

@@ -1,7 +1,7 @@
 // Tensors and storages whose contents may still be pending in a recorder.
 //
-// A LazyStorage is the memory of one recorded result: empty at first, filled when its trace has run. It stays the tensor's storage for good,
-// so aliasing is what the program made it. A LazyTensorImpl is a TensorImpl that settles its storage before anyone sees the data.
+// A LazyStorage is the memory of one recorded result: empty at first, filled when its trace has run. It stays the tensor's storage for
+// good, so aliasing is what the program made it. A LazyTensorImpl is a TensorImpl that settles its storage before anyone sees the data.
 //
 // While a storage is pending, StorageImpl's throw-on-access flag is set: a path to the data that goes past LazyTensorImpl throws; it
 // never reads stale bytes.
@@ -30,7 +30,7 @@ class LazyStorage final : public c10::StorageImpl {
   std::atomic<Recorder*> recorder;  // Where the contents are pending; null when they are not.
   uint64_t epoch;                   // The trace that `id` belongs to.
   int32_t id;
-  std::exception_ptr error;         // The operation that should have written this storage failed.
+  std::exception_ptr error;  // The operation that should have written this storage failed.
 };
 
 // Adds no members: Adopt() turns an existing TensorImpl into one.

@@ -13,10 +13,11 @@ using codegen::TensorWord;
 using codegen::Word;
 
 // Tensors that are more than a strided window over CPU memory stay eager.
-constexpr c10::DispatchKeySet kForeignKeys = c10::DispatchKeySet({
-    c10::DispatchKey::Sparse, c10::DispatchKey::SparseCsr, c10::DispatchKey::Quantized, c10::DispatchKey::NestedTensor, c10::DispatchKey::Python,
-    c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor, c10::DispatchKey::Functionalize,
-    c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::FuncTorchDynamicLayerFrontMode});
+constexpr c10::DispatchKeySet kForeignKeys =
+    c10::DispatchKeySet({c10::DispatchKey::Sparse, c10::DispatchKey::SparseCsr, c10::DispatchKey::Quantized, c10::DispatchKey::NestedTensor,
+                         c10::DispatchKey::Python, c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor,
+                         c10::DispatchKey::Functionalize, c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
+                         c10::DispatchKey::FuncTorchDynamicLayerFrontMode});
 
 bool IsRecordable(const c10::TensorImpl& impl) {
   const c10::DispatchKeySet keys = impl.key_set();
@@ -32,10 +33,7 @@ uint64_t BitsOf(double value) {
 
 }  // namespace
 
-OpRecording::OpRecording(Recorder* recorder, const codegen::OpInfo& info)
-    : recorder_(recorder),
-      lock_(recorder),
-      info_(info) {
+OpRecording::OpRecording(Recorder* recorder, const codegen::OpInfo& info) : recorder_(recorder), lock_(recorder), info_(info) {
   recorder->CutOverBudget();
   const auto& log = recorder->log_;
   code_begin_ = log.code.size();
@@ -238,7 +236,8 @@ bool OpRecording::FollowsPrediction() const {
   const auto& want = prediction->log;
   return log.ops.size() < want.ops.size() && log.code.size() <= want.code.size() && log.shapes.size() <= want.shapes.size() &&
          std::memcmp(&log.code[code_begin_], &want.code[code_begin_], (log.code.size() - code_begin_) * sizeof(Word)) == 0 &&
-         std::memcmp(log.shapes.data() + shapes_begin_, want.shapes.data() + shapes_begin_, (log.shapes.size() - shapes_begin_) * sizeof(Word)) == 0;
+         std::memcmp(log.shapes.data() + shapes_begin_, want.shapes.data() + shapes_begin_,
+                     (log.shapes.size() - shapes_begin_) * sizeof(Word)) == 0;
 }
 
 std::vector<Word> OpRecording::ShapeKey() const {

@@ -135,13 +135,13 @@ class OpRecording {
   // False from any Add: the op cannot be recorded.
   bool AddTensor(const at::Tensor& tensor);
   bool AddTensorList(at::ArrayRef<at::Tensor> tensors);
-  void AddListHeader(size_t size);       // Followed by `size` AddTensorItem calls.
+  void AddListHeader(size_t size);  // Followed by `size` AddTensorItem calls.
   bool AddTensorItem(const at::Tensor& tensor);
   void EndList() { ++arg_; }
   void AddNone();
   void AddInt(int64_t value);
   void AddBool(bool value);
-  void AddDouble(double value);          // A `float` argument: run time, or part of the skeleton for static_scalars ops.
+  void AddDouble(double value);  // A `float` argument: run time, or part of the skeleton for static_scalars ops.
   bool AddScalar(const at::Scalar& value);
   void AddIntList(at::IntArrayRef values);
   void AddDoubleList(at::ArrayRef<double> values);

@@ -1,8 +1,8 @@
 #include "tracer/shape_inference.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/EmptyTensor.h>
 
 #include "runtime/mode_keys.h"
 #include "tracer/lazy_tensor.h"
@@ -79,7 +79,8 @@ std::optional<codegen::OutputMetas> InferWithMeta(const codegen::OpInfo& info, c
   return outputs;
 }
 
-std::optional<codegen::OutputMetas> Observe(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, c10::ArrayRef<c10::IValue> results) {
+std::optional<codegen::OutputMetas> Observe(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args,
+                                            c10::ArrayRef<c10::IValue> results) {
   codegen::OutputMetas outputs;
   if (info.returns_mutated_self) return outputs;
   for (const c10::IValue& result : results) {

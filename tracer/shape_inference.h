@@ -15,6 +15,7 @@ namespace lazuli::tracer {
 std::optional<codegen::OutputMetas> InferWithMeta(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args);
 
 // The metadata of results that ran eagerly; none when they are not fresh dense CPU tensors (an alias of an argument, another device).
-std::optional<codegen::OutputMetas> Observe(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, c10::ArrayRef<c10::IValue> results);
+std::optional<codegen::OutputMetas> Observe(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args,
+                                            c10::ArrayRef<c10::IValue> results);
 
 }  // namespace lazuli::tracer

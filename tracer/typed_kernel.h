@@ -4,8 +4,8 @@
 #include <ATen/ScalarOps.h>
 #include <ATen/core/IListRef.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/boxing/impl/boxing.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
 #include <array>
@@ -122,8 +122,8 @@ const codegen::OpInfo& InfoOf() {
   return info;
 }
 
-// Records calls with `Schema`'s C++ arguments as operator `Op`. The two differ for scalar twins: mul.Scalar is recorded as mul.Tensor with a
-// wrapped number, which is what its composite kernel would make of it.
+// Records calls with `Schema`'s C++ arguments as operator `Op`. The two differ for scalar twins: mul.Scalar is recorded as mul.Tensor with
+// a wrapped number, which is what its composite kernel would make of it.
 template <class Op, class Schema, class Called = Op>
 struct TypedKernel;
 

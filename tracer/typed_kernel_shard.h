@@ -1,5 +1,5 @@
-// One shard of the typed kernels: each translation unit typed_kernels_<n>.cpp instantiates every kShards-th row of typed_ops.def, so that no
-// file takes minutes to compile.
+// One shard of the typed kernels: each translation unit typed_kernels_<n>.cpp instantiates every kShards-th row of typed_ops.def, so that
+// no file takes minutes to compile.
 #pragma once
 
 #include <ATen/Operators.h>

@@ -26,9 +26,9 @@ constexpr ValueId kNoValue = -1;
 constexpr NodeId kNoNode = -1;
 
 struct Value {
-  NodeId producer = kNoNode;      // kNoNode: an input storage's content before the trace.
+  NodeId producer = kNoNode;       // kNoNode: an input storage's content before the trace.
   StorageId storage = kNoStorage;  // The storage whose content this is, or would have been.
-  ValueId previous = kNoValue;    // The content that this one overwrites in place.
+  ValueId previous = kNoValue;     // The content that this one overwrites in place.
   // The dense tensor, offset 0, `storage` field unused. Undefined dtype for inputs and versions, which have no layout of their own.
   TensorRef layout;
 

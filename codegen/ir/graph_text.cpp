@@ -141,7 +141,8 @@ class Parser {
 
   bool ReadHeader(TextReader* reader) {
     int64_t scalars = 0, offsets = 0;
-    if (!reader->Expect("scalars=") || !reader->ReadInt(&scalars) || !reader->Expect("offsets=") || !reader->ReadInt(&offsets)) return false;
+    if (!reader->Expect("scalars=") || !reader->ReadInt(&scalars) || !reader->Expect("offsets=") || !reader->ReadInt(&offsets))
+      return false;
     graph_.num_scalars = static_cast<int32_t>(scalars);
     graph_.num_offsets = static_cast<int32_t>(offsets);
     return true;

@@ -6,8 +6,8 @@
 #pragma once
 
 #include <ATen/core/ivalue.h>
-#include <c10/core/ScalarType.h>
 #include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
 #include <c10/util/DimVector.h>
 
 #include <cstdint>
@@ -64,10 +64,10 @@ struct TraceOp {
 };
 
 struct TraceStorage {
-  bool is_input = false;   // Has memory before the trace starts; otherwise created by an op of the trace.
-  bool live_out = false;   // Created ones: somebody can still see it after the trace. Inputs are always visible.
-  bool mutated = false;    // Inputs: written by some op of the trace.
-  int64_t nbytes = 0;      // Created ones: exact size. Inputs: 0, since not part of the skeleton.
+  bool is_input = false;  // Has memory before the trace starts; otherwise created by an op of the trace.
+  bool live_out = false;  // Created ones: somebody can still see it after the trace. Inputs are always visible.
+  bool mutated = false;   // Inputs: written by some op of the trace.
+  int64_t nbytes = 0;     // Created ones: exact size. Inputs: 0, since not part of the skeleton.
   c10::Device device = c10::kCPU;
 };
 

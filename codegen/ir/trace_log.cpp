@@ -5,7 +5,6 @@
 
 #include <cstring>
 
-
 namespace lazuli::codegen {
 namespace {
 
@@ -121,8 +120,9 @@ class Decoder {
         return ReadScalar(static_cast<c10::ScalarType>(count));
       case Tag::kInt: {
         const auto value = static_cast<int64_t>(Next());
-        const bool is_device = type.kind() == c10::TypeKind::DeviceObjType ||
-                               (type.kind() == c10::TypeKind::OptionalType && type.containedTypes()[0]->kind() == c10::TypeKind::DeviceObjType);
+        const bool is_device =
+            type.kind() == c10::TypeKind::DeviceObjType ||
+            (type.kind() == c10::TypeKind::OptionalType && type.containedTypes()[0]->kind() == c10::TypeKind::DeviceObjType);
         if (is_device) return c10::Device(static_cast<c10::DeviceType>(value >> 8), static_cast<c10::DeviceIndex>(value & 255));
         return value;
       }

@@ -37,9 +37,9 @@ enum class Tag : uint8_t {
   kIntList = 9,      // Payload: length. That many words follow.
   kDoubleList = 10,
   kBoolList = 11,
-  kString = 12,      // Payload: length in bytes. The bytes follow, padded with zeros to whole words.
-  kOp = 13,          // Payload: op id. num_args items follow.
-  kLiveOut = 14,     // Ends the code. Payload: number of storages. A bit set of the created storages still visible follows.
+  kString = 12,   // Payload: length in bytes. The bytes follow, padded with zeros to whole words.
+  kOp = 13,       // Payload: op id. num_args items follow.
+  kLiveOut = 14,  // Ends the code. Payload: number of storages. A bit set of the created storages still visible follows.
 };
 
 inline Word MakeWord(Tag tag, uint64_t payload) { return static_cast<Word>(tag) | payload << 4; }
@@ -49,11 +49,11 @@ inline uint64_t PayloadOf(Word word) { return word >> 4; }
 // A tensor operand packed into one word; its sizes and strides are in `shapes`.
 struct TensorWord {
   c10::ScalarType dtype;
-  uint8_t ndim;           // At most kMaxDims.
+  uint8_t ndim;  // At most kMaxDims.
   bool wrapped_number;
-  bool first_use;         // First mention of an input storage.
+  bool first_use;  // First mention of an input storage.
   c10::DeviceType device;
-  uint32_t storage;       // At most kMaxStorages.
+  uint32_t storage;  // At most kMaxStorages.
   uint32_t slot_plus_one;
 
   Word Pack() const {

@@ -81,7 +81,7 @@ std::string KeyOf(const Node& node) {
 }  // namespace
 
 absl::StatusOr<Graph> EliminateCommonSubexpressions(Graph graph) {
-  std::vector<bool> pinned(graph.values.size(), false);     // Has to keep memory of its own.
+  std::vector<bool> pinned(graph.values.size(), false);  // Has to keep memory of its own.
   std::vector<bool> overwritten(graph.values.size(), false);
   for (ValueId content : graph.contents) {
     if (content != kNoValue) pinned[content] = true;

@@ -93,9 +93,7 @@ class Planner {
     has_content_[memory] = true;
   }
 
-  static int64_t BytesOf(const Value& value) {
-    return value.layout.numel() * static_cast<int64_t>(c10::elementSize(value.layout.dtype));
-  }
+  static int64_t BytesOf(const Value& value) { return value.layout.numel() * static_cast<int64_t>(c10::elementSize(value.layout.dtype)); }
 
   absl::Status AddKernel(const Group& group) {
     auto lowered = LowerGroup(graph_, group, in_memory_);
@@ -156,7 +154,8 @@ class Planner {
       if (out == nullptr && value != kNoValue) adopted_.insert(graph_.MemoryOf(value));
       WindowSpec window;
       // An out-variant fills all its results, wanted or not.
-      if (value != kNoValue || out != nullptr) window = Window(node.op.results[i], value != kNoValue ? Memory(value) : Scratch(node.op.results[i]));
+      if (value != kNoValue || out != nullptr)
+        window = Window(node.op.results[i], value != kNoValue ? Memory(value) : Scratch(node.op.results[i]));
       if (window.memory >= 0) AddWrite(window.memory, &step);
       if (out == nullptr) {
         call.results.push_back(std::move(window));

@@ -205,8 +205,8 @@ EagerTrace::Outcome EagerTrace::Run(runtime::Program& program) const {
     outcome.eager.push_back(eager);
     at::Tensor actual;
     if (!trace_.storages[id].is_input && outputs[id].get() != nullptr) {
-      memory[id] = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), storages_[id].nbytes(), std::move(outputs[id]),
-                                                         nullptr, false);
+      memory[id] = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), storages_[id].nbytes(),
+                                                         std::move(outputs[id]), nullptr, false);
     }
     if (memory[id]) actual = at::empty({0}, eager.options()).set_(memory[id], eager.storage_offset(), eager.sizes(), eager.strides());
     outcome.actual.push_back(actual);
@@ -228,8 +228,9 @@ void EagerTrace::ExpectMatches(runtime::Program& program, double rtol, double at
     for (size_t i = 0; i < outcome.eager.size(); ++i) {
       ASSERT_TRUE(outcome.actual[i].defined()) << "watched tensor " << i << " was left without memory";
       const bool close = at::allclose(outcome.actual[i], outcome.eager[i], rtol, atol, /*equal_nan=*/true);
-      EXPECT_TRUE(close) << "watched tensor " << i << ", run " << run << "\nactual:\n" << outcome.actual[i].flatten().slice(0, 0, 16)
-                         << "\neager:\n" << outcome.eager[i].flatten().slice(0, 0, 16);
+      EXPECT_TRUE(close) << "watched tensor " << i << ", run " << run << "\nactual:\n"
+                         << outcome.actual[i].flatten().slice(0, 0, 16) << "\neager:\n"
+                         << outcome.eager[i].flatten().slice(0, 0, 16);
     }
   }
 }

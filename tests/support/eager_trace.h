@@ -55,9 +55,9 @@ class EagerTrace {
   codegen::TraceArg Arg(const c10::IValue& value, const c10::Type& type, bool static_scalars);
 
   codegen::Trace trace_;
-  std::vector<c10::Storage> storages_;      // By storage; keeps them alive so that numbers stay unique.
-  std::vector<at::Tensor> initial_;         // Inputs: bytes at entry. Undefined for created storages.
-  std::vector<at::Tensor> watched_;         // Kept and input tensors.
+  std::vector<c10::Storage> storages_;  // By storage; keeps them alive so that numbers stay unique.
+  std::vector<at::Tensor> initial_;     // Inputs: bytes at entry. Undefined for created storages.
+  std::vector<at::Tensor> watched_;     // Kept and input tensors.
   std::vector<codegen::StorageId> watched_storage_;
   std::vector<uint64_t> scalars_;
   std::vector<int64_t> offsets_;

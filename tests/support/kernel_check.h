@@ -13,12 +13,13 @@ namespace lazuli::testing {
 struct CheckOptions {
   codegen::KernelTarget target{"avx512", "eager"};
   uint64_t seed = 1;
-  // Floating values are drawn from [low, high], except for one in eight (when `specials`) of NaN, infinities, zeros, denormals and huge ones.
+  // Floating values are drawn from [low, high], except for one in eight (when `specials`) of NaN, infinities, zeros, denormals and huge
+  // ones.
   double low = -4;
   double high = 4;
   bool specials = false;
   bool whole = false;  // Floating values are whole numbers, so that sums are exact in any order.
-  bool zeros = true;  // Whether integers may be 0.
+  bool zeros = true;   // Whether integers may be 0.
   // Allowed difference of floating results: that many units in the last place of the larger, or `absolute`.
   double ulps = 0;
   double absolute = 0;

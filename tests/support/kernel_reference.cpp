@@ -15,9 +15,9 @@ namespace {
 
 using c10::ScalarType;
 using codegen::IsReduce;
+using codegen::KernelIR;
 using codegen::KInst;
 using codegen::KOp;
-using codegen::KernelIR;
 
 // A value of any type: floats and doubles in `d` (exactly), everything else in `i`.
 struct Value {
@@ -155,49 +155,87 @@ double MinMax(KOp op, double a, double b) {
 
 double Transcendental(KOp op, double a, double b) {
   switch (op) {
-    case KOp::kPow: return std::pow(a, b);
-    case KOp::kAtan2: return std::atan2(a, b);
-    case KOp::kMod: return std::fmod(a, b);
-    case KOp::kExp: return std::exp(a);
-    case KOp::kExpm1: return std::expm1(a);
-    case KOp::kLog: return std::log(a);
-    case KOp::kLog1p: return std::log1p(a);
-    case KOp::kLog2: return std::log2(a);
-    case KOp::kLog10: return std::log10(a);
-    case KOp::kExp2: return std::exp2(a);
-    case KOp::kSin: return std::sin(a);
-    case KOp::kCos: return std::cos(a);
-    case KOp::kTan: return std::tan(a);
-    case KOp::kAsin: return std::asin(a);
-    case KOp::kAcos: return std::acos(a);
-    case KOp::kAtan: return std::atan(a);
-    case KOp::kSinh: return std::sinh(a);
-    case KOp::kCosh: return std::cosh(a);
-    case KOp::kTanh: return std::tanh(a);
-    case KOp::kAsinh: return std::asinh(a);
-    case KOp::kAcosh: return std::acosh(a);
-    case KOp::kAtanh: return std::atanh(a);
-    case KOp::kErf: return std::erf(a);
-    case KOp::kErfc: return std::erfc(a);
-    case KOp::kErfinv: return calc_erfinv(a);
-    case KOp::kLgamma: return std::lgamma(a);
-    default: return std::numeric_limits<double>::quiet_NaN();
+    case KOp::kPow:
+      return std::pow(a, b);
+    case KOp::kAtan2:
+      return std::atan2(a, b);
+    case KOp::kMod:
+      return std::fmod(a, b);
+    case KOp::kExp:
+      return std::exp(a);
+    case KOp::kExpm1:
+      return std::expm1(a);
+    case KOp::kLog:
+      return std::log(a);
+    case KOp::kLog1p:
+      return std::log1p(a);
+    case KOp::kLog2:
+      return std::log2(a);
+    case KOp::kLog10:
+      return std::log10(a);
+    case KOp::kExp2:
+      return std::exp2(a);
+    case KOp::kSin:
+      return std::sin(a);
+    case KOp::kCos:
+      return std::cos(a);
+    case KOp::kTan:
+      return std::tan(a);
+    case KOp::kAsin:
+      return std::asin(a);
+    case KOp::kAcos:
+      return std::acos(a);
+    case KOp::kAtan:
+      return std::atan(a);
+    case KOp::kSinh:
+      return std::sinh(a);
+    case KOp::kCosh:
+      return std::cosh(a);
+    case KOp::kTanh:
+      return std::tanh(a);
+    case KOp::kAsinh:
+      return std::asinh(a);
+    case KOp::kAcosh:
+      return std::acosh(a);
+    case KOp::kAtanh:
+      return std::atanh(a);
+    case KOp::kErf:
+      return std::erf(a);
+    case KOp::kErfc:
+      return std::erfc(a);
+    case KOp::kErfinv:
+      return calc_erfinv(a);
+    case KOp::kLgamma:
+      return std::lgamma(a);
+    default:
+      return std::numeric_limits<double>::quiet_NaN();
   }
 }
 
 double Floating(KOp op, ScalarType type, double a, double b, double c) {
   switch (op) {
-    case KOp::kAdd: return Round(type, a + b);
-    case KOp::kSub: return Round(type, a - b);
-    case KOp::kMul: return Round(type, a * b);
-    case KOp::kDiv: return Round(type, a / b);
-    case KOp::kNeg: return -a;
-    case KOp::kAbs: return std::fabs(a);
-    case KOp::kSqrt: return Round(type, std::sqrt(a));
-    case KOp::kFloor: return std::floor(a);
-    case KOp::kCeil: return std::ceil(a);
-    case KOp::kTrunc: return std::trunc(a);
-    case KOp::kRound: return std::nearbyint(a);
+    case KOp::kAdd:
+      return Round(type, a + b);
+    case KOp::kSub:
+      return Round(type, a - b);
+    case KOp::kMul:
+      return Round(type, a * b);
+    case KOp::kDiv:
+      return Round(type, a / b);
+    case KOp::kNeg:
+      return -a;
+    case KOp::kAbs:
+      return std::fabs(a);
+    case KOp::kSqrt:
+      return Round(type, std::sqrt(a));
+    case KOp::kFloor:
+      return std::floor(a);
+    case KOp::kCeil:
+      return std::ceil(a);
+    case KOp::kTrunc:
+      return std::trunc(a);
+    case KOp::kRound:
+      return std::nearbyint(a);
     case KOp::kFma:
       return type == ScalarType::Float ? std::fma(static_cast<float>(a), static_cast<float>(b), static_cast<float>(c)) : std::fma(a, b, c);
     case KOp::kMin:
@@ -216,23 +254,38 @@ int64_t Integral(KOp op, ScalarType type, int64_t a, int64_t b) {
   const bool in_range = b >= 0 && b < bits;
   const auto ua = static_cast<uint64_t>(a), ub = static_cast<uint64_t>(b);
   switch (op) {
-    case KOp::kAdd: return static_cast<int64_t>(ua + ub);
-    case KOp::kSub: return static_cast<int64_t>(ua - ub);
-    case KOp::kMul: return static_cast<int64_t>(ua * ub);
-    case KOp::kDiv: return a / b;
-    case KOp::kMod: return a % b;
+    case KOp::kAdd:
+      return static_cast<int64_t>(ua + ub);
+    case KOp::kSub:
+      return static_cast<int64_t>(ua - ub);
+    case KOp::kMul:
+      return static_cast<int64_t>(ua * ub);
+    case KOp::kDiv:
+      return a / b;
+    case KOp::kMod:
+      return a % b;
     case KOp::kMin:
-    case KOp::kFmin: return a < b ? a : b;
+    case KOp::kFmin:
+      return a < b ? a : b;
     case KOp::kMax:
-    case KOp::kFmax: return a > b ? a : b;
-    case KOp::kAnd: return a & b;
-    case KOp::kOr: return a | b;
-    case KOp::kXor: return a ^ b;
-    case KOp::kShl: return in_range ? static_cast<int64_t>(ua << b) : 0;
-    case KOp::kShr: return in_range ? a >> b : is_signed ? a >> (bits - 1) : 0;
-    case KOp::kNeg: return static_cast<int64_t>(-ua);
-    case KOp::kAbs: return a < 0 ? static_cast<int64_t>(-ua) : a;
-    default: return type == ScalarType::Bool ? a == 0 : ~a;
+    case KOp::kFmax:
+      return a > b ? a : b;
+    case KOp::kAnd:
+      return a & b;
+    case KOp::kOr:
+      return a | b;
+    case KOp::kXor:
+      return a ^ b;
+    case KOp::kShl:
+      return in_range ? static_cast<int64_t>(ua << b) : 0;
+    case KOp::kShr:
+      return in_range ? a >> b : is_signed ? a >> (bits - 1) : 0;
+    case KOp::kNeg:
+      return static_cast<int64_t>(-ua);
+    case KOp::kAbs:
+      return a < 0 ? static_cast<int64_t>(-ua) : a;
+    default:
+      return type == ScalarType::Bool ? a == 0 : ~a;
   }
 }
 
@@ -241,12 +294,18 @@ bool Compare(KOp op, bool floating, const Value& a, const Value& b) {
   const bool lt = floating ? a.d < b.d : a.i < b.i;
   const bool gt = floating ? a.d > b.d : a.i > b.i;
   switch (op) {
-    case KOp::kEq: return eq;
-    case KOp::kNe: return !eq;
-    case KOp::kLt: return lt;
-    case KOp::kLe: return lt || eq;
-    case KOp::kGt: return gt;
-    default: return gt || eq;
+    case KOp::kEq:
+      return eq;
+    case KOp::kNe:
+      return !eq;
+    case KOp::kLt:
+      return lt;
+    case KOp::kLe:
+      return lt || eq;
+    case KOp::kGt:
+      return gt;
+    default:
+      return gt || eq;
   }
 }
 
@@ -271,7 +330,11 @@ Value Arithmetic(const KInst& inst, ScalarType in_type, const Value& a, const Va
 class Interpreter {
  public:
   Interpreter(const KernelIR& kernel, void* const* buffers, const uint64_t* scalars)
-      : kernel_(kernel), buffers_(buffers), scalars_(scalars), rank_(static_cast<int>(kernel.sizes.size())), kept_(rank_ - kernel.num_reduced) {}
+      : kernel_(kernel),
+        buffers_(buffers),
+        scalars_(scalars),
+        rank_(static_cast<int>(kernel.sizes.size())),
+        kept_(rank_ - kernel.num_reduced) {}
 
   void Run() {
     c10::DimVector point(rank_, 0);

@@ -51,8 +51,9 @@ TEST(KernelText, EveryOpHasItsName) {
 }
 
 TEST(KernelText, Errors) {
-  for (const char* text : {"", "kernel", "kernel [4", "kernel [4]\nb1: Float [1]", "kernel [4]\nb0: Floot [1]", "kernel [4]\n%0 = lode.Float b0",
-                           "kernel [4]\n%1 = const.Long 3", "kernel [4]\n%0 = const.Long 3 4", "kernel [4]\n%0 = add.Float %0"}) {
+  for (const char* text :
+       {"", "kernel", "kernel [4", "kernel [4]\nb1: Float [1]", "kernel [4]\nb0: Floot [1]", "kernel [4]\n%0 = lode.Float b0",
+        "kernel [4]\n%1 = const.Long 3", "kernel [4]\n%0 = const.Long 3 4", "kernel [4]\n%0 = add.Float %0"}) {
     EXPECT_FALSE(codegen::ParseKernel(text).ok()) << text;
   }
 }

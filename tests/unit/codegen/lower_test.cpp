@@ -15,9 +15,9 @@ using lazuli::testing::EagerTrace;
 
 struct Case {
   const char* name;
-  int tensors;                     // Leading tensor arguments.
-  std::vector<c10::IValue> rest;   // What follows them.
-  int ulps;                        // Allowed distance, in units of the last place of the result's type.
+  int tensors;                    // Leading tensor arguments.
+  std::vector<c10::IValue> rest;  // What follows them.
+  int ulps;                       // Allowed distance, in units of the last place of the result's type.
   // A sum that may cancel: no special values, and distances count in units of the last place of 1 where results are smaller.
   bool cancels = false;
 };
@@ -25,31 +25,81 @@ struct Case {
 std::vector<Case> Cases() {
   const c10::IValue none;
   std::vector<Case> cases = {
-      {"aten::add.Tensor", 2, {1}, 0},        {"aten::add.Tensor", 2, {0.3}, 2},     {"aten::sub.Tensor", 2, {1}, 0},
-      {"aten::rsub.Scalar", 1, {1.5, 1}, 0},  {"aten::mul.Tensor", 2, {}, 0},        {"aten::div.Tensor", 2, {}, 0},
-      {"aten::add.Tensor", 1, {0.37, 1}, 0},  {"aten::mul.Tensor", 1, {0.37}, 0},    {"aten::div.Tensor", 1, {0.37}, 0},
-      {"aten::add.Tensor", 1, {3, 2}, 0},     {"aten::mul.Tensor", 1, {-7}, 0},      {"aten::sub.Tensor", 1, {2, 1}, 0},
-      {"aten::addcmul", 3, {0.5}, 0},         {"aten::addcdiv", 3, {-0.5}, 0},       {"aten::lerp.Scalar", 2, {0.3}, 1},
-      {"aten::lerp.Scalar", 2, {0.9}, 1},     {"aten::lerp.Tensor", 3, {}, 1},       {"aten::neg", 1, {}, 0},
-      {"aten::abs", 1, {}, 0},                {"aten::sign", 1, {}, 0},              {"aten::reciprocal", 1, {}, 0},
-      {"aten::sqrt", 1, {}, 1},               {"aten::rsqrt", 1, {}, 0},             {"aten::pow.Tensor_Scalar", 1, {2}, 0},
-      {"aten::pow.Tensor_Scalar", 1, {3}, 0}, {"aten::pow.Tensor_Scalar", 1, {0.5}, 1}, {"aten::pow.Tensor_Scalar", 1, {-1.0}, 0},
-      {"aten::pow.Tensor_Scalar", 1, {-2.0}, 0}, {"aten::pow.Tensor_Scalar", 1, {-0.5}, 0}, {"aten::pow.Tensor_Scalar", 1, {2.7}, 4},
-      {"aten::pow.Tensor_Tensor", 2, {}, 2},  {"aten::floor", 1, {}, 0},             {"aten::ceil", 1, {}, 0},
-      {"aten::trunc", 1, {}, 0},              {"aten::round", 1, {}, 0},             {"aten::minimum", 2, {}, 0},
-      {"aten::maximum", 2, {}, 0},            {"aten::fmin", 2, {}, 0},              {"aten::fmax", 2, {}, 0},
-      {"aten::clamp", 1, {-0.5, 1.25}, 0},    {"aten::clamp", 1, {none, 0.5}, 0},    {"aten::clamp", 1, {-1, 1}, 0},
-      {"aten::clamp_min", 1, {0.25}, 0},      {"aten::clamp_max", 1, {0.25}, 0},     {"aten::exp", 1, {}, 2},
-      {"aten::exp2", 1, {}, 2},               {"aten::expm1", 1, {}, 2},             {"aten::log", 1, {}, 2},
-      {"aten::log1p", 1, {}, 2},              {"aten::log2", 1, {}, 2},              {"aten::log10", 1, {}, 2},
-      {"aten::sin", 1, {}, 2},                {"aten::cos", 1, {}, 2},               {"aten::tan", 1, {}, 2},
-      {"aten::asin", 1, {}, 2},               {"aten::acos", 1, {}, 2},              {"aten::atan", 1, {}, 2},
-      {"aten::sinh", 1, {}, 2},               {"aten::cosh", 1, {}, 2},              {"aten::tanh", 1, {}, 2},
-      {"aten::erf", 1, {}, 2},                {"aten::erfc", 1, {}, 4},              {"aten::atan2", 2, {}, 2},
-      {"aten::sigmoid", 1, {}, 2},            {"aten::relu", 1, {}, 0},              {"aten::leaky_relu", 1, {0.1}, 0},
-      {"aten::elu", 1, {1.3, 1.0, 1.0}, 4},   {"aten::hardtanh", 1, {-1.0, 1.0}, 0}, {"aten::hardswish", 1, {}, 0},
-      {"aten::hardsigmoid", 1, {}, 0},        {"aten::softplus", 1, {1.0, 20.0}, 4}, {"aten::silu", 1, {}, 2},
-      {"aten::mish", 1, {}, 8},               {"aten::gelu", 1, {"none"}, 8, true},  {"aten::gelu", 1, {"tanh"}, 8, true},
+      {"aten::add.Tensor", 2, {1}, 0},
+      {"aten::add.Tensor", 2, {0.3}, 2},
+      {"aten::sub.Tensor", 2, {1}, 0},
+      {"aten::rsub.Scalar", 1, {1.5, 1}, 0},
+      {"aten::mul.Tensor", 2, {}, 0},
+      {"aten::div.Tensor", 2, {}, 0},
+      {"aten::add.Tensor", 1, {0.37, 1}, 0},
+      {"aten::mul.Tensor", 1, {0.37}, 0},
+      {"aten::div.Tensor", 1, {0.37}, 0},
+      {"aten::add.Tensor", 1, {3, 2}, 0},
+      {"aten::mul.Tensor", 1, {-7}, 0},
+      {"aten::sub.Tensor", 1, {2, 1}, 0},
+      {"aten::addcmul", 3, {0.5}, 0},
+      {"aten::addcdiv", 3, {-0.5}, 0},
+      {"aten::lerp.Scalar", 2, {0.3}, 1},
+      {"aten::lerp.Scalar", 2, {0.9}, 1},
+      {"aten::lerp.Tensor", 3, {}, 1},
+      {"aten::neg", 1, {}, 0},
+      {"aten::abs", 1, {}, 0},
+      {"aten::sign", 1, {}, 0},
+      {"aten::reciprocal", 1, {}, 0},
+      {"aten::sqrt", 1, {}, 1},
+      {"aten::rsqrt", 1, {}, 0},
+      {"aten::pow.Tensor_Scalar", 1, {2}, 0},
+      {"aten::pow.Tensor_Scalar", 1, {3}, 0},
+      {"aten::pow.Tensor_Scalar", 1, {0.5}, 1},
+      {"aten::pow.Tensor_Scalar", 1, {-1.0}, 0},
+      {"aten::pow.Tensor_Scalar", 1, {-2.0}, 0},
+      {"aten::pow.Tensor_Scalar", 1, {-0.5}, 0},
+      {"aten::pow.Tensor_Scalar", 1, {2.7}, 4},
+      {"aten::pow.Tensor_Tensor", 2, {}, 2},
+      {"aten::floor", 1, {}, 0},
+      {"aten::ceil", 1, {}, 0},
+      {"aten::trunc", 1, {}, 0},
+      {"aten::round", 1, {}, 0},
+      {"aten::minimum", 2, {}, 0},
+      {"aten::maximum", 2, {}, 0},
+      {"aten::fmin", 2, {}, 0},
+      {"aten::fmax", 2, {}, 0},
+      {"aten::clamp", 1, {-0.5, 1.25}, 0},
+      {"aten::clamp", 1, {none, 0.5}, 0},
+      {"aten::clamp", 1, {-1, 1}, 0},
+      {"aten::clamp_min", 1, {0.25}, 0},
+      {"aten::clamp_max", 1, {0.25}, 0},
+      {"aten::exp", 1, {}, 2},
+      {"aten::exp2", 1, {}, 2},
+      {"aten::expm1", 1, {}, 2},
+      {"aten::log", 1, {}, 2},
+      {"aten::log1p", 1, {}, 2},
+      {"aten::log2", 1, {}, 2},
+      {"aten::log10", 1, {}, 2},
+      {"aten::sin", 1, {}, 2},
+      {"aten::cos", 1, {}, 2},
+      {"aten::tan", 1, {}, 2},
+      {"aten::asin", 1, {}, 2},
+      {"aten::acos", 1, {}, 2},
+      {"aten::atan", 1, {}, 2},
+      {"aten::sinh", 1, {}, 2},
+      {"aten::cosh", 1, {}, 2},
+      {"aten::tanh", 1, {}, 2},
+      {"aten::erf", 1, {}, 2},
+      {"aten::erfc", 1, {}, 4},
+      {"aten::atan2", 2, {}, 2},
+      {"aten::sigmoid", 1, {}, 2},
+      {"aten::relu", 1, {}, 0},
+      {"aten::leaky_relu", 1, {0.1}, 0},
+      {"aten::elu", 1, {1.3, 1.0, 1.0}, 4},
+      {"aten::hardtanh", 1, {-1.0, 1.0}, 0},
+      {"aten::hardswish", 1, {}, 0},
+      {"aten::hardsigmoid", 1, {}, 0},
+      {"aten::softplus", 1, {1.0, 20.0}, 4},
+      {"aten::silu", 1, {}, 2},
+      {"aten::mish", 1, {}, 8},
+      {"aten::gelu", 1, {"none"}, 8, true},
+      {"aten::gelu", 1, {"tanh"}, 8, true},
       {"aten::threshold", 1, {0.2, 7.0}, 0},
   };
   for (const char* name : {"eq", "ne", "lt", "le", "gt", "ge"}) {
@@ -60,9 +110,15 @@ std::vector<Case> Cases() {
     cases.push_back({names->back().c_str(), 1, {0.5}, 0});
   }
   const std::vector<Case> more = {
-      {"aten::isnan", 1, {}, 0},        {"aten::logical_not", 1, {}, 0}, {"aten::logical_and", 2, {}, 0},
-      {"aten::logical_or", 2, {}, 0},   {"aten::logical_xor", 2, {}, 0}, {"aten::bitwise_not", 1, {}, 0},
-      {"aten::bitwise_and.Tensor", 2, {}, 0}, {"aten::bitwise_or.Tensor", 2, {}, 0}, {"aten::bitwise_xor.Tensor", 2, {}, 0},
+      {"aten::isnan", 1, {}, 0},
+      {"aten::logical_not", 1, {}, 0},
+      {"aten::logical_and", 2, {}, 0},
+      {"aten::logical_or", 2, {}, 0},
+      {"aten::logical_xor", 2, {}, 0},
+      {"aten::bitwise_not", 1, {}, 0},
+      {"aten::bitwise_and.Tensor", 2, {}, 0},
+      {"aten::bitwise_or.Tensor", 2, {}, 0},
+      {"aten::bitwise_xor.Tensor", 2, {}, 0},
       {"aten::threshold_backward", 2, {0.1}, 0, true},
       {"aten::leaky_relu_backward", 2, {0.1, false}, 0, true},
       {"aten::hardtanh_backward", 2, {-1.0, 1.0}, 0, true},
@@ -98,7 +154,10 @@ double UlpDistance(const at::Tensor& a, const at::Tensor& b, bool cancels) {
   if (!a.is_floating_point()) return at::equal(a, b) ? 0 : 1e9;
   const at::Tensor x = a.to(at::kDouble), y = b.to(at::kDouble);
   const int bits = a.scalar_type() == at::kDouble ? 52 : a.scalar_type() == at::kFloat ? 23 : a.scalar_type() == at::kHalf ? 10 : 7;
-  const double smallest = cancels ? 1.0 : a.scalar_type() == at::kHalf ? std::ldexp(1, -14) : a.scalar_type() == at::kDouble ? std::ldexp(1, -1022) : std::ldexp(1, -126);
+  const double smallest = cancels                          ? 1.0
+                          : a.scalar_type() == at::kHalf   ? std::ldexp(1, -14)
+                          : a.scalar_type() == at::kDouble ? std::ldexp(1, -1022)
+                                                           : std::ldexp(1, -126);
   const at::Tensor scale = at::exp2(at::floor(at::log2(at::clamp_min(at::abs(y), smallest)))) * std::ldexp(1.0, -bits);
   const at::Tensor same = (x == y) | (x.isnan() & y.isnan());
   const at::Tensor distance = at::where(same, at::zeros_like(x), at::abs(x - y) / scale);
