@@ -86,6 +86,7 @@ void FunctionEmitter::Begin(const std::string& name) {
   kept_needs_.assign(num_insts(), false);
   accumulators_.assign(num_insts(), {});
   blocks_.assign(num_insts(), {});
+  tiles_.assign(num_insts(), nullptr);
   ranges_.clear();
   for (int64_t size : plan_.kernel.sizes) ranges_.push_back({builder_.getInt64(0), builder_.getInt64(size)});
   slots_.clear();
@@ -142,7 +143,7 @@ void FunctionEmitter::EmitUnit(Value* unit, const Body& leaf) {
   const int64_t chunks = (size + plan_.unit_chunk - 1) / plan_.unit_chunk;
   Value* rest = unit;
   if (chunks > 1) {
-    Value* chunk = builder_.CreateURem(rest, builder_.getInt64(chunks));
+    Value* chunk = plan_.unit_dim == 0 ? rest : builder_.CreateURem(rest, builder_.getInt64(chunks));
     Value* begin = builder_.CreateMul(chunk, builder_.getInt64(plan_.unit_chunk));
     Value* end = builder_.CreateAdd(begin, builder_.getInt64(plan_.unit_chunk));
     Value* limit = builder_.getInt64(size);
@@ -162,6 +163,7 @@ void FunctionEmitter::EmitKept(int depth, const Body& leaf) {
     EmitInst(i);
   }
   if (depth == plan_.num_kept) return leaf();
+  if (plan_.IsTiled() && depth == plan_.vector_dim + 1) PackTiles();
   EmitDim(depth, [&] { EmitKept(depth + 1, leaf); });
 }
 

@@ -94,7 +94,8 @@ class FunctionEmitter {
 
   // Instructions.
   void EmitInst(int i);
-  void EmitLoad(int i);
+  void PackTiles();
+  void LoadPacked(int i);
   void EmitStore(int i);
   void EmitIndex(int i);
   void EmitArithmetic(int i);
@@ -121,6 +122,7 @@ class FunctionEmitter {
   std::vector<bool> kept_needs_;          // Per instruction.
   std::vector<llvm::SmallVector<llvm::AllocaInst*, 8>> accumulators_;  // Per Reduce.
   std::vector<llvm::SmallVector<llvm::AllocaInst*, 8>> blocks_;  // Per Reduce that cascades: sums of whole blocks.
+  std::vector<llvm::AllocaInst*> tiles_;  // Per packed load: [lane][index in the innermost loop].
   llvm::Value* cache_ = nullptr;
   int combining_pass_ = -1;  // Whose Reduce results are at hand rather than in scratch.
   int width_ = 1;  // Vectors per iteration where code is being emitted.

@@ -164,10 +164,16 @@ class Planner {
   }
 
   void Tile() {
+    plan_.packed.assign(num_insts(), false);
     if (plan_.kernel.num_reduced > 0 || !TileTransposedLoads(&plan_.kernel, plan_.lanes)) return;
     plan_.vector_dim = plan_.rank - 1;
     plan_.num_kept = ++plan_.rank;
     Dependences();
+    for (int i = 0; i < num_insts(); ++i) {
+      if (inst(i).op != KOp::kLoad || !plan_.live[i]) continue;
+      const c10::DimVector& strides = plan_.kernel.buffers[inst(i).imm].strides;
+      plan_.packed[i] = strides[plan_.rank - 1] == 1 && strides[plan_.vector_dim] != 0 && strides[plan_.vector_dim] != 1;
+    }
   }
 
   double PointWeight() const {
@@ -185,6 +191,7 @@ class Planner {
     // Wider blocks of columns make longer contiguous runs out of strided rows.
     if (reduction && !plan_.VectorIsReduced()) unroll = weight <= 6 ? 8 : weight <= 16 ? 4 : weight <= 40 ? 2 : 1;
     if (reduction && plan_.VectorIsReduced() && unroll == 1 && weight <= 40) unroll = 2;
+    if (plan_.IsTiled()) unroll = 1;  // Keeps tiles small.
     while (unroll > 1 && plan_.lanes * unroll > plan_.kernel.sizes[plan_.vector_dim]) unroll /= 2;
     plan_.unroll = unroll;
   }

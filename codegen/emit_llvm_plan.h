@@ -33,6 +33,7 @@ struct LoopPlan {
   std::vector<int> store_pass;     // Full-level stores: their pass. Otherwise -1.
   std::vector<int64_t> cache;      // Byte offset in the row cache, -1 when not cached.
   std::vector<int> cache_pass;     // The pass that fills the cache.
+  std::vector<bool> packed;        // Loads whose tile is copied to the stack before the loop over it.
   std::vector<std::vector<bool>> pass_needs;  // [pass][instruction]: full-level instructions evaluated in that pass.
   int num_passes = 0;
   int64_t cache_bytes = 0;
@@ -59,6 +60,7 @@ struct LoopPlan {
   bool IsFull(int inst) const { return (deps[inst] >> num_kept) != 0; }
   bool IsUniform(int inst) const { return ((deps[inst] >> vector_dim) & 1) == 0; }
   bool VectorIsReduced() const { return vector_dim >= num_kept; }
+  bool IsTiled() const { return vector_dim < num_kept - 1; }
   bool IsSplit() const { return split_dim >= 0; }
   // Loops that enclose the instruction's evaluation.
   int Depth(int inst) const;

@@ -107,7 +107,7 @@ const std::vector<Shape>& Shapes() {
       {{70, 9000}, 1, {1, 70}},         // Split columns.
       {{200, 7000}, 1, {1, 200}},
       {{9, 30000}, 1, {30000, 1}},      // Split rows.
-      {{5, 6, 7}, 2, {42, 14, 2}},      // Strided.
+      {{5, 6, 7}, 2, {84, 14, 2}},      // Strided.
       {{4, 0}, 1, {0, 1}},              // Empty reduction.
   };
   return *shapes;
