@@ -1,5 +1,6 @@
 // Formulas of op.def that do not fit on a line. Each follows the order of operations of ATen's vectorised CPU kernel.
 #include <cmath>
+#include <limits>
 
 #include "codegen/lower_rows.h"
 
@@ -94,6 +95,14 @@ void EmitSoftmax(OpEmitter& e) {
   const Expr x = e.Arg(0, OpMathType(e.op().args[0].tensors[0].dtype));
   const Expr exp = Exp(x - ReduceMax(x));
   e.Result(0, exp / Sum(exp));
+}
+
+// A row of which everything is masked out is 0 everywhere.
+void EmitSafeSoftmax(OpEmitter& e) {
+  const Expr x = e.Arg(0, OpMathType(e.op().args[0].tensors[0].dtype));
+  const Expr max = ReduceMax(x);
+  const Expr exp = Exp(x - max);
+  e.Result(0, Select(max == Like(max, -std::numeric_limits<double>::infinity()), Like(x, 0), exp / Sum(exp)));
 }
 
 void EmitLogSoftmax(OpEmitter& e) {

@@ -60,6 +60,7 @@ Expr GeluBackward(const Operands& x);
 Expr MishBackward(Expr grad, Expr x);
 Expr MseBackward(const Operands& x);
 void EmitSoftmax(OpEmitter& e);
+void EmitSafeSoftmax(OpEmitter& e);
 void EmitLogSoftmax(OpEmitter& e);
 void EmitSoftmaxBackward(OpEmitter& e);
 void EmitLogSoftmaxBackward(OpEmitter& e);

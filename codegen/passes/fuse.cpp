@@ -259,8 +259,8 @@ class Fuser {
     return false;
   }
 
-  // A memory that an update of the group writes is touched by the group through that one window only. In a kernel that reduces it is
-  // not read at all, since such a kernel may walk its operands twice.
+  // A memory that an update of the group writes is touched by the group through that one window only. In a kernel that reduces, only
+  // what is written at every point may be read too: such stores wait for the last pass over the reduced dimensions.
   bool MemoryFits(const std::vector<NodeId>& nodes, const Space& space) const {
     for (NodeId writer : nodes) {
       if (graph_.nodes[writer].kind != Node::Kind::kUpdate) continue;
@@ -276,8 +276,8 @@ class Fuser {
         ForEachUse(node, [&](const TensorRef& use) {
           const auto& strides = placements_[n].uses[ordinal++];
           if (graph_.MemoryOf(use.storage) != memory || graph_.values[use.storage].producer == writer) return;
-          fits = fits && !space.reduces && use.offset_slot == window.offset_slot && use.dtype == window.dtype &&
-                 strides == placements_[writer].results[0];
+          fits = fits && use.offset_slot == window.offset_slot && use.dtype == window.dtype && strides == placements_[writer].results[0] &&
+                 (!space.reduces || IsWhole(strides, space));
         });
         if (!fits) return false;
       }

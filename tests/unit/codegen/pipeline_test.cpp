@@ -142,6 +142,28 @@ TEST_F(PipelineTest, SoftmaxAndLayerNorm) {
   EXPECT_EQ(CompileFor(t, "llvm")->num_aten_calls(), 0);
 }
 
+TEST_F(PipelineTest, SafeSoftmaxOfARowThatIsMaskedOut) {
+  EagerTrace t;
+  const auto a = t.Input(at::randn({5, 40})), mask = t.Input(at::rand({5, 40}) > 0.5);
+  mask[3].fill_(true);
+  t.Overwrite(mask, mask);
+  const auto masked = t.Op1("aten::masked_fill.Scalar", {a, mask, -std::numeric_limits<double>::infinity()});
+  t.Keep(t.Op1("aten::_safe_softmax", {masked, -1}));
+  ExpectBoth(t, 1e-5, 1e-6);
+  EXPECT_EQ(CompileFor(t, "llvm")->num_kernels(), 1);
+}
+
+TEST_F(PipelineTest, AnInputRewrittenByAKernelThatReducesIt) {
+  EagerTrace t;
+  const auto a = t.Input(at::randn({9, 70})), m = t.Input(at::rand({9, 70}));
+  t.Op("aten::div_.Tensor", {m, 0.9});
+  const auto x = t.Op1("aten::mul.Tensor", {a, m});
+  t.Keep(t.Op1("aten::_softmax", {x, 1, false}));
+  t.Op("aten::mul_.Tensor", {a, 3.0});
+  ExpectBoth(t, 1e-5, 1e-6);
+  EXPECT_EQ(CompileFor(t, "llvm")->num_kernels(), 1);
+}
+
 TEST_F(PipelineTest, LayerNormBackward) {
   EagerTrace t;
   const auto a = t.Input(at::randn({31, 24})), w = t.Input(at::randn({24})), b = t.Input(at::randn({24})), g = t.Input(at::randn({31, 24}));
