@@ -26,12 +26,13 @@ Expr Sign(Expr a) {
   return Select(zero < a, one, zero) - Select(a < zero, one, zero);
 }
 
-Expr Relu6(Expr a) { return Min(Max(a, Like(a, 0)), Like(a, 6)); }
+Expr Relu6(Expr a) { return Min(Like(a, 6), Max(Like(a, 0), a)); }
 
+// The bound comes first: of two zeros, Max and Min give the second, and eager keeps the value's.
 Expr Clamp(const Operands& x) {
   Expr value = x(0);
-  if (!x.emitter().IsNone(1)) value = Max(value, x(1));
-  if (!x.emitter().IsNone(2)) value = Min(value, x(2));
+  if (!x.emitter().IsNone(1)) value = Max(x(1), value);
+  if (!x.emitter().IsNone(2)) value = Min(x(2), value);
   return value;
 }
 
