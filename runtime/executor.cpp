@@ -5,6 +5,7 @@
 #include <ATen/core/stack.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/COW.h>
 
 #include <cstring>
 
@@ -178,6 +179,8 @@ class StepProgram : public Program {
       poisoned_[m] = false;
       if (memory.kind == MemorySpec::Kind::kInput) {
         c10::StorageImpl* storage = args.storages[memory.storage];
+        // Memory shared lazily (at::_lazy_clone) gets its own copy before anything may write it.
+        if (c10::impl::cow::is_cow_data_ptr(storage->_mutable_data_ptr_no_checks())) c10::impl::cow::materialize_cow_storage(*storage);
         SetBase(static_cast<int32_t>(m), storage->_mutable_data_ptr_no_checks().get());
         if (storages_[m]) storages_[m].unsafeGetStorageImpl()->set_nbytes(storage->nbytes());
       } else if (memory.kind == MemorySpec::Kind::kOutput) {

@@ -117,7 +117,9 @@ class Fuser {
     });
     ForEachUse(graph_.nodes[n], [&](const TensorRef& use) {
       auto& readers = readers_[use.storage];
-      for (size_t i = readers.size(), tried = 0; i-- > 0 && tried < kSiblings && n - readers[i] < kSiblingDistance; ++tried) add(readers[i]);
+      for (size_t i = readers.size(), tried = 0; i-- > 0 && tried < kSiblings && n - readers[i] < kSiblingDistance; ++tried) {
+        add(readers[i]);
+      }
       readers.push_back(n);
     });
     for (int candidate : candidates) {
