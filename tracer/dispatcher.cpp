@@ -3,6 +3,7 @@
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/enum_tag.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/irange.h>
 #include <torch/library.h>
 
@@ -19,8 +20,14 @@ namespace {
 using codegen::OpInfo;
 using runtime::Counters;
 
+bool IsLayoutType(const c10::Type& type) {
+  if (type.kind() == c10::TypeKind::OptionalType) return IsLayoutType(*type.containedTypes()[0]);
+  return type.kind() == c10::TypeKind::LayoutType;
+}
+
 // Adds one boxed argument to the recording, following its schema type where the value alone is ambiguous.
 bool AddBoxed(OpRecording* recording, const c10::IValue& value, const c10::Type& type) {
+  if (IsLayoutType(type) && value.isInt() && static_cast<c10::Layout>(value.toInt()) != c10::kStrided) return false;
   if (value.isTensor()) return recording->AddTensor(value.toTensor());
   if (value.isNone()) {
     recording->AddNone();
@@ -134,7 +141,17 @@ void BoxedRecord(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch:
   RecordOrRun(codegen::GetOpInfo(op), keys, stack);
 }
 
-void AdoptResult(const c10::IValue& value) {
+// A kernel that runs above the recorder (sparse, quantized) writes what it allocates through pointers at once. It is called from below
+// autograd, unlike the program.
+void BoxedAllocate(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  if (c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::AutogradCPU) && !c10::InferenceMode::is_enabled()) {
+    CallBelow(codegen::GetOpInfo(op), keys, stack);
+  } else {
+    BoxedRecord(op, keys, stack);
+  }
+}
+
+void AdoptTensors(const c10::IValue& value) {
   if (value.isTensor()) {
     if (value.toTensor().defined()) Adopt(value.toTensor().unsafeGetTensorImpl());
   } else if (value.isTensorList()) {
@@ -145,18 +162,20 @@ void AdoptResult(const c10::IValue& value) {
 // A view is metadata over the same storage: ATen's own view kernels compute it, and never look at the data.
 void BoxedView(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const size_t num_returns = op.schema().returns().size();
+  // The base too: a write through the view leaves it pending.
+  for (const c10::IValue& value : torch::jit::last(*stack, op.schema().arguments().size())) AdoptTensors(value);
   {
     const MetadataScope metadata;
     const c10::impl::ExcludeDispatchKeyGuard exclude(runtime::kModeKeys);
     op.redispatchBoxed(KeysBelowRecorder(keys), stack);
   }
   Counters::Get().views_recorded.Add();
-  for (const c10::IValue& value : torch::jit::last(*stack, num_returns)) AdoptResult(value);
+  for (const c10::IValue& value : torch::jit::last(*stack, num_returns)) AdoptTensors(value);
 }
 
 // set_data and its like make one tensor share another's storage by copying metadata: both must settle on access from then on.
 void BoxedSharing(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  for (const c10::IValue& value : torch::jit::last(*stack, op.schema().arguments().size())) AdoptResult(value);
+  for (const c10::IValue& value : torch::jit::last(*stack, op.schema().arguments().size())) AdoptTensors(value);
   op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, runtime::kGenericKey), stack);
 }
 
@@ -174,7 +193,9 @@ bool IsHiddenView(const std::string& name) {
 }
 
 KernelKind KindOf(const c10::OperatorHandle& op) {
-  if (!op.hasSchema() || op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) return KernelKind::kNone;
+  // An op with a kernel for the CPU beside its composite one (mish_backward) runs the former in eager mode.
+  const bool own_kernel = op.hasSchema() && op.hasKernelForDispatchKey(c10::DispatchKey::CPU) && codegen::GetOpInfo(op).recordable;
+  if (!op.hasSchema() || (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) && !own_kernel)) return KernelKind::kNone;
   const OpInfo& info = codegen::GetOpInfo(op);
   if (info.is_view || info.reads_metadata_only || IsHiddenView(op.operator_name().name)) return KernelKind::kView;
   if (op.hasTag(at::Tag::inplace_view) && !info.recordable && info.name.rfind("aten::resize", 0) != 0 &&
@@ -214,9 +235,12 @@ void RunAndObserve(Recorder* recorder, const OpInfo& info, std::vector<codegen::
                    torch::jit::Stack* stack) {
   const auto last = torch::jit::last(*stack, info.num_args);
   const std::vector<c10::IValue> args(last.begin(), last.end());
-  RunEagerly(recorder, info, keys, stack, /*transient=*/true);
+  RunEagerly(recorder, info, keys, stack, /*transient=*/!CannotBeObserved(key));
   auto observed = Observe(info, args, torch::jit::last(*stack, info.num_returns));
-  if (!observed.has_value()) return;
+  if (!observed.has_value()) {
+    RememberShapes(std::move(key), nullptr);
+    return;
+  }
   Counters::Get().observations.Add();
   RememberShapes(std::move(key), std::make_shared<const codegen::OutputMetas>(*std::move(observed)));
 }
@@ -258,7 +282,7 @@ void RegisterKernels() {
                                                        : torch::CppFunction::makeFromBoxedFunction<&BoxedRecord>());
   }
   for (const char* name : {"aten::empty.memory_format", "aten::empty_strided"}) {
-    generic->impl(name, torch::CppFunction::makeFromBoxedFunction<&BoxedRecord>());
+    generic->impl(name, torch::CppFunction::makeFromBoxedFunction<&BoxedAllocate>());
   }
   generic->impl("aten::_has_compatible_shallow_copy_type", torch::CppFunction::makeFromBoxedFunction<&BoxedSharing>());
   recorder_rest->fallback(torch::CppFunction::makeFromBoxedFunction<&BoxedRecord>());

@@ -3,11 +3,13 @@
 #include <exception>
 
 #include "absl/strings/str_cat.h"
+#include "codegen/caller_location.h"
 #include "codegen/emit_aten.h"
 #include "guards/guard.h"
 #include "runtime/counters.h"
 #include "runtime/log.h"
 #include "runtime/mode_keys.h"
+#include "runtime/options.h"
 #include "tracer/recorder.h"
 
 namespace lazuli::tracer {
@@ -70,7 +72,7 @@ guards::CachedTracePtr Recorder::FindOrCompile(bool transient, bool* predicted) 
   }
   counters.cache_misses.Add();
   if (transient) return nullptr;
-  return cache.Compile(log_, start_cause_, /*location=*/"");
+  return cache.Compile(log_, start_cause_, runtime::Active().stacks ? codegen::CallerLocation() : std::string());
 }
 
 Recorder::Binding Recorder::Bind() {

@@ -40,6 +40,13 @@ codegen::OutputMetasPtr RecallShapes(const std::vector<codegen::Word>& key) {
   return it == memory.by_key.end() ? nullptr : it->second;
 }
 
+bool CannotBeObserved(const std::vector<codegen::Word>& key) {
+  auto& memory = GetShapeMemory();
+  std::lock_guard<std::mutex> lock(memory.mutex);
+  const auto it = memory.by_key.find(key);
+  return it != memory.by_key.end() && it->second == nullptr;
+}
+
 void RememberShapes(std::vector<codegen::Word> key, codegen::OutputMetasPtr outputs) {
   auto& memory = GetShapeMemory();
   std::lock_guard<std::mutex> lock(memory.mutex);

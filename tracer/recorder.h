@@ -189,8 +189,10 @@ class OpRecording {
   int32_t next_result_ = 0;
 };
 
-// Metadata remembered by op and arguments, for the process. Thread-safe.
+// Metadata remembered by op and arguments, for the process; null when there is none. Null may be remembered too: the results have no
+// shape that could be known. Thread-safe.
 codegen::OutputMetasPtr RecallShapes(const std::vector<codegen::Word>& key);
+bool CannotBeObserved(const std::vector<codegen::Word>& key);
 void RememberShapes(std::vector<codegen::Word> key, codegen::OutputMetasPtr outputs);
 void ForgetShapes();
 

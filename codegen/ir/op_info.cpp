@@ -51,20 +51,17 @@ bool ReadsMetadataOnly(const std::string& base) {
 
 // Results have memory but no values yet.
 bool IsAllocation(const std::string& base) {
-  static const auto* names = new absl::flat_hash_set<std::string>{"aten::empty",     "aten::empty_strided", "aten::empty_like",
+  static const auto* names = new absl::flat_hash_set<std::string>{"aten::empty", "aten::empty_strided", "aten::empty_like",
                                                                   "aten::new_empty", "aten::new_empty_strided", "aten::empty_permuted"};
   return names->contains(base);
 }
 
-// Composite operators whose kernels are made of allocations, views and copies, so that they run on meta tensors.
-bool IsComposedOfMetaOps(const std::string& base) {
-  static const auto* names = new absl::flat_hash_set<std::string>{
-      "aten::zeros_like",      "aten::ones_like",      "aten::full_like",         "aten::empty_like",      "aten::new_empty",
-      "aten::new_zeros",       "aten::new_ones",       "aten::new_full",          "aten::new_empty_strided", "aten::clone",
-      "aten::_to_copy",        "aten::copy_",          "aten::stack",             "aten::repeat",          "aten::select_backward",
-      "aten::slice_backward",  "aten::diagonal_backward", "aten::select_scatter", "aten::slice_scatter",   "aten::diagonal_scatter",
-      "aten::as_strided_scatter"};
-  return names->contains(base);
+// Registered as composite though its kernel belongs to one backend: it would touch the memory that meta tensors do not have.
+bool IsBackendSpecific(const std::string& base) {
+  for (const char* part : {"mkldnn", "cudnn", "miopen", "onednn", "convolution", "conv_", "sparse", "quantize", "nested", "_lstm", "_gru", "_rnn", "fused"}) {
+    if (base.find(part) != std::string::npos) return true;
+  }
+  return false;
 }
 
 // Tagged as random for the sake of other devices' kernels.
@@ -166,7 +163,8 @@ OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
   info.static_scalars = (info.is_factory && op_name.name != "aten::full") || ScalarsAreStatic(op_name.name);
   info.reads_metadata_only = ReadsMetadataOnly(op_name.name);
   info.is_allocation = IsAllocation(op_name.name);
-  info.has_meta = handle.hasKernelForDispatchKey(c10::DispatchKey::Meta) || IsComposedOfMetaOps(op_name.name);
+  info.has_meta = handle.hasKernelForDispatchKey(c10::DispatchKey::Meta) ||
+                  (handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) && !IsBackendSpecific(op_name.name));
   info.recordable = encodable && !info.is_out && !info.is_view && !info.is_random && !info.data_dependent &&
                     !handle.hasTag(at::Tag::inplace_view) && !ChangesStorage(op_name.name);
   return info;

@@ -35,7 +35,7 @@ struct OpInfo {
   // Bit i: argument i is a factor (`alpha`, `beta`) whose values 0 and 1 are part of the skeleton, since they choose the formula.
   uint64_t factor_args = 0;
   bool recordable = false;            // May enter a trace at all; otherwise always cut and eager.
-  bool has_meta = false;              // Has a Meta kernel for shapes.
+  bool has_meta = false;              // Runs on meta tensors: its Meta kernel, or a composite one, gives the shapes.
 };
 
 // The info of `handle`, computed on first use; never freed. Thread-safe.
