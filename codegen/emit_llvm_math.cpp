@@ -63,7 +63,7 @@ constexpr MathName kMathNames[] = {
     {KOp::kSinh, "sinh", "_u10", "_u10"},
     {KOp::kCosh, "cosh", "_u10", "_u10"},
     {KOp::kTanh, "tanh", "_u10", "_u10"},
-    {KOp::kAsinh, "asinh", "_u10", "_u10"},
+    {KOp::kAsinh, "asinh", nullptr, nullptr},  // SLEEF overflows early, and ATen calls libm here.
     {KOp::kAcosh, "acosh", "_u10", "_u10"},
     {KOp::kAtanh, "atanh", "_u10", "_u10"},
     {KOp::kErf, "erf", "_u10", "_u10"},
@@ -71,6 +71,27 @@ constexpr MathName kMathNames[] = {
     {KOp::kErfinv, "lazuli_erfinv", nullptr, nullptr},
     {KOp::kLgamma, "lgamma", "_u10", "_u10"},
 };
+
+struct VmlName {
+  KOp op;
+  const char* name;
+};
+
+// The unary operators for which ATen calls Intel's VML.
+constexpr VmlName kVmlNames[] = {
+    {KOp::kSqrt, "Sqrt"}, {KOp::kExp, "Exp"},   {KOp::kLog, "Ln"},      {KOp::kLog2, "Log2"},     {KOp::kLog10, "Log10"},
+    {KOp::kSin, "Sin"},   {KOp::kCos, "Cos"},   {KOp::kTan, "Tan"},     {KOp::kAsin, "Asin"},     {KOp::kAcos, "Acos"},
+    {KOp::kAtan, "Atan"}, {KOp::kTanh, "Tanh"}, {KOp::kErf, "Erf"},     {KOp::kErfc, "Erfc"},     {KOp::kErfinv, "ErfInv"},
+};
+// High accuracy, denormals kept, errors ignored: what ATen passes.
+constexpr int64_t kVmlMode = 0x2 | 0x140000 | 0x100;
+
+const char* VmlNameOf(KOp op) {
+  for (const VmlName& row : kVmlNames) {
+    if (row.op == op) return row.name;
+  }
+  return nullptr;
+}
 
 const MathName& NameOf(KOp op) {
   for (const MathName& row : kMathNames) {
@@ -99,8 +120,14 @@ void* ResolveKernelSymbol(const std::string& name) {
   return dlsym(RTLD_DEFAULT, name.c_str());
 }
 
-Value* MathEmitter::Emit(KOp op, c10::ScalarType type, Value* a, Value* b) {
+Value* MathEmitter::Emit(KOp op, c10::ScalarType type, Value* a, Value* b, bool composite) {
   const bool is_float = type == c10::ScalarType::Float;
+  // For erfinv VML is also the only accurate implementation at hand.
+  if (((precision_ == "strict" && !composite) || op == KOp::kErfinv) && VmlNameOf(op) != nullptr) {
+    const std::string vml = absl::StrCat("vm", is_float ? "s" : "d", VmlNameOf(op));
+    if (ResolveKernelSymbol(vml) != nullptr) return EmitVml(vml.c_str(), is_float, a);
+  }
+  if (op == KOp::kSqrt) return builder_.CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, a);
   if (is_float && precision_ != "strict" && isa_.vector_bytes >= 32) {
     if (Value* value = EmitPolynomial(builder_, op, a)) return value;
   }
@@ -142,6 +169,22 @@ Value* MathEmitter::Emit(KOp op, c10::ScalarType type, Value* a, Value* b) {
     result = builder_.CreateShuffleVector(result, wide, blend);
   }
   return result;
+}
+
+// VML works on arrays; its results do not depend on how an array is cut.
+Value* MathEmitter::EmitVml(const char* name, bool is_float, Value* a) {
+  Type* pointer = builder_.getPtrTy();
+  Type* i64 = builder_.getInt64Ty();
+  auto* type = llvm::FunctionType::get(builder_.getVoidTy(), {builder_.getInt32Ty(), pointer, pointer, i64}, false);
+  llvm::FunctionCallee callee = module_.getOrInsertFunction(name, type);
+  llvm::BasicBlock& entry = builder_.GetInsertBlock()->getParent()->getEntryBlock();
+  llvm::AllocaInst* array = llvm::IRBuilder<>(&entry, entry.begin()).CreateAlloca(a->getType());
+  array->setAlignment(llvm::Align(64));
+  builder_.CreateAlignedStore(a, array, llvm::Align(64));
+  auto* vector_type = llvm::dyn_cast<FixedVectorType>(a->getType());
+  const int count = vector_type != nullptr ? static_cast<int>(vector_type->getNumElements()) : 1;
+  builder_.CreateCall(callee, {builder_.getInt32(count), array, array, builder_.getInt64(kVmlMode)});
+  return builder_.CreateAlignedLoad(a->getType(), array, llvm::Align(64));
 }
 
 // libm's float functions err by up to 2 ulp, its double ones by far less than one float ulp; ATen without SLEEF calls the float ones.

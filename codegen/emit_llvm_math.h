@@ -17,13 +17,17 @@ class MathEmitter {
       : builder_(builder), module_(module), isa_(isa), precision_(std::move(precision)) {}
 
   // `op` of `type` (Float or Double) applied to a scalar or to a vector of any length that is a power of two; `b` is null for unary ops.
-  // A lane's result depends on that lane's operands only.
-  llvm::Value* Emit(KOp op, c10::ScalarType type, llvm::Value* a, llvm::Value* b);
+  // A lane's result depends on that lane's operands only. `composite` is the instruction's imm.
+  llvm::Value* Emit(KOp op, c10::ScalarType type, llvm::Value* a, llvm::Value* b, bool composite);
+
+  // Whether `op` must go through Emit to equal ATen, though the machine has an instruction for it.
+  bool NeedsLibrary(KOp op, bool composite) const { return op == KOp::kSqrt && precision_ == "strict" && !composite; }
 
   // Calls `scalar_name(a[i], b[i])` lane by lane.
   llvm::Value* CallPerLane(const std::string& scalar_name, llvm::Type* result_element, llvm::Value* a, llvm::Value* b);
 
  private:
+  llvm::Value* EmitVml(const char* name, bool is_float, llvm::Value* a);
   llvm::Value* EmitPerLane(const std::string& name, bool is_float, llvm::Value* a, llvm::Value* b);
   llvm::Value* CallNative(const std::string& name, llvm::Value* a, llvm::Value* b);
 

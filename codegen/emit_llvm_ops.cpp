@@ -99,6 +99,7 @@ Value* OpEmitter::EmitFloating(const KInst& inst, ScalarType type, Value* a, Val
     case KOp::kAbs:
       return unary(llvm::Intrinsic::fabs);
     case KOp::kSqrt:
+      if (math_.NeedsLibrary(inst.op, inst.imm != 0)) return math_.Emit(inst.op, type, a, nullptr, false);
       return unary(llvm::Intrinsic::sqrt);
     case KOp::kFloor:
       return unary(llvm::Intrinsic::floor);
@@ -113,7 +114,7 @@ Value* OpEmitter::EmitFloating(const KInst& inst, ScalarType type, Value* a, Val
     case KOp::kFma:
       return builder_.CreateIntrinsic(llvm::Intrinsic::fma, {a->getType()}, {a, b, c});
     default:
-      return math_.Emit(inst.op, type, a, b);
+      return math_.Emit(inst.op, type, a, b, inst.imm != 0);
   }
 }
 

@@ -41,6 +41,9 @@ enum class KOp : uint8_t {
   kEq, kNe, kLt, kLe, kGt, kGe,  // Result Bool; NaN compares unequal and unordered.
   // Unary.
   kNeg, kAbs, kNot,              // kNot: bitwise for integers, logical for Bool.
+  // Of kSqrt and the functions below, imm says which of ATen's two implementations precision "strict" equals bit for bit: 0, the unary
+  // operator on float and double tensors (at::exp; Intel's VML where LibTorch has it); 1, the one inside composite operators and on
+  // reduced-precision tensors (sigmoid, gelu, softmax; SLEEF, IEEE square root). Other precisions ignore it.
   kSqrt, kFloor, kCeil, kTrunc, kRound,  // kRound: half to even.
   kExp, kExpm1, kLog, kLog1p, kLog2, kLog10, kExp2,
   kSin, kCos, kTan, kAsin, kAcos, kAtan, kSinh, kCosh, kTanh, kAsinh, kAcosh, kAtanh,

@@ -5,6 +5,7 @@
 //   %1 = const.Float 0x3fe0000000000000 ; 0.5
 //   %2 = mul.Float %0, %1
 //   %3 = store.Float b0, %2
+// A nonzero imm of another instruction comes first, as `#1`.
 // Const takes the raw 64 bits in hexadecimal for Float and Double, decimal otherwise; Scalar takes `s1`, Index `d0`.
 #include <cstdlib>
 #include <cstring>
@@ -65,7 +66,7 @@ std::string ImmText(const KInst& inst) {
     case KOp::kConst:
       return IsFloating(inst.type) ? absl::StrFormat("0x%016x", static_cast<uint64_t>(inst.imm)) : absl::StrCat(inst.imm);
     default:
-      return "";
+      return inst.imm != 0 ? absl::StrCat("#", inst.imm) : "";
   }
 }
 
@@ -153,7 +154,9 @@ bool ParseBuffer(absl::string_view line, KernelIR* kernel) {
   return reader.AtEnd();
 }
 
-bool ParseImm(LineReader* reader, KInst* inst) {
+// Also tells whether there was one.
+bool ParseImm(LineReader* reader, KInst* inst, bool* present) {
+  *present = true;
   switch (inst->op) {
     case KOp::kLoad:
     case KOp::kStore:
@@ -165,7 +168,8 @@ bool ParseImm(LineReader* reader, KInst* inst) {
     case KOp::kConst:
       return IsFloating(inst->type) ? reader->Literal("0x") && reader->Hex(&inst->imm) : reader->Int(&inst->imm);
     default:
-      return true;
+      *present = reader->Literal("#");
+      return !*present || reader->Int(&inst->imm);
   }
 }
 
@@ -176,9 +180,10 @@ bool ParseInst(absl::string_view line, KernelIR* kernel) {
   if (!reader.Literal("%") || !reader.Int(&number) || number != static_cast<int64_t>(kernel->insts.size())) return false;
   if (!reader.Literal("=") || !ParseOp(reader.Word(), &inst.op)) return false;
   if (!reader.Literal(".") || !ParseType(reader.Word(), &inst.type)) return false;
-  if (!ParseImm(&reader, &inst)) return false;
+  bool separator = false;
+  if (!ParseImm(&reader, &inst, &separator)) return false;
   for (int k = 0; k < KOpArity(inst.op); ++k) {
-    if ((k > 0 || inst.op == KOp::kStore) && !reader.Literal(",")) return false;
+    if ((k > 0 || separator) && !reader.Literal(",")) return false;
     int64_t operand;
     if (!reader.Literal("%") || !reader.Int(&operand)) return false;
     inst.in[k] = static_cast<int32_t>(operand);
