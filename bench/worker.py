@@ -1,5 +1,6 @@
 """Times one workload under one mode in this process, and prints one line of JSON. Started by compare.py."""
 import argparse
+import gc
 import json
 import resource
 import statistics
@@ -48,6 +49,8 @@ def main():
     for _ in range(warm_up):
         timed()
     warm_stats = json.loads(torch.ops.lazuli.stats()) if lazuli else None
+    gc.collect()
+    gc.freeze()  # Python's collector would otherwise walk PyTorch's own objects at random steps.
     times = []
     begin = time.perf_counter()
     while len(times) < fewest or time.perf_counter() - begin < args.seconds:

@@ -15,7 +15,7 @@ struct Options {
   int64_t dim = 128;
   int64_t heads = 4;
   double dropout = 0.1;
-  double lr = 3e-3;
+  double lr = 1e-3;
   int64_t seed = 1;
   int64_t threads = 0;  // 0: LibTorch's default.
   std::string text = "/usr/share/common-licenses";
