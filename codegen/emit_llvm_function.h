@@ -116,16 +116,16 @@ class FunctionEmitter {
   llvm::Function* function_ = nullptr;
   std::vector<Slot> slots_;
   std::vector<int> slot_of_result_, slot_of_partial_;
-  std::vector<llvm::Value*> index_;       // Per loop.
-  std::vector<Range> ranges_;             // Per loop.
-  std::vector<Values> values_;            // Per instruction.
-  std::vector<bool> kept_needs_;          // Per instruction.
+  std::vector<llvm::Value*> index_;                                    // Per loop.
+  std::vector<Range> ranges_;                                          // Per loop.
+  std::vector<Values> values_;                                         // Per instruction.
+  std::vector<bool> kept_needs_;                                       // Per instruction.
   std::vector<llvm::SmallVector<llvm::AllocaInst*, 8>> accumulators_;  // Per Reduce.
-  std::vector<llvm::SmallVector<llvm::AllocaInst*, 8>> blocks_;  // Per Reduce that cascades: sums of whole blocks.
-  std::vector<llvm::AllocaInst*> tiles_;  // Per packed load: [lane][index in the innermost loop].
+  std::vector<llvm::SmallVector<llvm::AllocaInst*, 8>> blocks_;        // Per Reduce that cascades: sums of whole blocks.
+  std::vector<llvm::AllocaInst*> tiles_;                               // Per packed load: [lane][index in the innermost loop].
   llvm::Value* cache_ = nullptr;
   int combining_pass_ = -1;  // Whose Reduce results are at hand rather than in scratch.
-  int width_ = 1;  // Vectors per iteration where code is being emitted.
+  int width_ = 1;            // Vectors per iteration where code is being emitted.
   Tail tail_;
 };
 

@@ -232,9 +232,7 @@ void FunctionEmitter::Define(int i, Value* scalar) {
   if (plan_.needs_splat[i]) values_[i].splat = builder_.CreateVectorSplat(plan_.lanes, scalar);
 }
 
-Value* FunctionEmitter::Vector(int i, int step) const {
-  return values_[i].scalar != nullptr ? values_[i].splat : values_[i].vectors[step];
-}
+Value* FunctionEmitter::Vector(int i, int step) const { return values_[i].scalar != nullptr ? values_[i].splat : values_[i].vectors[step]; }
 
 void FunctionEmitter::EmitInst(int i) {
   switch (inst(i).op) {
@@ -279,7 +277,8 @@ void FunctionEmitter::EmitArithmetic(int i) {
   };
   if (plan_.IsUniform(i)) return Define(i, ops_.Emit(op, in_type, operand(0, -1), operand(1, -1), operand(2, -1), nullptr));
   Values result;
-  for (int u = 0; u < width_; ++u) result.vectors.push_back(ops_.Emit(op, in_type, operand(0, u), operand(1, u), operand(2, u), tail_.mask));
+  for (int u = 0; u < width_; ++u)
+    result.vectors.push_back(ops_.Emit(op, in_type, operand(0, u), operand(1, u), operand(2, u), tail_.mask));
   values_[i] = std::move(result);
 }
 

@@ -79,9 +79,9 @@ struct VmlName {
 
 // The unary operators for which ATen calls Intel's VML.
 constexpr VmlName kVmlNames[] = {
-    {KOp::kSqrt, "Sqrt"}, {KOp::kExp, "Exp"},   {KOp::kLog, "Ln"},      {KOp::kLog2, "Log2"},     {KOp::kLog10, "Log10"},
-    {KOp::kSin, "Sin"},   {KOp::kCos, "Cos"},   {KOp::kTan, "Tan"},     {KOp::kAsin, "Asin"},     {KOp::kAcos, "Acos"},
-    {KOp::kAtan, "Atan"}, {KOp::kTanh, "Tanh"}, {KOp::kErf, "Erf"},     {KOp::kErfc, "Erfc"},     {KOp::kErfinv, "ErfInv"},
+    {KOp::kSqrt, "Sqrt"}, {KOp::kExp, "Exp"},   {KOp::kLog, "Ln"},  {KOp::kLog2, "Log2"}, {KOp::kLog10, "Log10"},
+    {KOp::kSin, "Sin"},   {KOp::kCos, "Cos"},   {KOp::kTan, "Tan"}, {KOp::kAsin, "Asin"}, {KOp::kAcos, "Acos"},
+    {KOp::kAtan, "Atan"}, {KOp::kTanh, "Tanh"}, {KOp::kErf, "Erf"}, {KOp::kErfc, "Erfc"}, {KOp::kErfinv, "ErfInv"},
 };
 // High accuracy, denormals kept, errors ignored: what ATen passes.
 constexpr int64_t kVmlMode = 0x2 | 0x140000 | 0x100;

@@ -129,9 +129,7 @@ class Planner {
   }
 
   // Whether the instruction is evaluated (or accumulated) at every point, rather than once per kept point.
-  bool AtEveryPoint(int i) const {
-    return plan_.live[i] && (plan_.kernel.num_reduced == 0 || plan_.IsFull(i) || IsReduce(inst(i).op));
-  }
+  bool AtEveryPoint(int i) const { return plan_.live[i] && (plan_.kernel.num_reduced == 0 || plan_.IsFull(i) || IsReduce(inst(i).op)); }
 
   // Vector operations per vector of points when dimension `dim` is vectorised.
   double VectorCost(int dim) const {
@@ -361,8 +359,6 @@ LoopPlan PlanLoops(const KernelIR& kernel, const IsaInfo& isa) { return Planner(
 
 int ElementBytes(c10::ScalarType type) { return static_cast<int>(c10::elementSize(type)); }
 
-bool IsTranscendental(KOp op) {
-  return (op >= KOp::kExp && op <= KOp::kLgamma) || op == KOp::kPow || op == KOp::kAtan2;
-}
+bool IsTranscendental(KOp op) { return (op >= KOp::kExp && op <= KOp::kLgamma) || op == KOp::kPow || op == KOp::kAtan2; }
 
 }  // namespace lazuli::codegen

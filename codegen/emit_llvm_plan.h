@@ -11,9 +11,9 @@ namespace lazuli::codegen {
 
 // The instruction set the emitter writes for.
 struct IsaInfo {
-  int vector_bytes = 16;        // 64, 32 or 16.
-  bool masked_memory = false;   // Masked loads and stores of every element size (AVX-512BW).
-  bool half_conversion = false; // F16C.
+  int vector_bytes = 16;         // 64, 32 or 16.
+  bool masked_memory = false;    // Masked loads and stores of every element size (AVX-512BW).
+  bool half_conversion = false;  // F16C.
 };
 
 // Loops are numbered outermost first: `num_kept` loops over kept dimensions, then the reduced ones. Loop i is dimension i of `kernel`.
@@ -26,14 +26,14 @@ struct LoopPlan {
   int unroll = 1;      // Vectors per iteration of the main loop.
 
   // Per instruction.
-  std::vector<uint64_t> deps;      // Bit d: varies over loop d.
-  std::vector<bool> live;          // Reaches a store.
-  std::vector<int> stage;          // Number of passes over the reduced loops that must be complete before it can be evaluated.
-  std::vector<bool> needs_splat;   // Uniform along the vector loop but used by something that is not.
-  std::vector<int> store_pass;     // Full-level stores: their pass. Otherwise -1.
-  std::vector<int64_t> cache;      // Byte offset in the row cache, -1 when not cached.
-  std::vector<int> cache_pass;     // The pass that fills the cache.
-  std::vector<bool> packed;        // Loads whose tile is copied to the stack before the loop over it.
+  std::vector<uint64_t> deps;                 // Bit d: varies over loop d.
+  std::vector<bool> live;                     // Reaches a store.
+  std::vector<int> stage;                     // Number of passes over the reduced loops that must be complete before it can be evaluated.
+  std::vector<bool> needs_splat;              // Uniform along the vector loop but used by something that is not.
+  std::vector<int> store_pass;                // Full-level stores: their pass. Otherwise -1.
+  std::vector<int64_t> cache;                 // Byte offset in the row cache, -1 when not cached.
+  std::vector<int> cache_pass;                // The pass that fills the cache.
+  std::vector<bool> packed;                   // Loads whose tile is copied to the stack before the loop over it.
   std::vector<std::vector<bool>> pass_needs;  // [pass][instruction]: full-level instructions evaluated in that pass.
   int num_passes = 0;
   int64_t cache_bytes = 0;

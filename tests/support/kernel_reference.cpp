@@ -326,7 +326,7 @@ Value Arithmetic(const KInst& inst, ScalarType in_type, const Value& a, const Va
   return result;
 }
 
-// Evaluates the kernel by need: every (instruction, point) is a recursive call; Reduce results are remembered per kept point.
+// Evaluates all instructions up to the one asked for, at one point; Reduce results are remembered per kept point.
 class Interpreter {
  public:
   Interpreter(const KernelIR& kernel, void* const* buffers, const uint64_t* scalars)
@@ -334,7 +334,8 @@ class Interpreter {
         buffers_(buffers),
         scalars_(scalars),
         rank_(static_cast<int>(kernel.sizes.size())),
-        kept_(rank_ - kernel.num_reduced) {}
+        kept_(rank_ - kernel.num_reduced),
+        values_(kernel.insts.size()) {}
 
   void Run() {
     c10::DimVector point(rank_, 0);
@@ -425,12 +426,11 @@ class Interpreter {
   }
 
   Value ValuesAt(int last, const c10::DimVector& point) {
-    std::vector<Value> values(last + 1);
     for (int i = 0; i <= last; ++i) {
       const KInst& inst = kernel_.insts[i];
       switch (inst.op) {
         case KOp::kLoad:
-          values[i] = Read(inst.type, Address(static_cast<int>(inst.imm), point));
+          values_[i] = Read(inst.type, Address(static_cast<int>(inst.imm), point));
           break;
         case KOp::kStore:
           break;
@@ -440,26 +440,26 @@ class Interpreter {
           if (IsFloating(inst.type)) {
             double d;
             std::memcpy(&d, &bits, sizeof(d));
-            values[i].d = Round(inst.type, d);
+            values_[i].d = Round(inst.type, d);
           } else {
-            values[i].i = Wrap(inst.type, static_cast<int64_t>(bits));
+            values_[i].i = Wrap(inst.type, static_cast<int64_t>(bits));
           }
           break;
         }
         case KOp::kIndex:
-          values[i].i = point[inst.imm];
+          values_[i].i = point[inst.imm];
           break;
         default: {
           if (IsReduce(inst.op)) {
-            values[i] = reduced_[i];
+            values_[i] = reduced_[i];
             break;
           }
-          auto operand = [&](int k) { return inst.in[k] < 0 ? Value() : values[inst.in[k]]; };
-          values[i] = Arithmetic(inst, kernel_.insts[inst.in[0]].type, operand(0), operand(1), operand(2));
+          auto operand = [&](int k) { return inst.in[k] < 0 ? Value() : values_[inst.in[k]]; };
+          values_[i] = Arithmetic(inst, kernel_.insts[inst.in[0]].type, operand(0), operand(1), operand(2));
         }
       }
     }
-    return values[last];
+    return values_[last];
   }
 
   const KernelIR& kernel_;
@@ -467,7 +467,8 @@ class Interpreter {
   const uint64_t* scalars_;
   int rank_;
   int kept_;
-  std::vector<Value> reduced_;
+  std::vector<Value> reduced_;  // Per Reduce, at the current kept point.
+  std::vector<Value> values_;   // Per instruction, at the current point.
 };
 
 }  // namespace
