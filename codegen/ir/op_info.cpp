@@ -64,6 +64,9 @@ bool IsBackendSpecific(const std::string& base) {
   return false;
 }
 
+// The Meta kernel gives other strides than the CPU's for channels-last operands.
+bool MetaMisleads(const std::string& base) { return base == "aten::replication_pad2d" || base == "aten::replication_pad3d"; }
+
 // Tagged as random for the sake of other devices' kernels.
 bool IsDeterministicOnCpu(const std::string& base) {
   static const auto* names = new absl::flat_hash_set<std::string>{"aten::_scaled_dot_product_flash_attention_for_cpu"};
@@ -165,6 +168,7 @@ OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
   info.is_allocation = IsAllocation(op_name.name);
   info.has_meta = handle.hasKernelForDispatchKey(c10::DispatchKey::Meta) ||
                   (handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) && !IsBackendSpecific(op_name.name));
+  info.has_meta = info.has_meta && !MetaMisleads(op_name.name);
   info.recordable = encodable && !info.is_out && !info.is_view && !info.is_random && !info.data_dependent &&
                     !handle.hasTag(at::Tag::inplace_view) && !ChangesStorage(op_name.name);
   return info;
