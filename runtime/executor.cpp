@@ -229,16 +229,17 @@ class StepProgram : public Program {
     stack_.assign(prepared->arguments.begin(), prepared->arguments.end());
     call.op.callBoxed(&stack_);
     for (size_t i = 0; i < call.results.size(); ++i) {
-      if (call.results[i].memory >= 0) Adopt(call.results[i], std::move(stack_[i]).toTensor());
+      if (call.results[i].memory >= 0) Adopt(call, call.results[i], std::move(stack_[i]).toTensor());
     }
     stack_.clear();
   }
 
   // Takes a result's memory when nothing else holds it and its layout is the recorded one; copies it otherwise.
-  void Adopt(const WindowSpec& window, at::Tensor tensor) {
+  void Adopt(const AtenCall& call, const WindowSpec& window, at::Tensor tensor) {
     const MemorySpec& memory = spec_.memories[window.memory];
     TORCH_CHECK(tensor.defined() && tensor.sizes() == c10::IntArrayRef(window.sizes) && tensor.scalar_type() == window.dtype,
-                "lazuli: a result's shape differs from the one recorded");
+                "lazuli: a result of ", call.name, " differs from what was recorded: ", tensor.sizes(), " ", tensor.scalar_type(), " instead of ",
+                c10::IntArrayRef(window.sizes), " ", window.dtype);
     const bool fits = tensor.strides() == c10::IntArrayRef(window.strides) && tensor.storage_offset() == 0 &&
                       static_cast<int64_t>(tensor.storage().nbytes()) >= memory.nbytes;
     if (!fits || tensor.use_count() != 1 || tensor.storage().use_count() != 1) {

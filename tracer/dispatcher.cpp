@@ -82,7 +82,7 @@ Outcome TryRecord(Recorder* recorder, const OpInfo& info, torch::jit::Stack* sta
   const auto args = torch::jit::last(*stack, info.num_args);
   const auto& arguments = info.handle.schema().arguments();
   for (const auto i : c10::irange(info.num_args)) {
-    if (!AddBoxed(&recording, args[i], *arguments[i].type())) return Outcome::kNotRecordable;
+    if (!AddBoxed(&recording, args[i], *arguments[i].real_type())) return Outcome::kNotRecordable;
   }
   if (!recording.OverlapsAreSafe()) return Outcome::kNotRecordable;
   if (recording.Known() == nullptr) {
@@ -144,7 +144,7 @@ void BoxedRecord(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch:
 // A kernel that runs above the recorder (sparse, quantized) writes what it allocates through pointers at once. It is called from below
 // autograd, unlike the program.
 void BoxedAllocate(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  if (c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::AutogradCPU) && !c10::InferenceMode::is_enabled()) {
+  if (c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::AutogradOther) && !c10::InferenceMode::is_enabled()) {
     CallBelow(codegen::GetOpInfo(op), keys, stack);
   } else {
     BoxedRecord(op, keys, stack);

@@ -67,6 +67,9 @@ bool IsBackendSpecific(const std::string& base) {
 // The Meta kernel gives other strides than the CPU's for channels-last operands.
 bool MetaMisleads(const std::string& base) { return base == "aten::replication_pad2d" || base == "aten::replication_pad3d"; }
 
+// Kernels that look at the grad mode to decide what they compute: it is another one when a trace runs.
+bool ReadsGradMode(const std::string& base) { return base == "aten::mkldnn_rnn_layer"; }
+
 // Tagged as random for the sake of other devices' kernels.
 bool IsDeterministicOnCpu(const std::string& base) {
   static const auto* names = new absl::flat_hash_set<std::string>{"aten::_scaled_dot_product_flash_attention_for_cpu"};
@@ -170,7 +173,7 @@ OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
                   (handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) && !IsBackendSpecific(op_name.name));
   info.has_meta = info.has_meta && !MetaMisleads(op_name.name);
   info.recordable = encodable && !info.is_out && !info.is_view && !info.is_random && !info.data_dependent &&
-                    !handle.hasTag(at::Tag::inplace_view) && !ChangesStorage(op_name.name);
+                    !handle.hasTag(at::Tag::inplace_view) && !ChangesStorage(op_name.name) && !ReadsGradMode(op_name.name);
   return info;
 }
 
