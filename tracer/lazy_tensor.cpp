@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
-#include <typeinfo>
 
 #include "absl/container/flat_hash_map.h"
 #include "tracer/recorder.h"
@@ -68,9 +67,25 @@ void KeepOnlyNear(std::atomic<void*>* caller, const char* function) {
   if (address == nullptr || std::abs(address - function) > kSameFileBytes) caller->store(nullptr);
 }
 
-void* VtableOf(const c10::TensorImpl* impl) {
-  void* vtable;
-  std::memcpy(&vtable, reinterpret_cast<const void*>(impl), sizeof(vtable));
+// An object's class by the first word of the object: typeid would compare names when the classes differ.
+const void* VtableOf(const void* object) {
+  const void* vtable;
+  std::memcpy(&vtable, object, sizeof(vtable));
+  return vtable;
+}
+
+template <class Impl>
+const void* VtableOfNew() {
+  return VtableOf(c10::make_intrusive<Impl>(c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(c10::kFloat), c10::kCPU).get());
+}
+
+const void* LazyVtable() {
+  static const void* const vtable = VtableOfNew<LazyTensorImpl>();
+  return vtable;
+}
+
+const void* PlainVtable() {
+  static const void* const vtable = VtableOfNew<c10::TensorImpl>();
   return vtable;
 }
 
@@ -120,25 +135,22 @@ c10::intrusive_ptr<c10::TensorImpl> LazyTensorImpl::shallow_copy_and_detach(c10:
 }
 
 bool IsPlainOrLazy(const c10::TensorImpl& impl) {
-  const std::type_info& type = typeid(impl);
-  return type == typeid(LazyTensorImpl) || type == typeid(c10::TensorImpl);
+  const void* vtable = VtableOf(&impl);
+  return vtable == LazyVtable() || vtable == PlainVtable();
 }
 
 void Adopt(c10::TensorImpl* impl) {
   // The two classes differ in their virtual functions alone, so the object's class is its vtable pointer. Tensors that already exist
   // (parameters, and every handle that the program keeps to them) cannot be replaced by new objects; without this they could only throw.
   static_assert(sizeof(LazyTensorImpl) == sizeof(c10::TensorImpl));
-  static void* const lazy_vtable = [] {
-    auto sample =
-        c10::make_intrusive<LazyTensorImpl>(c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(c10::kFloat), c10::kCPU);
-    return VtableOf(sample.get());
-  }();
-  if (typeid(*impl) != typeid(c10::TensorImpl)) return;
-  std::memcpy(reinterpret_cast<void*>(impl), &lazy_vtable, sizeof(lazy_vtable));
+  if (VtableOf(impl) != PlainVtable()) return;
+  const void* lazy = LazyVtable();
+  std::memcpy(reinterpret_cast<void*>(impl), &lazy, sizeof(lazy));
 }
 
 LazyStorage* AsLazy(c10::StorageImpl* storage) {
-  return typeid(*storage) == typeid(LazyStorage) ? static_cast<LazyStorage*>(storage) : nullptr;
+  static const void* const vtable = VtableOf(c10::make_intrusive<LazyStorage>(0, c10::kCPU, nullptr, 0, 0).get());
+  return VtableOf(storage) == vtable ? static_cast<LazyStorage*>(storage) : nullptr;
 }
 
 at::Tensor MakeLazyTensor(const codegen::OutputMeta& meta, c10::intrusive_ptr<LazyStorage> storage) {
