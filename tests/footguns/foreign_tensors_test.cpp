@@ -1,0 +1,111 @@
+// Tensors that are more than a strided window over CPU memory: eager, beside recorded ones.
+
+#include <ATen/ops/_nested_tensor_from_tensor_list.h>
+
+#include "tests/support/same_as_eager.h"
+
+namespace lazuli::testing {
+namespace {
+
+class ForeignTensorsTest : public BackendTest {};
+
+TEST_P(ForeignTensorsTest, Sparse) {
+  ExpectSameAsEager([] {
+    auto values = torch::tensor({1.0f, 2.0f, 3.0f}) * 2;
+    auto sparse = torch::sparse_coo_tensor(torch::tensor({{0, 1, 2}, {2, 0, 1}}), values, {3, 3});
+    auto dense = torch::ones({3, 3}) + 1;
+    auto product = torch::mm(sparse, dense);
+    values.add_(100);
+    return Tensors{sparse.to_dense(), product + 1, (sparse + sparse).to_dense(), dense.to_sparse().to_dense(), sparse.coalesce()};
+  });
+}
+
+TEST_P(ForeignTensorsTest, SparseGradientsOfAnEmbedding) {
+  ExpectSameAsEager([] {
+    auto weight = torch::randn({6, 3}).requires_grad_();
+    auto rows = torch::embedding(weight, torch::tensor({1, 4, 1}), -1, false, /*sparse=*/true);
+    (rows * 2).sum().backward();
+    return Tensors{rows, weight.grad().to_dense()};
+  });
+}
+
+TEST_P(ForeignTensorsTest, Quantized) {
+  ExpectSameAsEager([] {
+    auto x = torch::linspace(-1, 1, 12) * 2;
+    auto q = torch::quantize_per_tensor(x, 0.05, 10, torch::kQUInt8);
+    return Tensors{q.dequantize() + 1, q.int_repr().to(torch::kInt) * 2, x};
+  });
+}
+
+TEST_P(ForeignTensorsTest, Complex) {
+  ExpectSameAsEager([] {
+    auto x = torch::complex(torch::arange(6, torch::kFloat), torch::arange(6, 0, -1, torch::kFloat));
+    auto y = x * x + 1;
+    auto view = torch::view_as_real(y);
+    view.select(1, 0).add_(5);
+    auto conj = y.conj();
+    auto spectrum = torch::fft_fft(x);
+    return Tensors{y, conj, conj * 2, y.abs(), y.angle(), spectrum, torch::real(spectrum) + 1, torch::imag(y).neg(), torch::matmul(y.view({2, 3}), conj.view({3, 2}))};
+  });
+}
+
+TEST_P(ForeignTensorsTest, NegativeBitViews) {
+  ExpectSameAsEager([] {
+    auto x = torch::complex(torch::ones({3}), torch::arange(3, torch::kFloat)) * 2;
+    auto negative = torch::imag(x.conj());
+    auto sum = negative + 1;
+    x.mul_(2);
+    return Tensors{negative.is_neg() ? negative + 0 : negative, sum, negative.clone()};
+  });
+}
+
+TEST_P(ForeignTensorsTest, Nested) {
+  ExpectSameAsEager([] {
+    auto a = torch::randn({2, 4}) + 1;
+    auto b = torch::randn({3, 4}) + 1;
+    auto nested = at::_nested_tensor_from_tensor_list({a, b}, torch::kFloat);
+    auto padded = nested.to_padded_tensor(0);
+    return Tensors{padded * 2, (nested + nested).to_padded_tensor(-1), a};
+  });
+}
+
+TEST_P(ForeignTensorsTest, MetaTensorsStayMeta) {
+  const lazuli::DeviceMode mode(options());
+  auto meta = torch::empty({3, 4}, torch::kMeta);
+  auto result = torch::matmul(meta, torch::empty({4, 5}, torch::kMeta)).relu_();
+  EXPECT_TRUE(result.is_meta());
+  EXPECT_EQ(result.sizes(), torch::IntArrayRef({3, 5}));
+  auto real = torch::ones({3, 4}) + 1;
+  EXPECT_TRUE(torch::empty_like(real, torch::kMeta).is_meta());
+  EXPECT_TRUE(real.to(torch::kMeta).is_meta());
+  EXPECT_EQ(real.sum().item<float>(), 24);
+}
+
+TEST_P(ForeignTensorsTest, UndefinedAndOptionalTensors) {
+  ExpectSameAsEager([] {
+    auto x = torch::randn({2, 3, 4, 4});
+    auto w = torch::randn({5, 3, 1, 1});
+    auto y = torch::conv2d(x, w);
+    auto z = torch::layer_norm(y, {4, 4});
+    auto grad = torch::autograd::grad({(x.requires_grad_() * 2).sum()}, {x}, {}, false, false, /*allow_unused=*/true);
+    return Tensors{y, z, grad[0], torch::Tensor()};
+  });
+}
+
+TEST_P(ForeignTensorsTest, ListsAndTuplesOfResults) {
+  ExpectSameAsEager([] {
+    auto x = torch::randn({4, 6});
+    auto [values, indices] = x.sort(1);
+    auto [top, where] = x.topk(2, 1);
+    auto [mean_var, mean] = torch::var_mean(x, 1);
+    auto [q, r] = torch::linalg_qr(x.t());
+    auto meshes = torch::meshgrid({torch::arange(2), torch::arange(3)}, "ij");
+    return Tensors{values + 1, indices, top * 2, where, mean_var, mean, torch::mm(q, r), meshes[0] + meshes[1], torch::stack({x, x * 2}).sum(0),
+                   torch::cat({x, values}, 0)};
+  });
+}
+
+LAZULI_FOR_EACH_BACKEND(ForeignTensorsTest);
+
+}  // namespace
+}  // namespace lazuli::testing

@@ -1,0 +1,193 @@
+// Operations that look at, replace or share a tensor's memory.
+
+#include "tests/support/same_as_eager.h"
+
+namespace lazuli::testing {
+namespace {
+
+class StorageTest : public BackendTest {};
+
+TEST_P(StorageTest, OutArgument) {
+  ExpectSameAsEager([] {
+    auto a = torch::arange(6, torch::kFloat) + 1;
+    auto b = a * 2;
+    auto out = torch::empty({6});
+    torch::add_out(out, a, b);
+    auto resized = torch::empty({0});
+    torch::mul_out(resized, a, out);
+    auto strided = torch::zeros({6, 2});
+    auto column = strided.select(1, 1);
+    torch::sub_out(column, a, 3);
+    return Tensors{out, resized, strided, out + resized};
+  });
+}
+
+TEST_P(StorageTest, ResizeOfPendingTensor) {
+  ExpectSameAsEager([] {
+    auto x = torch::arange(6, torch::kFloat) * 2;
+    x.resize_({2, 3});
+    auto grown = torch::ones({4}) + 1;
+    grown.resize_({6});
+    grown.slice(0, 4, 6).zero_();
+    grown.add_(1);
+    return Tensors{x, x + 1, grown};
+  });
+}
+
+TEST_P(StorageTest, SetReplacesMemory) {
+  ExpectSameAsEager([] {
+    auto a = torch::arange(6, torch::kFloat) + 1;
+    auto b = torch::zeros({2, 2}) + 3;
+    b.set_(a);
+    a.mul_(10);
+    auto c = torch::empty({0});
+    c.set_(a.storage(), 2, {2}, {2});
+    c.add_(1);
+    return Tensors{a, b, c, b + 1};
+  });
+}
+
+TEST_P(StorageTest, DataPointerSeesEverythingRecordedBefore) {
+  ExpectSameAsEager([] {
+    auto x = torch::ones({4});
+    x.add_(2);
+    const float first = x.data_ptr<float>()[0];
+    x.mul_(3);
+    const auto accessor = x.accessor<float, 1>();
+    return Tensors{torch::full({1}, first), torch::full({1}, accessor[3]), x};
+  });
+}
+
+TEST_P(StorageTest, WriteThroughPointerBetweenOps) {
+  ExpectSameAsEager([] {
+    auto x = torch::ones({4}) + 1;
+    float* p = x.data_ptr<float>();
+    auto before = x * 1;
+    before.data_ptr<float>();
+    p[2] = 50;
+    auto after = x * 2;
+    return Tensors{before, after, x};
+  });
+}
+
+TEST_P(StorageTest, PlainTensorsMadeBeforeTheModeAreWrittenInPlace) {
+  const auto make = [] { return std::make_pair(torch::ones({3, 3}), torch::arange(9, torch::kFloat).view({3, 3})); };
+  const auto work = [](torch::Tensor& a, torch::Tensor& b) {
+    a.add_(b);
+    b.t().mul_(2);
+    a.addcmul_(b, b, 0.5);
+  };
+  auto [a, b] = make();
+  work(a, b);
+  auto [lazy_a, lazy_b] = make();
+  const float* pointer = lazy_a.data_ptr<float>();
+  const auto alias = lazy_a.view({9});
+  const StatsDelta delta;
+  {
+    const lazuli::DeviceMode mode(options());
+    work(lazy_a, lazy_b);
+    EXPECT_EQ(delta.of(&Stats::traces), 0);
+    // Asking for the pointer runs the writes, and the memory stays where it was.
+    EXPECT_EQ(lazy_a.data_ptr<float>(), pointer);
+    EXPECT_EQ(delta.cuts("data_ptr"), 1);
+    EXPECT_EQ(pointer[8], a.data_ptr<float>()[8]);
+    EXPECT_EQ((alias.accessor<float, 1>()[4]), a.data_ptr<float>()[4]);
+  }
+  ExpectSame(a, lazy_a, exact(), "a");
+  ExpectSame(b, lazy_b, exact(), "b");
+  ExpectSame(a.view({9}), alias, exact(), "alias");
+}
+
+TEST_P(StorageTest, ParameterAccessorAfterARecordedOptimizerStep) {
+  const auto run = [](bool lazy, const Options& options) {
+    torch::manual_seed(5);
+    torch::nn::Linear layer(3, 2);
+    torch::optim::SGD optimizer(layer->parameters(), torch::optim::SGDOptions(0.5));
+    std::unique_ptr<lazuli::DeviceMode> mode;
+    if (lazy) mode = std::make_unique<lazuli::DeviceMode>(options);
+    layer->forward(torch::ones({4, 3})).sum().backward();
+    optimizer.step();
+    std::vector<float> values;
+    const auto weights = layer->weight.accessor<float, 2>();
+    for (int i = 0; i < 2; ++i) {
+      for (int j = 0; j < 3; ++j) values.push_back(weights[i][j]);
+    }
+    return values;
+  };
+  const auto eager = run(false, options());
+  const auto lazy = run(true, options());
+  for (size_t i = 0; i < eager.size(); ++i) EXPECT_FLOAT_EQ(eager[i], lazy[i]);
+}
+
+TEST_P(StorageTest, FromBlobReadsWhatTheOwnerHasAtTheCut) {
+  float memory[4] = {1, 2, 3, 4};
+  const lazuli::DeviceMode mode(options());
+  auto blob = torch::from_blob(memory, {4});
+  auto doubled = blob * 2;
+  lazuli::sync();
+  memory[0] = 100;
+  auto again = blob * 2;
+  lazuli::sync();
+  EXPECT_EQ(doubled[0].item<float>(), 2);
+  EXPECT_EQ(again[0].item<float>(), 200);
+  blob.add_(1);
+  lazuli::sync();
+  EXPECT_EQ(memory[0], 101);
+  EXPECT_EQ(memory[3], 5);
+}
+
+TEST_P(StorageTest, DetachAndDataShareMemory) {
+  ExpectSameAsEager([] {
+    auto x = torch::arange(4, torch::kFloat).requires_grad_();
+    auto y = x * 2;
+    auto detached = y.detach();
+    detached.add_(1);
+    auto data = y.data();
+    data.mul_(3);
+    auto variable = y.variable_data();
+    return Tensors{y, detached, data, variable, y.sum()};
+  });
+}
+
+TEST_P(StorageTest, SetDataOfPlainAndPendingTensors) {
+  ExpectSameAsEager([] {
+    auto parameter = torch::ones({3}).requires_grad_();
+    auto pending = torch::arange(3, torch::kFloat) * 4;
+    parameter.set_data(pending);
+    pending.add_(1);
+    auto loss = (parameter * parameter).sum();
+    loss.backward();
+    auto second = torch::zeros({3}) + 1;
+    second.set_data(parameter.detach() * 2);
+    second.sub_(1);
+    return Tensors{parameter, parameter.grad(), pending, second};
+  });
+}
+
+TEST_P(StorageTest, ModuleMovedToAnotherDtype) {
+  ExpectSameAsEager([] {
+    torch::nn::Linear layer(4, 3);
+    auto x = torch::randn({2, 4});
+    auto y = layer->forward(x);
+    layer->to(torch::kDouble);
+    auto z = layer->forward(x.to(torch::kDouble));
+    return Tensors{y, z, layer->weight};
+  });
+}
+
+TEST_P(StorageTest, SwappingContentsKeepsIdentity) {
+  ExpectSameAsEager([] {
+    auto a = torch::zeros({3}) + 1;
+    auto b = torch::zeros({3}) + 2;
+    std::swap(a, b);
+    a.add_(10);
+    auto moved = std::move(b);
+    moved.mul_(7);
+    return Tensors{a, moved, a + moved};
+  });
+}
+
+LAZULI_FOR_EACH_BACKEND(StorageTest);
+
+}  // namespace
+}  // namespace lazuli::testing

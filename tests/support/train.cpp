@@ -1,0 +1,127 @@
+#include "tests/support/train.h"
+
+namespace lazuli::testing {
+namespace {
+
+namespace nn = torch::nn;
+namespace F = torch::nn::functional;
+
+constexpr int64_t kBatch = 16;
+constexpr int64_t kClasses = 5;
+
+torch::Tensor Labels() { return torch::randint(kClasses, {kBatch}, torch::kLong); }
+
+// `module` fed with normal noise of `sizes`, against random labels.
+template <class Holder>
+Model Classifier(Holder module, std::vector<int64_t> sizes) {
+  return {module.ptr(), [module, sizes]() mutable {
+            const auto input = torch::randn(sizes);
+            return F::cross_entropy(module->forward(input), Labels());
+          }};
+}
+
+struct LstmImpl : nn::Module {
+  LstmImpl() {
+    register_module("lstm", lstm);
+    register_module("head", head);
+  }
+  torch::Tensor forward(const torch::Tensor& input) { return head->forward(std::get<0>(lstm->forward(input)).select(1, -1)); }
+  nn::LSTM lstm{nn::LSTMOptions(12, 16).num_layers(2).batch_first(true).dropout(0.1)};
+  nn::Linear head{16, kClasses};
+};
+TORCH_MODULE(Lstm);
+
+struct EncoderImpl : nn::Module {
+  EncoderImpl() {
+    register_module("embedding", embedding);
+    register_module("encoder", encoder);
+    register_module("head", head);
+  }
+  torch::Tensor forward(const torch::Tensor& tokens) {
+    return head->forward(encoder->forward(embedding->forward(tokens).transpose(0, 1)).mean(0));
+  }
+  nn::Embedding embedding{32, 16};
+  nn::TransformerEncoder encoder{
+      nn::TransformerEncoderOptions(nn::TransformerEncoderLayerOptions(16, 2).dim_feedforward(32).dropout(0.1), 2)};
+  nn::Linear head{16, kClasses};
+};
+TORCH_MODULE(Encoder);
+
+Training Loop(const Recipe& recipe, Model model) {
+  auto optimizer = recipe.optimizer(model.module->parameters());
+  Training training;
+  for (int step = 0; step < recipe.steps; ++step) {
+    if (recipe.before_step) recipe.before_step(optimizer.get(), step);
+    optimizer->zero_grad();
+    const auto loss = model.batch_loss();
+    loss.backward();
+    if (recipe.clip_norm > 0) nn::utils::clip_grad_norm_(model.module->parameters(), recipe.clip_norm);
+    optimizer->step();
+    training.losses.push_back(loss.item<double>());
+    training.stats.push_back(lazuli::stats());
+  }
+  for (const auto& parameter : model.module->parameters()) training.state.push_back(parameter.detach());
+  for (const auto& buffer : model.module->buffers()) training.state.push_back(buffer.detach());
+  return training;
+}
+
+}  // namespace
+
+Training Train(const Recipe& recipe, const std::optional<lazuli::Options>& options, bool model_inside) {
+  torch::manual_seed(99);
+  if (!options.has_value()) return Loop(recipe, recipe.model());
+  if (model_inside) {
+    const lazuli::DeviceMode mode(*options);
+    return Loop(recipe, recipe.model());
+  }
+  const Model model = recipe.model();
+  const lazuli::DeviceMode mode(*options);
+  return Loop(recipe, model);
+}
+
+Model PlainMlp() {
+  return Classifier(nn::Sequential(nn::Linear(24, 32), nn::ReLU(), nn::Linear(32, 32), nn::Tanh(), nn::Linear(32, kClasses)), {kBatch, 24});
+}
+
+Model MlpWithDropoutAndNorms() {
+  return Classifier(nn::Sequential(nn::Linear(24, 32), nn::LayerNorm(nn::LayerNormOptions({32})), nn::GELU(), nn::Dropout(0.2),
+                                   nn::Linear(nn::LinearOptions(32, 32).bias(false)), nn::BatchNorm1d(32), nn::ReLU(), nn::Linear(32, kClasses)),
+                    {kBatch, 24});
+}
+
+Model CnnWithBatchNorm() {
+  return Classifier(nn::Sequential(nn::Conv2d(nn::Conv2dOptions(3, 8, 3).padding(1).bias(false)), nn::BatchNorm2d(8), nn::ReLU(),
+                                   nn::MaxPool2d(nn::MaxPool2dOptions(2)), nn::Conv2d(nn::Conv2dOptions(8, 8, 3).padding(1).bias(false)),
+                                   nn::BatchNorm2d(8), nn::ReLU(), nn::AdaptiveAvgPool2d(nn::AdaptiveAvgPool2dOptions(1)), nn::Flatten(),
+                                   nn::Linear(8, kClasses)),
+                    {kBatch, 3, 12, 12});
+}
+
+Model LstmClassifier() { return Classifier(Lstm(), {kBatch, 6, 12}); }
+
+Model TransformerEncoder() {
+  Encoder module;
+  return {module.ptr(), [module]() mutable {
+            const auto tokens = torch::randint(32, {kBatch, 7}, torch::kLong);
+            return F::cross_entropy(module->forward(tokens), Labels());
+          }};
+}
+
+MakeOptimizer OptimizerNamed(const std::string& name) {
+  using Parameters = std::vector<torch::Tensor>;
+  namespace optim = torch::optim;
+  if (name == "sgd") return [](Parameters p) { return std::make_unique<optim::SGD>(p, optim::SGDOptions(0.05)); };
+  if (name == "momentum") {
+    return [](Parameters p) { return std::make_unique<optim::SGD>(p, optim::SGDOptions(0.05).momentum(0.9).weight_decay(1e-3)); };
+  }
+  if (name == "adam") return [](Parameters p) { return std::make_unique<optim::Adam>(p, optim::AdamOptions(1e-2)); };
+  if (name == "amsgrad") return [](Parameters p) { return std::make_unique<optim::Adam>(p, optim::AdamOptions(1e-2).amsgrad(true)); };
+  if (name == "adamw") return [](Parameters p) { return std::make_unique<optim::AdamW>(p, optim::AdamWOptions(1e-2)); };
+  if (name == "rmsprop") {
+    return [](Parameters p) { return std::make_unique<optim::RMSprop>(p, optim::RMSpropOptions(1e-3).momentum(0.5).centered(true)); };
+  }
+  TORCH_CHECK(name == "adagrad", "no optimizer is called ", name);
+  return [](Parameters p) { return std::make_unique<optim::Adagrad>(p, optim::AdagradOptions(1e-2)); };
+}
+
+}  // namespace lazuli::testing
