@@ -3,9 +3,11 @@
 
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "lazuli/lazuli.h"
 
@@ -21,10 +23,23 @@ class Stopwatch {
   Clock::time_point start_ = Clock::now();
 };
 
-// Reports the mean of `total_seconds` over iterations x `ops`, in ns, as the counter `name`.
-inline void ReportNsPerOp(benchmark::State& state, const std::string& name, double total_seconds, int64_t ops) {
-  state.counters[name] = 1e9 * total_seconds / (static_cast<double>(state.iterations()) * static_cast<double>(ops));
-}
+// Keeps the seconds of each iteration, and tells their median, which a busy machine disturbs less than the mean.
+class Samples {
+ public:
+  void Add(double seconds) { seconds_.push_back(seconds); }
+  double median() const { return Quantile(0.5); }
+  double min() const { return Quantile(0); }
+
+ private:
+  double Quantile(double q) const {
+    if (seconds_.empty()) return 0;
+    std::vector<double> sorted = seconds_;
+    std::sort(sorted.begin(), sorted.end());
+    return sorted[static_cast<size_t>(q * static_cast<double>(sorted.size() - 1))];
+  }
+
+  std::vector<double> seconds_;
+};
 
 // Fails a benchmark that did not measure what it says: every trace must have come from the cache, and nothing have run eagerly.
 inline void RequireOnlyHits(benchmark::State& state, const Stats& before) {

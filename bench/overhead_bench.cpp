@@ -35,22 +35,22 @@ void CacheHit(benchmark::State& state) {
     sync();
   }
   const Stats before = stats();
-  double record = 0, run = 0;
+  Samples record, run;
   for (auto _ : state) {
     const Stopwatch recording;
     const at::Tensor result = Chain(a, b, ops);
-    record += recording.seconds();
+    record.Add(recording.seconds());
     const Stopwatch running;
     sync();
     const double seconds = running.seconds();
     state.SetIterationTime(seconds);
-    run += seconds;
+    run.Add(seconds);
   }
   RequireOnlyHits(state, before);
   const Stats after = stats();
   const auto runs = static_cast<double>(state.iterations());
-  state.counters["record_us"] = 1e6 * record / runs;
-  state.counters["beyond_recording_us"] = 1e6 * run / runs;
+  state.counters["record_us"] = 1e6 * record.median();
+  state.counters["beyond_recording_us"] = 1e6 * run.median();
   state.counters["traces"] = static_cast<double>(after.traces - before.traces) / runs;
   state.counters["kernels"] = static_cast<double>(after.kernel_launches - before.kernel_launches) / runs;
   state.counters["predicted"] = static_cast<double>(after.predicted_hits - before.predicted_hits) / runs;

@@ -47,14 +47,15 @@ void Record(benchmark::State& state) {
     if (kLazuli) sync();
   }
   const Stats before = stats();
-  double total = 0;
+  Samples samples;
   for (auto _ : state) {
     const double seconds = TimeChain<Op>(a, b);
     if (kLazuli) sync();
     state.SetIterationTime(seconds);
-    total += seconds;
+    samples.Add(seconds);
   }
-  ReportNsPerOp(state, "ns_per_op", total, kOps);
+  state.counters["ns_per_op"] = 1e9 * samples.median() / kOps;
+  state.counters["min_ns_per_op"] = 1e9 * samples.min() / kOps;
   if (!kLazuli) return;
   RequireOnlyHits(state, before);
   const Stats after = stats();
