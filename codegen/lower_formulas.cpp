@@ -7,7 +7,7 @@
 namespace lazuli::codegen {
 namespace {
 
-constexpr double kSqrtHalf = 0.70710678118654752440;     // 1 / sqrt(2)
+constexpr double kSqrtHalf = 0.70710678118654752440;       // 1 / sqrt(2)
 constexpr double kTwoOverSqrtPi = 1.12837916709551257390;  // 2 / sqrt(pi)
 constexpr double kGeluBeta = 1.41421356237309504880 * kTwoOverSqrtPi * 0.5;
 constexpr double kGeluKappa = 0.044715;

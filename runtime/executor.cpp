@@ -238,8 +238,8 @@ class StepProgram : public Program {
   void Adopt(const AtenCall& call, const WindowSpec& window, at::Tensor tensor) {
     const MemorySpec& memory = spec_.memories[window.memory];
     TORCH_CHECK(tensor.defined() && tensor.sizes() == c10::IntArrayRef(window.sizes) && tensor.scalar_type() == window.dtype,
-                "lazuli: a result of ", call.name, " differs from what was recorded: ", tensor.sizes(), " ", tensor.scalar_type(), " instead of ",
-                c10::IntArrayRef(window.sizes), " ", window.dtype);
+                "lazuli: a result of ", call.name, " differs from what was recorded: ", tensor.sizes(), " ", tensor.scalar_type(),
+                " instead of ", c10::IntArrayRef(window.sizes), " ", window.dtype);
     const bool fits = tensor.strides() == c10::IntArrayRef(window.strides) && tensor.storage_offset() == 0 &&
                       static_cast<int64_t>(tensor.storage().nbytes()) >= memory.nbytes;
     if (!fits || tensor.use_count() != 1 || tensor.storage().use_count() != 1) {

@@ -87,7 +87,8 @@ Recorder::Binding Recorder::Bind() {
     } else {
       // The storage itself stays closed until the run is over, so that another thread waits rather than reads half-written memory.
       const at::DataPtr& data = slot.impl->_mutable_data_ptr_no_checks();
-      binding.proxies.push_back(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(slot.impl->nbytes()),
+      binding.proxies.push_back(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
+                                                                      static_cast<int64_t>(slot.impl->nbytes()),
                                                                       at::DataPtr(data.get(), data.device()), nullptr, false));
       binding.storages.push_back(binding.proxies.back().get());
     }
@@ -120,7 +121,8 @@ void Recorder::Distribute(Binding* binding, const runtime::RunResult& result) {
       if (lazy == nullptr) UnregisterPendingPlain(slot.impl);
     } else if (binding->outputs[i].get() == nullptr && slot.impl->nbytes() != 0) {
       // Stays closed: whoever asks for the data gets the error of the op that should have made it.
-      lazy->error = result.error != nullptr ? result.error : std::make_exception_ptr(std::runtime_error("lazuli: a program left a result empty"));
+      lazy->error =
+          result.error != nullptr ? result.error : std::make_exception_ptr(std::runtime_error("lazuli: a program left a result empty"));
       lazy->recorder.store(nullptr, std::memory_order_release);
       continue;
     } else {

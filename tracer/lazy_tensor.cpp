@@ -76,7 +76,9 @@ const void* VtableOf(const void* object) {
 
 template <class Impl>
 const void* VtableOfNew() {
-  return VtableOf(c10::make_intrusive<Impl>(c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(c10::kFloat), c10::kCPU).get());
+  const auto sample =
+      c10::make_intrusive<Impl>(c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(c10::kFloat), c10::kCPU);
+  return VtableOf(sample.get());
 }
 
 const void* LazyVtable() {

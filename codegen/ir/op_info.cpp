@@ -19,46 +19,67 @@ struct HiddenMutation {
 };
 constexpr HiddenMutation kHiddenMutations[] = {
     {"aten::native_batch_norm", 0b11000},  // running_mean, running_var
-    {"aten::cudnn_batch_norm", 0b11000},
-    {"aten::miopen_batch_norm", 0b11000},
-    {"aten::batch_norm_update_stats", 0b110},
-    {"aten::rrelu_with_noise", 0b10},
+    {"aten::cudnn_batch_norm", 0b11000},      {"aten::miopen_batch_norm", 0b11000},
+    {"aten::batch_norm_update_stats", 0b110}, {"aten::rrelu_with_noise", 0b10},
 };
 
 // Ops that replace or grow a tensor's memory, or read its address: never recorded.
 bool ChangesStorage(const std::string& base) {
-  static const auto* names = new absl::flat_hash_set<std::string>{
-      "aten::resize_", "aten::resize_as_", "aten::set_", "aten::_resize_output_", "aten::resize_as_sparse_", "aten::is_set_to", "aten::record_stream",
-      "aten::set_data", "aten::_has_same_storage_numel", "aten::_test_autograd_multiple_dispatch_view"};
+  static const auto* names = new absl::flat_hash_set<std::string>{"aten::resize_",
+                                                                  "aten::resize_as_",
+                                                                  "aten::set_",
+                                                                  "aten::_resize_output_",
+                                                                  "aten::resize_as_sparse_",
+                                                                  "aten::is_set_to",
+                                                                  "aten::record_stream",
+                                                                  "aten::set_data",
+                                                                  "aten::_has_same_storage_numel",
+                                                                  "aten::_test_autograd_multiple_dispatch_view"};
   return names->contains(base);
 }
 
 // Ops whose `Scalar` arguments decide the shape of the result or which formula ATen picks.
 bool ScalarsAreStatic(const std::string& base) {
-  static const auto* names = new absl::flat_hash_set<std::string>{
-      "aten::pow", "aten::pow_", "aten::float_power", "aten::arange", "aten::range", "aten::linspace", "aten::logspace",
-      "aten::linalg_vector_norm", "aten::norm", "aten::_cdist_forward", "aten::_pdist_forward", "aten::renorm", "aten::dist",
-      "aten::var", "aten::std", "aten::var_mean", "aten::std_mean", "aten::_upsample_nearest_exact1d"};
+  static const auto* names = new absl::flat_hash_set<std::string>{"aten::pow",
+                                                                  "aten::pow_",
+                                                                  "aten::float_power",
+                                                                  "aten::arange",
+                                                                  "aten::range",
+                                                                  "aten::linspace",
+                                                                  "aten::logspace",
+                                                                  "aten::linalg_vector_norm",
+                                                                  "aten::norm",
+                                                                  "aten::_cdist_forward",
+                                                                  "aten::_pdist_forward",
+                                                                  "aten::renorm",
+                                                                  "aten::dist",
+                                                                  "aten::var",
+                                                                  "aten::std",
+                                                                  "aten::var_mean",
+                                                                  "aten::std_mean",
+                                                                  "aten::_upsample_nearest_exact1d"};
   return names->contains(base);
 }
 
 // Answers from sizes, dtypes and flags.
 bool ReadsMetadataOnly(const std::string& base) {
-  static const auto* names = new absl::flat_hash_set<std::string>{"aten::_fused_sdp_choice", "aten::is_same_size", "aten::_has_same_storage_numel",
-                                                                  "aten::sym_size", "aten::sym_stride", "aten::sym_numel", "aten::sym_storage_offset"};
+  static const auto* names = new absl::flat_hash_set<std::string>{
+      "aten::_fused_sdp_choice", "aten::is_same_size", "aten::_has_same_storage_numel", "aten::sym_size",
+      "aten::sym_stride",        "aten::sym_numel",    "aten::sym_storage_offset"};
   return names->contains(base);
 }
 
 // Results have memory but no values yet.
 bool IsAllocation(const std::string& base) {
-  static const auto* names = new absl::flat_hash_set<std::string>{"aten::empty", "aten::empty_strided", "aten::empty_like",
+  static const auto* names = new absl::flat_hash_set<std::string>{"aten::empty",     "aten::empty_strided",     "aten::empty_like",
                                                                   "aten::new_empty", "aten::new_empty_strided", "aten::empty_permuted"};
   return names->contains(base);
 }
 
 // Registered as composite though its kernel belongs to one backend: it would touch the memory that meta tensors do not have.
 bool IsBackendSpecific(const std::string& base) {
-  for (const char* part : {"mkldnn", "cudnn", "miopen", "onednn", "convolution", "conv_", "sparse", "quantize", "nested", "_lstm", "_gru", "_rnn", "fused"}) {
+  for (const char* part :
+       {"mkldnn", "cudnn", "miopen", "onednn", "convolution", "conv_", "sparse", "quantize", "nested", "_lstm", "_gru", "_rnn", "fused"}) {
     if (base.find(part) != std::string::npos) return true;
   }
   return false;

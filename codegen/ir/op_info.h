@@ -21,7 +21,7 @@ struct OpInfo {
   int num_returns = 0;
   // Bit i: argument i is written in place (`Tensor(a!)`), whether `self` of `add_` or a hidden one such as batch norm's running_mean.
   uint64_t mutated_args = 0;
-  uint64_t tensor_args = 0;  // Bit i: argument i is a Tensor.
+  uint64_t tensor_args = 0;           // Bit i: argument i is a Tensor.
   bool returns_mutated_self = false;  // In-place op: its only return is argument 0.
   bool is_view = false;               // Returns alias an argument and nothing is written.
   bool reads_metadata_only = false;   // Never looks at its operands' data.
@@ -34,8 +34,8 @@ struct OpInfo {
   bool is_allocation = false;         // Allocates without writing (empty, empty_like, new_empty_strided, ...).
   // Bit i: argument i is a factor (`alpha`, `beta`) whose values 0 and 1 are part of the skeleton, since they choose the formula.
   uint64_t factor_args = 0;
-  bool recordable = false;            // May enter a trace at all; otherwise always cut and eager.
-  bool has_meta = false;              // Runs on meta tensors: its Meta kernel, or a composite one, gives the shapes.
+  bool recordable = false;  // May enter a trace at all; otherwise always cut and eager.
+  bool has_meta = false;    // Runs on meta tensors: its Meta kernel, or a composite one, gives the shapes.
 };
 
 // The info of `handle`, computed on first use; never freed. Thread-safe.

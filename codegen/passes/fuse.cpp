@@ -50,8 +50,13 @@ struct WorkGroup {
 class Fuser {
  public:
   Fuser(Graph graph, const FuseOptions& options)
-      : graph_(std::move(graph)), options_(options), preds_(Predecessors(graph_)), placements_(graph_.nodes.size()),
-        group_of_(graph_.nodes.size(), -1), users_(graph_.values.size()), readers_(graph_.values.size()) {
+      : graph_(std::move(graph)),
+        options_(options),
+        preds_(Predecessors(graph_)),
+        placements_(graph_.nodes.size()),
+        group_of_(graph_.nodes.size(), -1),
+        users_(graph_.values.size()),
+        readers_(graph_.values.size()) {
     for (NodeId n = 0; n < NumNodes(); ++n) {
       ForEachUse(graph_.nodes[n], [&](const TensorRef& use) { users_[use.storage].push_back(n); });
     }
@@ -386,12 +391,12 @@ class Fuser {
   Graph graph_;
   const FuseOptions options_;
   const std::vector<std::vector<NodeId>> preds_;
-  std::vector<Placement> placements_;            // By node.
-  std::vector<int> group_of_;                    // By node: index into groups_ of its segment.
-  std::vector<std::vector<NodeId>> users_;       // By value.
-  std::vector<std::vector<NodeId>> readers_;     // By value: fusable nodes seen so far that read it.
-  NodeId begin_ = 0, end_ = 0;                   // The segment.
-  std::vector<WorkGroup> groups_;                // Of the segment.
+  std::vector<Placement> placements_;         // By node.
+  std::vector<int> group_of_;                 // By node: index into groups_ of its segment.
+  std::vector<std::vector<NodeId>> users_;    // By value.
+  std::vector<std::vector<NodeId>> readers_;  // By value: fusable nodes seen so far that read it.
+  NodeId begin_ = 0, end_ = 0;                // The segment.
+  std::vector<WorkGroup> groups_;             // Of the segment.
   std::vector<WorkGroup> done_;
 };
 

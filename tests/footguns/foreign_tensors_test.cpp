@@ -45,7 +45,15 @@ TEST_P(ForeignTensorsTest, Complex) {
     view.select(1, 0).add_(5);
     auto conj = y.conj();
     auto spectrum = torch::fft_fft(x);
-    return Tensors{y, conj, conj * 2, y.abs(), y.angle(), spectrum, torch::real(spectrum) + 1, torch::imag(y).neg(), torch::matmul(y.view({2, 3}), conj.view({3, 2}))};
+    return Tensors{y,
+                   conj,
+                   conj * 2,
+                   y.abs(),
+                   y.angle(),
+                   spectrum,
+                   torch::real(spectrum) + 1,
+                   torch::imag(y).neg(),
+                   torch::matmul(y.view({2, 3}), conj.view({3, 2}))};
   });
 }
 
@@ -100,7 +108,15 @@ TEST_P(ForeignTensorsTest, ListsAndTuplesOfResults) {
     auto [mean_var, mean] = torch::var_mean(x, 1);
     auto [q, r] = torch::linalg_qr(x.t());
     auto meshes = torch::meshgrid({torch::arange(2), torch::arange(3)}, "ij");
-    return Tensors{values + 1, indices, top * 2, where, mean_var, mean, torch::mm(q, r), meshes[0] + meshes[1], torch::stack({x, x * 2}).sum(0),
+    return Tensors{values + 1,
+                   indices,
+                   top * 2,
+                   where,
+                   mean_var,
+                   mean,
+                   torch::mm(q, r),
+                   meshes[0] + meshes[1],
+                   torch::stack({x, x * 2}).sum(0),
                    torch::cat({x, values}, 0)};
   });
 }

@@ -13,8 +13,18 @@ TEST_P(LayoutsTest, ChannelsLastGoesThroughPointwiseAndConvolution) {
     auto w = torch::randn({4, 3, 3, 3}).contiguous(torch::MemoryFormat::ChannelsLast);
     auto y = torch::conv2d(x, w, {}, 1, 1);
     auto bias = torch::randn({4, 1, 1});
-    return Tensors{x + 1, x * x, x.relu(), y, y + bias, y.contiguous(), x.to(torch::kDouble), torch::max_pool2d(y, 2), torch::zeros_like(x) == 0,
-                   x.sum(torch::IntArrayRef{2, 3}), y.mean(torch::IntArrayRef{0, 2, 3}, true), x + torch::randn({2, 3, 5, 6})};
+    return Tensors{x + 1,
+                   x * x,
+                   x.relu(),
+                   y,
+                   y + bias,
+                   y.contiguous(),
+                   x.to(torch::kDouble),
+                   torch::max_pool2d(y, 2),
+                   torch::zeros_like(x) == 0,
+                   x.sum(torch::IntArrayRef{2, 3}),
+                   y.mean(torch::IntArrayRef{0, 2, 3}, true),
+                   x + torch::randn({2, 3, 5, 6})};
   });
 }
 
@@ -23,7 +33,16 @@ TEST_P(LayoutsTest, TransposedAndPermutedInputs) {
     auto x = torch::arange(24, torch::kFloat).view({2, 3, 4});
     auto p = x.permute({2, 0, 1});
     auto t = x.transpose(0, 2);
-    return Tensors{p + 1, t * t, p + t.permute({0, 2, 1}), p.sum(0), p.sum(1), p.clone(), p.contiguous() + 1, torch::cat({p, p}, 1), p.softmax(2), t.exp().sum(2, true)};
+    return Tensors{p + 1,
+                   t * t,
+                   p + t.permute({0, 2, 1}),
+                   p.sum(0),
+                   p.sum(1),
+                   p.clone(),
+                   p.contiguous() + 1,
+                   torch::cat({p, p}, 1),
+                   p.softmax(2),
+                   t.exp().sum(2, true)};
   });
 }
 
@@ -32,7 +51,8 @@ TEST_P(LayoutsTest, GapsAndBroadcastStrides) {
     auto x = torch::arange(40, torch::kFloat).view({5, 8}).slice(1, 0, 8, 2);
     auto e = torch::arange(5, torch::kFloat).view({5, 1}).expand({5, 4});
     auto s = torch::empty_strided({3, 4}, {1, 5}).fill_(2);
-    return Tensors{x + e, x * 2, e * 2, e + 0, s + 1, s * s.contiguous(), x.t() + e.t(), torch::zeros_like(x), torch::ones_like(e), x.flip(0)};
+    return Tensors{x + e,    x * 2, e * 2, e + 0, s + 1, s * s.contiguous(), x.t() + e.t(), torch::zeros_like(x), torch::ones_like(e),
+                   x.flip(0)};
   });
 }
 

@@ -13,7 +13,9 @@ torch::Tensor Special(torch::ScalarType dtype) {
   const float inf = std::numeric_limits<float>::infinity();
   const float nan = std::numeric_limits<float>::quiet_NaN();
   // Longer than a vector register, so that both the vector body and the tail of a loop see each value.
-  return torch::tensor({0.0f, -0.0f, 1.0f, -1.0f, inf, -inf, nan, 1e-40f, -1e-40f, 3.4e38f, -3.4e38f, 0.5f, -2.5f, 1e-8f, 7.0f}).repeat({5}).to(dtype);
+  return torch::tensor({0.0f, -0.0f, 1.0f, -1.0f, inf, -inf, nan, 1e-40f, -1e-40f, 3.4e38f, -3.4e38f, 0.5f, -2.5f, 1e-8f, 7.0f})
+      .repeat({5})
+      .to(dtype);
 }
 
 TEST_P(NumbersTest, NotANumberInfinityAndNegativeZeroInArithmetic) {
@@ -22,7 +24,8 @@ TEST_P(NumbersTest, NotANumberInfinityAndNegativeZeroInArithmetic) {
     ExpectSameAsEager([dtype] {
       auto x = Special(dtype) + 0.0;
       auto y = x.flip(0);
-      return Tensors{x + y, x - y, x * y, x / y, -x, x.abs(), x.sqrt(), x.reciprocal(), x * -0.0, x.neg() + x, x.relu(), x.sign(), x.square()};
+      return Tensors{x + y,          x - y,    x * y,       x / y,    -x,       x.abs(),   x.sqrt(),
+                     x.reciprocal(), x * -0.0, x.neg() + x, x.relu(), x.sign(), x.square()};
     });
   }
 }
@@ -31,8 +34,25 @@ TEST_P(NumbersTest, NotANumberInComparisonsMinAndMax) {
   ExpectSameAsEager([] {
     auto x = Special(torch::kFloat) * 1;
     auto y = x.flip(0);
-    return Tensors{x == y,      x != y,   x < y,           x <= y,          x > y,           x >= y,        torch::maximum(x, y), torch::minimum(x, y),
-                   x.clamp(-1, 1), x.clamp_min(0), x.clamp_max(0), x.clamp(0, 1), x.relu(), torch::hardtanh(x, 0, 2), torch::relu6(x), torch::where(x > y, x, y), x.isnan(), x.isinf(), x.max(), x.min(), torch::logical_and(x, y)};
+    return Tensors{x == y,
+                   x != y,
+                   x<y, x <= y, x> y,
+                   x >= y,
+                   torch::maximum(x, y),
+                   torch::minimum(x, y),
+                   x.clamp(-1, 1),
+                   x.clamp_min(0),
+                   x.clamp_max(0),
+                   x.clamp(0, 1),
+                   x.relu(),
+                   torch::hardtanh(x, 0, 2),
+                   torch::relu6(x),
+                   torch::where(x > y, x, y),
+                   x.isnan(),
+                   x.isinf(),
+                   x.max(),
+                   x.min(),
+                   torch::logical_and(x, y)};
   });
 }
 
@@ -40,8 +60,16 @@ TEST_P(NumbersTest, RoundingAndRemainders) {
   ExpectSameAsEager([] {
     auto x = torch::tensor({-2.5, -1.5, -0.5, -0.0, 0.0, 0.5, 1.5, 2.5, 7.0, -7.0, 1e10, -3.7}).to(torch::kFloat).repeat({3});
     auto y = torch::tensor({2.0, -2.0, 3.0}).to(torch::kFloat).repeat({12});
-    return Tensors{x.round(), x.floor(), x.ceil(), x.trunc(), x.frac(), torch::fmod(x, y), torch::remainder(x, y), torch::floor_divide(x, y),
-                   torch::div(x, y, "trunc"), torch::div(x, y, "floor")};
+    return Tensors{x.round(),
+                   x.floor(),
+                   x.ceil(),
+                   x.trunc(),
+                   x.frac(),
+                   torch::fmod(x, y),
+                   torch::remainder(x, y),
+                   torch::floor_divide(x, y),
+                   torch::div(x, y, "trunc"),
+                   torch::div(x, y, "floor")};
   });
 }
 
@@ -52,8 +80,16 @@ TEST_P(NumbersTest, IntegerDivisionAndRemainder) {
       auto x = torch::arange(1, 41).to(dtype) * 3;
       auto y = torch::arange(40, 0, -1).to(dtype);
       if (dtype != torch::kByte) x = torch::where(y > 20, -x, x);
-      return Tensors{x / y,      torch::div(x, y, "trunc"), torch::div(x, y, "floor"), torch::floor_divide(x, y), torch::remainder(x, y),
-                     torch::fmod(x, y), x % 7,              x.true_divide(y),           x + 1.5,                   x * 2};
+      return Tensors{x / y,
+                     torch::div(x, y, "trunc"),
+                     torch::div(x, y, "floor"),
+                     torch::floor_divide(x, y),
+                     torch::remainder(x, y),
+                     torch::fmod(x, y),
+                     x % 7,
+                     x.true_divide(y),
+                     x + 1.5,
+                     x * 2};
     });
   }
 }
@@ -64,7 +100,8 @@ TEST_P(NumbersTest, IntegersWrapAround) {
     auto i32 = torch::full({37}, std::numeric_limits<int32_t>::max(), torch::kInt) + 0;
     auto i64 = torch::full({37}, std::numeric_limits<int64_t>::max(), torch::kLong) + 0;
     auto u8 = torch::full({37}, 200, torch::kByte) + 0;
-    return Tensors{i8 + i8, i8 * i8, i32 + 1, i32 * 3, -(i32 + 1), (i32 + 1).abs(), i64 + 1, i64 * i64, u8 + u8, u8 - 201, -u8, i32.sum(), i8.sum()};
+    return Tensors{i8 + i8,   i8 * i8, i32 + 1,  i32 * 3, -(i32 + 1), (i32 + 1).abs(), i64 + 1,
+                   i64 * i64, u8 + u8, u8 - 201, -u8,     i32.sum(),  i8.sum()};
   });
 }
 
@@ -72,7 +109,16 @@ TEST_P(NumbersTest, ShiftsAndBitwise) {
   ExpectSameAsEager([] {
     auto x = torch::arange(-20, 20, torch::kInt);
     auto s = torch::arange(40, torch::kInt) % 31;
-    return Tensors{torch::bitwise_left_shift(x, s), torch::bitwise_right_shift(x, s), torch::__lshift__(x, s), torch::__rshift__(x, 1), x & s, x | s, x ^ s, x.bitwise_not(), torch::bitwise_left_shift(x, 3), torch::bitwise_right_shift(x, 2)};
+    return Tensors{torch::bitwise_left_shift(x, s),
+                   torch::bitwise_right_shift(x, s),
+                   torch::__lshift__(x, s),
+                   torch::__rshift__(x, 1),
+                   x & s,
+                   x | s,
+                   x ^ s,
+                   x.bitwise_not(),
+                   torch::bitwise_left_shift(x, 3),
+                   torch::bitwise_right_shift(x, 2)};
   });
 }
 
@@ -80,7 +126,8 @@ TEST_P(NumbersTest, BoolArithmetic) {
   ExpectSameAsEager([] {
     auto a = torch::arange(33) % 2 == 0;
     auto b = torch::arange(33) % 3 == 0;
-    return Tensors{a + b, a * b, a & b, a | b, a ^ b, ~a, a.logical_not(), a + 1, a * 2.5, a.sum(), a.all(), b.any(), torch::where(a, 1.0, 2.0)};
+    return Tensors{
+        a + b, a * b, a & b, a | b, a ^ b, ~a, a.logical_not(), a + 1, a * 2.5, a.sum(), a.all(), b.any(), torch::where(a, 1.0, 2.0)};
   });
 }
 
@@ -90,8 +137,16 @@ TEST_P(NumbersTest, TypePromotionOfScalarsAndZeroDimTensors) {
     auto ints = torch::arange(5) + 0;
     auto zero_dim = torch::tensor(2.5, torch::kDouble) + 0;
     auto zero_dim_int = torch::tensor(3) + 0;
-    return Tensors{half + 1, half * 2.5, half + zero_dim, ints + zero_dim, ints * 0.5, half + zero_dim_int, ints / 2, zero_dim + zero_dim_int,
-                   half + torch::ones({5}, torch::kBFloat16), ints + (ints > 2)};
+    return Tensors{half + 1,
+                   half * 2.5,
+                   half + zero_dim,
+                   ints + zero_dim,
+                   ints * 0.5,
+                   half + zero_dim_int,
+                   ints / 2,
+                   zero_dim + zero_dim_int,
+                   half + torch::ones({5}, torch::kBFloat16),
+                   ints + (ints > 2)};
   });
 }
 
@@ -99,8 +154,14 @@ TEST_P(NumbersTest, CastsRoundAndSaturateAsEager) {
   ExpectSameAsEager([] {
     auto x = torch::linspace(-300, 300, 61) * 1.01;
     auto safe = x.clamp(-100, 100);
-    return Tensors{x.to(torch::kInt),  safe.to(torch::kChar),      safe.abs().to(torch::kByte), x.to(torch::kBFloat16), x.to(torch::kHalf),
-                   x.to(torch::kBool), x.to(torch::kBFloat16).to(torch::kFloat) - x, x.to(torch::kLong).to(torch::kDouble)};
+    return Tensors{x.to(torch::kInt),
+                   safe.to(torch::kChar),
+                   safe.abs().to(torch::kByte),
+                   x.to(torch::kBFloat16),
+                   x.to(torch::kHalf),
+                   x.to(torch::kBool),
+                   x.to(torch::kBFloat16).to(torch::kFloat) - x,
+                   x.to(torch::kLong).to(torch::kDouble)};
   });
 }
 
@@ -118,9 +179,23 @@ TEST_P(NumbersTest, EmptyAndSingleElementTensors) {
     auto empty = torch::empty({0, 3}) + 1;
     auto one = torch::full({1, 1}, 2.0) * 3;
     auto scalar = torch::tensor(4.0) * 2;
-    return Tensors{empty,         empty * 2,      empty.sum(),  empty.sum(0), empty.t() + 1, one + scalar, one.sum(), one.expand({3, 2}) * 2, scalar,
-                   scalar.exp(),  empty.mean(1),  one.softmax(1), torch::cat({empty, one.expand({1, 3})}), torch::zeros({2, 0}).sum(1), one.mean(torch::IntArrayRef{0, 1}),
-                   torch::matmul(torch::ones({2, 0}), torch::ones({0, 3})), empty.amax(1)};
+    return Tensors{empty,
+                   empty * 2,
+                   empty.sum(),
+                   empty.sum(0),
+                   empty.t() + 1,
+                   one + scalar,
+                   one.sum(),
+                   one.expand({3, 2}) * 2,
+                   scalar,
+                   scalar.exp(),
+                   empty.mean(1),
+                   one.softmax(1),
+                   torch::cat({empty, one.expand({1, 3})}),
+                   torch::zeros({2, 0}).sum(1),
+                   one.mean(torch::IntArrayRef{0, 1}),
+                   torch::matmul(torch::ones({2, 0}), torch::ones({0, 3})),
+                   empty.amax(1)};
   });
 }
 
@@ -128,8 +203,17 @@ TEST_P(NumbersTest, ReductionsOfSpecialValues) {
   ExpectSameAsEager([] {
     auto x = Special(torch::kFloat).view({5, 15}) * 1;
     auto finite = torch::arange(75, torch::kFloat).view({5, 15}) * 0.1;
-    return Tensors{x.sum(1), x.mean(0), x.amax(1), x.amin(0), finite.softmax(1), finite.log_softmax(0), finite.var(1), finite.std(0), finite.logsumexp(1),
-                   (finite * 1e4).softmax(1), torch::full({2, 4}, -std::numeric_limits<float>::infinity()).softmax(1)};
+    return Tensors{x.sum(1),
+                   x.mean(0),
+                   x.amax(1),
+                   x.amin(0),
+                   finite.softmax(1),
+                   finite.log_softmax(0),
+                   finite.var(1),
+                   finite.std(0),
+                   finite.logsumexp(1),
+                   (finite * 1e4).softmax(1),
+                   torch::full({2, 4}, -std::numeric_limits<float>::infinity()).softmax(1)};
   });
 }
 

@@ -202,7 +202,8 @@ TEST_P(ScopesTest, PrintingAPendingTensor) {
 TEST_P(ScopesTest, DataLoaderWithWorkers) {
   ExpectSameAsEager([] {
     auto data = torch::data::datasets::TensorDataset(torch::arange(12, torch::kFloat).view({6, 2}) * 2);
-    auto loader = torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(std::move(data), torch::data::DataLoaderOptions(2).workers(2));
+    auto loader = torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(std::move(data),
+                                                                                          torch::data::DataLoaderOptions(2).workers(2));
     Tensors batches;
     for (auto& batch : *loader) {
       Tensors rows;

@@ -49,10 +49,11 @@ TEST_P(Golden, HoldsAndRuns) {
   EXPECT_EQ(CompareRuns(*golden), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, Golden, ::testing::ValuesIn(FindGoldens(LAZULI_SOURCE_DIR "/tests/golden")), [](const ::testing::TestParamInfo<std::string>& info) {
-  const std::filesystem::path path(info.param);
-  return path.parent_path().filename().string() + "_" + path.stem().string();
-});
+INSTANTIATE_TEST_SUITE_P(Files, Golden, ::testing::ValuesIn(FindGoldens(LAZULI_SOURCE_DIR "/tests/golden")),
+                         [](const ::testing::TestParamInfo<std::string>& info) {
+                           const std::filesystem::path path(info.param);
+                           return path.parent_path().filename().string() + "_" + path.stem().string();
+                         });
 
 TEST(FileCheck, FailsWhereItShould) {
   EXPECT_EQ(RunFileCheck("// CHECK: two\n// CHECK-NOT: four", "one\ntwo\nthree\n"), "");

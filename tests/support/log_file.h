@@ -14,7 +14,9 @@ namespace lazuli::testing {
 // A path that nothing else uses, removed at the end.
 class LogFile {
  public:
-  LogFile() : path_(::testing::TempDir() + "lazuli_log_" + std::to_string(getpid()) + "_" + std::to_string(Next())) { std::remove(path_.c_str()); }
+  LogFile() : path_(::testing::TempDir() + "lazuli_log_" + std::to_string(getpid()) + "_" + std::to_string(Next())) {
+    std::remove(path_.c_str());
+  }
   ~LogFile() { std::remove(path_.c_str()); }
   LogFile(const LogFile&) = delete;
   LogFile& operator=(const LogFile&) = delete;

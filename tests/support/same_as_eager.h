@@ -15,8 +15,8 @@ namespace lazuli::testing {
 using Tensors = std::vector<torch::Tensor>;
 using Program = std::function<Tensors()>;
 
-// Fails the test unless the two agree in defined-ness, dtype, sizes, strides, storage offset, requires_grad and conjugate and negative bits,
-// and in values: bit for bit when `exact`, NaN payloads included; otherwise within what reordered float arithmetic of that dtype may
+// Fails the test unless the two agree in defined-ness, dtype, sizes, strides, storage offset, requires_grad and conjugate and negative
+// bits, and in values: bit for bit when `exact`, NaN payloads included; otherwise within what reordered float arithmetic of that dtype may
 // differ by (integers and bools never), with NaN in the same places and infinities and zeros of the same sign.
 void ExpectSame(const torch::Tensor& eager, const torch::Tensor& lazy, bool exact, const std::string& what);
 void ExpectSame(const Tensors& eager, const Tensors& lazy, bool exact, const std::string& what);
@@ -60,8 +60,8 @@ class BackendTest : public ::testing::TestWithParam<std::string> {
 };
 
 // At the end of a file with `class SuiteTest : public BackendTest {}`.
-#define LAZULI_FOR_EACH_BACKEND(SuiteTest)                                               \
-  INSTANTIATE_TEST_SUITE_P(Backends, SuiteTest, ::testing::Values("aten", "llvm"),       \
+#define LAZULI_FOR_EACH_BACKEND(SuiteTest)                                         \
+  INSTANTIATE_TEST_SUITE_P(Backends, SuiteTest, ::testing::Values("aten", "llvm"), \
                            [](const ::testing::TestParamInfo<std::string>& info) { return info.param; })
 
 }  // namespace lazuli::testing

@@ -84,9 +84,10 @@ Model PlainMlp() {
 }
 
 Model MlpWithDropoutAndNorms() {
-  return Classifier(nn::Sequential(nn::Linear(24, 32), nn::LayerNorm(nn::LayerNormOptions({32})), nn::GELU(), nn::Dropout(0.2),
-                                   nn::Linear(nn::LinearOptions(32, 32).bias(false)), nn::BatchNorm1d(32), nn::ReLU(), nn::Linear(32, kClasses)),
-                    {kBatch, 24});
+  return Classifier(
+      nn::Sequential(nn::Linear(24, 32), nn::LayerNorm(nn::LayerNormOptions({32})), nn::GELU(), nn::Dropout(0.2),
+                     nn::Linear(nn::LinearOptions(32, 32).bias(false)), nn::BatchNorm1d(32), nn::ReLU(), nn::Linear(32, kClasses)),
+      {kBatch, 24});
 }
 
 Model CnnWithBatchNorm() {

@@ -25,20 +25,21 @@ struct Recipe {
   MakeModel model;
   MakeOptimizer optimizer;
   int steps = 20;
-  double clip_norm = 0;                                              // 0: no clipping.
-  std::function<void(torch::optim::Optimizer*, int)> before_step;    // May change the learning rate; may be null.
+  double clip_norm = 0;                                            // 0: no clipping.
+  std::function<void(torch::optim::Optimizer*, int)> before_step;  // May change the learning rate; may be null.
 };
 
 struct Training {
-  std::vector<torch::Tensor> state;   // Parameters and buffers after the last step.
-  std::vector<double> losses;         // Of every step.
-  std::vector<lazuli::Stats> stats;   // Counters after every step.
+  std::vector<torch::Tensor> state;  // Parameters and buffers after the last step.
+  std::vector<double> losses;        // Of every step.
+  std::vector<lazuli::Stats> stats;  // Counters after every step.
 };
 
 // Trains from a fixed seed. `options`: the mode to train under, none for eager. `model_inside`: the mode starts before the model is made.
 Training Train(const Recipe& recipe, const std::optional<lazuli::Options>& options, bool model_inside);
 
-// The models: what each has is in its name. Layers before a batch norm have no bias: its gradient is rounding noise, which Adam would blow up.
+// The models: what each has is in its name. Layers before a batch norm have no bias: its gradient is rounding noise, which Adam would blow
+// up.
 Model MlpWithDropoutAndNorms();
 Model PlainMlp();
 Model CnnWithBatchNorm();

@@ -168,8 +168,8 @@ TEST_F(PipelineTest, LayerNormBackward) {
   EagerTrace t;
   const auto a = t.Input(at::randn({31, 24})), w = t.Input(at::randn({24})), b = t.Input(at::randn({24})), g = t.Input(at::randn({31, 24}));
   const auto ln = t.Op("aten::native_layer_norm", {a, std::vector<int64_t>{24}, w, b, 1e-5});
-  const auto grads = t.Op("aten::native_layer_norm_backward",
-                          {g, a, std::vector<int64_t>{24}, ln[1], ln[2], w, b, std::vector<bool>{true, true, true}});
+  const auto grads =
+      t.Op("aten::native_layer_norm_backward", {g, a, std::vector<int64_t>{24}, ln[1], ln[2], w, b, std::vector<bool>{true, true, true}});
   for (const auto& x : grads) t.Keep(x);
   ExpectBoth(t, 1e-4, 1e-5);
 }
