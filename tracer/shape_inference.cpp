@@ -4,6 +4,7 @@
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 
+#include "absl/container/flat_hash_set.h"
 #include "runtime/mode_keys.h"
 #include "tracer/lazy_tensor.h"
 
@@ -61,10 +62,27 @@ bool SharesStorage(const c10::IValue& arg, const c10::StorageImpl* storage) {
   return false;
 }
 
+// Kernels that insist on operands of one dtype while their Meta kernels take any.
+bool NeedsOneDtype(const std::string& name) {
+  static const auto* names = new absl::flat_hash_set<std::string>{"aten::mm",      "aten::bmm",   "aten::addmm",
+                                                                  "aten::baddbmm", "aten::addmv", "aten::_addmm_activation"};
+  return names->contains(name);
+}
+
+bool HasOneDtype(c10::ArrayRef<c10::IValue> args) {
+  std::optional<c10::ScalarType> dtype;
+  for (const c10::IValue& arg : args) {
+    if (!arg.isTensor() || !arg.toTensor().defined()) continue;
+    if (dtype.has_value() && *dtype != arg.toTensor().scalar_type()) return false;
+    dtype = arg.toTensor().scalar_type();
+  }
+  return true;
+}
+
 }  // namespace
 
 std::optional<codegen::OutputMetas> InferWithMeta(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args) {
-  if (!info.has_meta) return std::nullopt;
+  if (!info.has_meta || (NeedsOneDtype(info.name) && !HasOneDtype(args))) return std::nullopt;
   const runtime::AtenScope scope;
   torch::jit::Stack stack;
   for (const c10::IValue& arg : args) stack.push_back(ToMeta(arg));
