@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -19,7 +20,10 @@ namespace lazuli::testing {
 class LogBuilder {
  public:
   // A storage with memory before the trace; its first mention makes it known.
-  int32_t Input() { return log_.num_storages++; }
+  int32_t Input() {
+    unmentioned_.insert(log_.num_storages);
+    return log_.num_storages++;
+  }
 
   LogBuilder& Begin(const std::string& name) {
     const codegen::OpInfo* info = codegen::FindOpInfo(name);
@@ -37,6 +41,7 @@ class LogBuilder {
     word.dtype = dtype;
     word.ndim = static_cast<uint8_t>(sizes.size());
     word.storage = static_cast<uint32_t>(storage);
+    word.first_use = unmentioned_.erase(storage) != 0;
     log_.code.push_back(word.Pack());
     for (const int64_t size : sizes) log_.shapes.push_back(static_cast<codegen::Word>(size));
     for (const int64_t stride : ContiguousStrides(sizes)) log_.shapes.push_back(static_cast<codegen::Word>(stride));
@@ -110,6 +115,7 @@ class LogBuilder {
 
   codegen::TraceLog log_;
   codegen::TraceLog::Op op_;
+  std::set<int32_t> unmentioned_;
 };
 
 }  // namespace lazuli::testing

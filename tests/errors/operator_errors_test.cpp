@@ -1,0 +1,176 @@
+// Errors of operators: eager's type and message, where eager raises them or at the cut, and nothing else lost.
+
+#include <gmock/gmock.h>
+#include <torch/library.h>
+
+#include <typeinfo>
+
+#include "tests/support/log_file.h"
+#include "tests/support/same_as_eager.h"
+
+namespace lazuli::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+torch::Tensor RefuseNegative(const torch::Tensor& x) {
+  TORCH_CHECK_VALUE((x >= 0).all().item<bool>(), "refuse_negative: a value is negative");
+  return x + 0;
+}
+
+TORCH_LIBRARY(lazuli_errors, m) {
+  m.def("refuse_negative(Tensor x) -> Tensor");
+  m.impl("refuse_negative", torch::kCPU, &RefuseNegative);
+}
+
+torch::Tensor CallRefuseNegative(const torch::Tensor& x) {
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("lazuli_errors::refuse_negative", "").typed<torch::Tensor(const torch::Tensor&)>();
+  return op.call(x);
+}
+
+struct Caught {
+  std::string type = "nothing";
+  std::string message;
+  bool operator==(const Caught& other) const { return type == other.type && message == other.message; }
+  friend std::ostream& operator<<(std::ostream& stream, const Caught& caught) { return stream << caught.type << ": " << caught.message; }
+};
+
+Caught Catch(const std::function<void()>& program) {
+  try {
+    program();
+  } catch (const c10::Error& error) {
+    return {typeid(error).name(), error.what_without_backtrace()};
+  } catch (const std::exception& error) {
+    return {typeid(error).name(), error.what()};
+  }
+  return {};
+}
+
+class OperatorErrorsTest : public BackendTest {
+ protected:
+  // `bad` must throw the same eagerly and in the mode, at the operator itself; what was pending before is still right.
+  void ExpectSameErrorAtOnce(const std::function<void(const torch::Tensor&)>& bad) const {
+    const Caught eager = Catch([&] { bad(torch::ones({3, 4}) + 1); });
+    ASSERT_NE(eager.type, "nothing");
+    const lazuli::DeviceMode mode(options());
+    for (int round = 0; round < 3; ++round) {
+      const auto x = torch::ones({3, 4}) + 1;
+      const auto y = x * 3;
+      EXPECT_EQ(Catch([&] { bad(x); }), eager);
+      EXPECT_EQ((y + x).sum().item<float>(), 96);
+    }
+  }
+
+  // The same for errors that depend on values: raised at the cut, by sync() and by whoever asks for the failed result.
+  void ExpectSameErrorAtTheCut(const std::function<torch::Tensor(const torch::Tensor&)>& bad,
+                               const std::function<torch::Tensor(const torch::Tensor&)>& good) const {
+    const Caught eager = Catch([&] { bad(torch::ones({3, 4}) + 1); });
+    ASSERT_NE(eager.type, "nothing");
+    const lazuli::DeviceMode mode(options());
+    // With good values first, so that shapes are known and the bad call is recorded.
+    for (int round = 0; round < 2; ++round) good(torch::ones({3, 4}) + 1).sum().item<float>();
+    for (int round = 0; round < 3; ++round) {
+      auto in_place = torch::zeros({3});
+      const auto x = torch::ones({3, 4}) + 1;
+      const auto before = x * 3;
+      torch::Tensor failed;
+      torch::Tensor dependent;
+      ASSERT_EQ(Catch([&] {
+                  failed = bad(x);
+                  dependent = failed * 2;
+                }),
+                Caught())
+          << "the operator ran at once";
+      in_place.add_(5);
+      const auto after = before + x;
+      EXPECT_EQ(Catch([] { lazuli::sync(); }), eager);
+      EXPECT_EQ(Catch([] { lazuli::sync(); }), Caught()) << "an error is raised twice by sync()";
+      EXPECT_EQ(before.sum().item<float>(), 72);
+      EXPECT_EQ(after.sum().item<float>(), 96);
+      EXPECT_EQ(in_place.sum().item<float>(), 15);
+      EXPECT_EQ(Catch([&] { failed.sum().item<float>(); }), eager);
+      EXPECT_EQ(Catch([&] { dependent.data_ptr(); }), eager);
+      EXPECT_GT(good(x).sum().item<float>(), 0);
+    }
+  }
+};
+
+TEST_P(OperatorErrorsTest, ShapesThatDoNotFit) {
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { x + torch::ones({5}); });
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { torch::mm(x, x); });
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { torch::cat({x, torch::ones({2, 2})}); });
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { x.view({5, 5}); });
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { torch::conv2d(x, torch::ones({1, 1, 3, 3})); });
+}
+
+TEST_P(OperatorErrorsTest, InPlaceResultThatDoesNotFit) {
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { x.select(1, 0).add_(torch::ones({7, 3})); });
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { (x.to(torch::kInt)).add_(1.5); });
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { x.expand({2, 3, 4}).add_(1); });
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { x.copy_(torch::ones({9})); });
+}
+
+TEST_P(OperatorErrorsTest, DtypesThatDoNotFit) {
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { torch::mm(x, torch::ones({4, 3}, torch::kDouble)); });
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { (x > 0).mean(); });
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { torch::embedding(x, x); });
+}
+
+TEST_P(OperatorErrorsTest, DimensionsOutOfRange) {
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { x.sum(5); });
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { x.select(0, 8); });
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { x.transpose(0, 3); });
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { x.softmax(4); });
+}
+
+TEST_P(OperatorErrorsTest, ErrorsOfAutograd) {
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { x.sum().backward(); });
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { (x * torch::ones({4}).requires_grad_()).backward(); });
+}
+
+TEST_P(OperatorErrorsTest, ItemOfManyElements) {
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { x.item(); });
+}
+
+TEST_P(OperatorErrorsTest, IndexOutOfRangeAtTheCut) {
+  const auto take = [](const torch::Tensor& x, int64_t row) { return x.index({torch::full({2}, row, torch::kLong)}); };
+  ExpectSameErrorAtTheCut([&](const torch::Tensor& x) { return take(x, 7); }, [&](const torch::Tensor& x) { return take(x, 2); });
+}
+
+TEST_P(OperatorErrorsTest, EmbeddingOutOfRangeAtTheCut) {
+  const auto take = [](const torch::Tensor& x, int64_t row) { return torch::embedding(x, torch::full({2}, row, torch::kLong)); };
+  ExpectSameErrorAtTheCut([&](const torch::Tensor& x) { return take(x, 3); }, [&](const torch::Tensor& x) { return take(x, 2); });
+}
+
+TEST_P(OperatorErrorsTest, KernelThatLacksADtypeAtTheCut) {
+  ExpectSameErrorAtTheCut([](const torch::Tensor& x) { return x.bitwise_or(1); }, [](const torch::Tensor& x) { return x.to(torch::kInt).bitwise_or(1); });
+}
+
+TEST_P(OperatorErrorsTest, OperatorOfAnotherLibraryThrowsInsideATrace) {
+  ExpectSameErrorAtTheCut([](const torch::Tensor& x) { return CallRefuseNegative(x - 10); },
+                          [](const torch::Tensor& x) { return CallRefuseNegative(x); });
+}
+
+TEST_P(OperatorErrorsTest, ErrorAtTheEndOfAModeIsLogged) {
+  const LogFile log;
+  torch::Tensor good;
+  torch::Tensor bad;
+  {
+    const lazuli::DeviceMode mode(options().log_file(log.path()));
+    for (int64_t row : {1, 9}) {
+      good = torch::ones({3}) + 1;
+      bad = (torch::ones({3, 4}) * 2).index({torch::full({2}, row, torch::kLong)});
+      if (row == 1) lazuli::sync();
+    }
+  }
+  EXPECT_THAT(log.text(), HasSubstr("[lazuli] error in work that was pending at the end of the mode: "));
+  EXPECT_THAT(log.text(), HasSubstr("out of bounds for dimension 0 with size 3"));
+  EXPECT_EQ(good.sum().item<float>(), 6);
+  EXPECT_THROW(bad.sum(), c10::Error);
+}
+
+LAZULI_FOR_EACH_BACKEND(OperatorErrorsTest);
+
+}  // namespace
+}  // namespace lazuli::testing

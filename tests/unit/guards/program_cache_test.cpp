@@ -1,0 +1,131 @@
+#include "guards/program_cache.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <gtest/gtest.h>
+
+#include "runtime/counters.h"
+#include "runtime/options.h"
+#include "tests/support/log_builder.h"
+
+namespace lazuli::guards {
+namespace {
+
+using codegen::TraceLog;
+using testing::LogBuilder;
+
+TraceLog Unary(const std::string& op, int64_t size) {
+  LogBuilder b;
+  const int32_t x = b.Input();
+  b.Begin(op).Tensor(x, {size});
+  return b.Finish({b.End({size})});
+}
+
+class ProgramCacheTest : public ::testing::Test {
+ protected:
+  void SetUp() override { Use(Options()); }
+  static void Use(Options options) { ASSERT_TRUE(runtime::ActivateOptions(options.backend("aten")).ok()); }
+  CachedTracePtr Compile(const std::string& op, int64_t size, const char* cause = "start") {
+    return cache_.Compile(Unary(op, size), cause, "");
+  }
+  CachedTracePtr Find(const std::string& op, int64_t size) { return cache_.Find(Unary(op, size)); }
+
+  ProgramCache cache_;
+};
+
+TEST_F(ProgramCacheTest, FindsWhatWasCompiledAndNothingElse) {
+  EXPECT_EQ(Find("aten::exp", 4), nullptr);
+  const auto entry = Compile("aten::exp", 4);
+  ASSERT_NE(entry, nullptr);
+  EXPECT_TRUE(entry->compiled);
+  EXPECT_NE(entry->program, nullptr);
+  EXPECT_EQ(Find("aten::exp", 4), entry);
+  EXPECT_EQ(Find("aten::exp", 5), nullptr);
+  EXPECT_EQ(Find("aten::sin", 4), nullptr);
+  EXPECT_EQ(cache_.size(), 1U);
+}
+
+TEST_F(ProgramCacheTest, EqualHashesAreNotEnough) {
+  const auto entry = Compile("aten::exp", 4);
+  // As if another trace had the same fingerprint.
+  entry->log.shapes[0] = 9;
+  EXPECT_EQ(Find("aten::exp", 4), nullptr);
+}
+
+TEST_F(ProgramCacheTest, CompiledProgramsRun) {
+  const auto entry = Compile("aten::neg", 3);
+  auto memory = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 12, c10::GetCPUAllocator(), false);
+  auto* values = static_cast<float*>(memory->mutable_data());
+  for (int i = 0; i < 3; ++i) values[i] = static_cast<float>(i + 1);
+  std::vector<c10::StorageImpl*> storages{memory.get(), nullptr};
+  std::vector<at::DataPtr> outputs(2);
+  const auto result = entry->program->Run({storages, {}, {}, absl::MakeSpan(outputs)});
+  EXPECT_EQ(result.error, nullptr);
+  ASSERT_NE(outputs[1].get(), nullptr);
+  EXPECT_EQ(static_cast<float*>(outputs[1].get())[2], -3);
+}
+
+TEST_F(ProgramCacheTest, SitesAreToldApartByCauseAndFirstOps) {
+  const auto a = Compile("aten::exp", 4);
+  EXPECT_EQ(Compile("aten::exp", 5)->site, a->site);
+  EXPECT_NE(Compile("aten::exp", 4, "sync")->site, a->site);
+  EXPECT_NE(Compile("aten::sin", 4)->site, a->site);
+  EXPECT_EQ(a->site->programs, 2);
+}
+
+TEST_F(ProgramCacheTest, LimitIsPerSite) {
+  Use(Options().recompile_limit(2));
+  auto& hits = runtime::Counters::Get().recompile_limit_hits;
+  const int64_t before = hits.value();
+  EXPECT_NE(Compile("aten::exp", 1), nullptr);
+  EXPECT_NE(Compile("aten::exp", 2), nullptr);
+  EXPECT_EQ(Compile("aten::exp", 3), nullptr);
+  EXPECT_EQ(Compile("aten::exp", 4), nullptr);
+  EXPECT_EQ(hits.value() - before, 2);
+  EXPECT_NE(Find("aten::exp", 1), nullptr);
+  EXPECT_NE(Compile("aten::sin", 3), nullptr);
+}
+
+TEST_F(ProgramCacheTest, AccumulatedLimitLetsFirstProgramsThrough) {
+  Use(Options().accumulated_recompile_limit(1));
+  EXPECT_NE(Compile("aten::exp", 1), nullptr);
+  EXPECT_NE(Compile("aten::exp", 2), nullptr);
+  EXPECT_EQ(Compile("aten::exp", 3), nullptr);
+  EXPECT_NE(Compile("aten::sin", 1), nullptr);
+  EXPECT_EQ(Compile("aten::sin", 2), nullptr);
+}
+
+TEST_F(ProgramCacheTest, EvictsTheLeastRecentlyUsed) {
+  Use(Options().cache_size(2));
+  const std::weak_ptr<CachedTrace> first = Compile("aten::exp", 1);
+  Compile("aten::exp", 2);
+  EXPECT_NE(Find("aten::exp", 1), nullptr);
+  Compile("aten::exp", 3);
+  EXPECT_EQ(cache_.size(), 2U);
+  EXPECT_NE(Find("aten::exp", 1), nullptr);
+  EXPECT_EQ(Find("aten::exp", 2), nullptr);
+  Compile("aten::exp", 4);
+  Compile("aten::exp", 5);
+  EXPECT_TRUE(first.expired());
+}
+
+TEST_F(ProgramCacheTest, SuccessorsArePredictionsUntilEvicted) {
+  Use(Options().cache_size(2));
+  const auto first = Compile("aten::exp", 1);
+  EXPECT_EQ(cache_.Successor(first), nullptr);
+  cache_.SetSuccessor(first, Compile("aten::exp", 2));
+  EXPECT_EQ(cache_.Successor(first), Find("aten::exp", 2));
+  Compile("aten::exp", 3);
+  Compile("aten::exp", 4);
+  EXPECT_EQ(cache_.Successor(first), nullptr);
+}
+
+TEST_F(ProgramCacheTest, ClearForgetsEverything) {
+  Compile("aten::exp", 1);
+  cache_.Clear();
+  EXPECT_EQ(cache_.size(), 0U);
+  EXPECT_EQ(Find("aten::exp", 1), nullptr);
+  EXPECT_EQ(Compile("aten::exp", 1)->serial, 0);
+}
+
+}  // namespace
+}  // namespace lazuli::guards
