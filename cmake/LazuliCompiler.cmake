@@ -34,7 +34,7 @@ endif()
 # The warnings that Lazuli's own sources are compiled with.
 function(lazuli_warnings target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers
-                         $<$<BOOL:${LAZULI_WERROR}>:-Werror -Wno-error=maybe-uninitialized -Wno-error=stringop-overflow -Wno-error=array-bounds>)
+                         "$<$<BOOL:${LAZULI_WERROR}>:-Werror;-Wno-error=maybe-uninitialized;-Wno-error=stringop-overflow;-Wno-error=array-bounds>")
 endfunction()
 
 # Adds the static library lazuli_<folder> from every .cpp of the current folder (and the given subfolders).
