@@ -144,7 +144,8 @@ TEST_P(OperatorErrorsTest, EmbeddingOutOfRangeAtTheCut) {
 }
 
 TEST_P(OperatorErrorsTest, KernelThatLacksADtypeAtTheCut) {
-  ExpectSameErrorAtTheCut([](const torch::Tensor& x) { return x.bitwise_or(1); }, [](const torch::Tensor& x) { return x.to(torch::kInt).bitwise_or(1); });
+  ExpectSameErrorAtTheCut([](const torch::Tensor& x) { return x.bitwise_or(1); },
+                          [](const torch::Tensor& x) { return x.to(torch::kInt).bitwise_or(1); });
 }
 
 TEST_P(OperatorErrorsTest, OperatorOfAnotherLibraryThrowsInsideATrace) {

@@ -34,6 +34,7 @@ const Case kCases[] = {
     {"LstmMomentumWithClipping", LstmClassifier, "momentum", 0.25},
     {"LstmAdam", LstmClassifier, "adam", 0},
     {"TransformerMomentumWithClipping", TransformerEncoder, "momentum", 1},
+    {"TransformerAdamWWithClipping", TransformerEncoder, "adamw", 1},
 };
 
 class TrainingTest : public ::testing::TestWithParam<std::tuple<Case, std::string, bool>> {
