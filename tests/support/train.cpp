@@ -36,6 +36,10 @@ struct EncoderImpl : nn::Module {
     register_module("embedding", embedding);
     register_module("encoder", encoder);
     register_module("head", head);
+    // Its part for the keys cannot change what attention gives: the gradient is rounding noise, which Adam would blow up.
+    for (auto& parameter : encoder->named_parameters()) {
+      if (parameter.key().find("in_proj_bias") != std::string::npos) parameter.value().set_requires_grad(false);
+    }
   }
   torch::Tensor forward(const torch::Tensor& tokens) {
     return head->forward(encoder->forward(embedding->forward(tokens).transpose(0, 1)).mean(0));
