@@ -1,0 +1,138 @@
+// Reductions, scans, softmax and normalisation layers, losses.
+#include "tests/support/differential.h"
+
+namespace lazuli::testing {
+namespace {
+
+const std::vector<OpCase>& ReduceOps() {
+  static const auto* ops = new std::vector<OpCase>{
+      LAZULI_UNARY("sum", kFinite, kReduction, x.sum()),
+      LAZULI_UNARY("sum last", kFinite, kReduction, x.sum(-1)),
+      LAZULI_UNARY("sum first keepdim", kFinite, kReduction, x.sum(0, true)),
+      LAZULI_UNARY("sum two", kFinite, kReduction, x.sum(torch::IntArrayRef{0, 1})),
+      LAZULI_UNARY("sum dtype", kFinite, kReduction, x.sum(-1, false, torch::kDouble)),
+      LAZULI_UNARY("mean", kFinite, kReduction, x.mean()),
+      LAZULI_UNARY("mean last keepdim", kFinite, kReduction, x.mean(-1, true)),
+      LAZULI_UNARY("mean first", kFinite, kReduction, x.mean(0)),
+      LAZULI_UNARY("prod", kUnit, kReduction, x.prod()),
+      LAZULI_UNARY("prod last", kUnit, kReduction, x.prod(-1)),
+      LAZULI_UNARY("amax", kAny, kExact, x.amax(-1)),
+      LAZULI_UNARY("amin keepdim", kAny, kExact, x.amin(0, true)),
+      LAZULI_UNARY("max all", kAny, kExact, x.max()),
+      LAZULI_UNARY("min all", kAny, kExact, x.min()),
+      LAZULI_UNARY("max dim", kAny, kExact, All(x.max(-1))),
+      LAZULI_UNARY("min dim", kAny, kExact, All(x.min(0, true))),
+      LAZULI_UNARY("aminmax", kAny, kExact, All(x.aminmax())),
+      LAZULI_UNARY("argmax", kFinite, kExact, x.argmax(-1)),
+      LAZULI_UNARY("argmin all", kFinite, kExact, x.argmin()),
+      LAZULI_UNARY("any", kUnit, kExact, x.any()),
+      LAZULI_UNARY("any dim", kUnit, kExact, x.any(-1)),
+      LAZULI_UNARY("all", kUnit, kExact, x.all()),
+      LAZULI_UNARY("all dim keepdim", kUnit, kExact, x.all(0, true)),
+      LAZULI_UNARY("count_nonzero", kUnit, kExact, x.count_nonzero(std::optional<int64_t>(-1))),
+      LAZULI_UNARY("var", kFinite, kReduction, x.var()),
+      LAZULI_UNARY("var dim", kFinite, kReduction, x.var(-1, 0)),
+      LAZULI_UNARY("var unbiased keepdim", kFinite, kReduction, x.var(torch::IntArrayRef{-1}, true, true)),
+      LAZULI_UNARY("std", kFinite, kReduction, x.std(-1)),
+      LAZULI_UNARY("var_mean", kFinite, kReduction, All(torch::var_mean(x, -1))),
+      LAZULI_UNARY("norm", kFinite, kReduction, x.norm()),
+      LAZULI_UNARY("norm dim", kFinite, kReduction, x.norm(2, -1, true)),
+      LAZULI_UNARY("vector_norm 1", kFinite, kReduction, torch::linalg_vector_norm(x, 1, torch::IntArrayRef{-1})),
+      LAZULI_UNARY("vector_norm inf", kFinite, kReduction, torch::linalg_vector_norm(x, INFINITY)),
+      LAZULI_UNARY("nansum", kAny, kReduction, torch::where(x.isinf(), torch::zeros_like(x), x).clamp(-9, 9).nansum(-1)),
+      LAZULI_UNARY("logsumexp", kFinite, kReduction, x.logsumexp(-1)),
+      LAZULI_UNARY("cumsum", kFinite, kReduction, x.cumsum(-1)),
+      LAZULI_UNARY("cumprod", kUnit, kReduction, x.cumprod(0)),
+      LAZULI_UNARY("cummax", kFinite, kExact, All(x.cummax(-1))),
+      LAZULI_UNARY("sort", kFinite, kExact, All(x.sort(-1, true))),
+      LAZULI_UNARY("argsort", kFinite, kExact, x.argsort(/*stable=*/true, -1, false)),
+      LAZULI_UNARY("topk", kFinite, kExact, All(x.topk(1, -1))),
+      LAZULI_UNARY("median", kFinite, kExact, All(x.median(-1))),
+      LAZULI_UNARY("kthvalue", kFinite, kExact, All(x.kthvalue(1, -1))),
+      LAZULI_UNARY("sum of product", kFinite, kReduction, (x * x).sum(-1)),
+      LAZULI_UNARY("mean of chain", kFinite, kReduction, (x * 0.5 + 1).tanh().mean()),
+      LAZULI_UNARY("centred", kFinite, kReduction, x - x.mean(-1, true)),
+      LAZULI_UNARY("scaled by max", kFinite, kReduction, x / x.abs().amax(-1, true)),
+      LAZULI_UNARY("sum then sum", kFinite, kReduction, x.sum(-1).sum()),
+      LAZULI_UNARY("sum both ways", kFinite, kReduction, x.sum(0).sum() + x.sum(-1).sum()),
+  };
+  return *ops;
+}
+
+namespace F = torch::nn::functional;
+
+int64_t LastSize(const torch::Tensor& x) { return x.dim() == 0 ? 1 : x.size(-1); }
+
+const std::vector<OpCase>& NormOps() {
+  static const auto* ops = new std::vector<OpCase>{
+      LAZULI_UNARY("softmax", kFinite, kReduction, x.softmax(-1)),
+      LAZULI_UNARY("softmax first", kFinite, kReduction, x.softmax(0)),
+      LAZULI_UNARY("softmax dtype", kFinite, kReduction, x.softmax(-1, torch::kFloat)),
+      LAZULI_UNARY("softmax masked", kFinite, kReduction, x.masked_fill(x > 1, -INFINITY).softmax(-1)),
+      LAZULI_UNARY("log_softmax", kFinite, kReduction, x.log_softmax(-1)),
+      LAZULI_UNARY("softmin", kFinite, kReduction, F::softmin(x, F::SoftminFuncOptions(-1))),
+      LAZULI_BINARY("softmax backward", kFinite, kFinite, kReduction, torch::_softmax_backward_data(x, y.softmax(-1), -1, x.scalar_type())),
+      LAZULI_BINARY("log_softmax backward", kFinite, kFinite, kReduction,
+                    torch::_log_softmax_backward_data(x, y.log_softmax(-1), -1, x.scalar_type())),
+      LAZULI_UNARY("layer_norm", kFinite, kReduction, torch::layer_norm(x, {LastSize(x)})),
+      LAZULI_UNARY("layer_norm affine", kFinite, kReduction,
+                   torch::layer_norm(x, {LastSize(x)}, Constant({LastSize(x)}, x), Constant({LastSize(x)}, x, 0, 1))),
+      LAZULI_UNARY("native_layer_norm", kFinite, kReduction, All(torch::native_layer_norm(x, {LastSize(x)}, {}, {}, 1e-5))),
+      LAZULI_UNARY("rms_norm", kFinite, kReduction, torch::rms_norm(x, {LastSize(x)}, Constant({LastSize(x)}, x))),
+      LAZULI_UNARY("batch_norm train", kFinite, kReduction,
+                   torch::batch_norm(x, Constant({x.size(1)}, x), Constant({x.size(1)}, x), {}, {}, true, 0.1, 1e-5, false)),
+      LAZULI_UNARY("batch_norm running", kFinite, kReduction, ([&] {
+                     auto mean = Constant({x.size(1)}, x), var = Constant({x.size(1)}, x, 1, 2);
+                     auto out = torch::batch_norm(x, {}, {}, mean, var, true, 0.1, 1e-5, false);
+                     return Tensors{out, mean, var};
+                   }())),
+      LAZULI_UNARY("batch_norm eval", kFinite, kReduction,
+                   torch::batch_norm(x, {}, {}, Constant({x.size(1)}, x), Constant({x.size(1)}, x, 1, 2), false, 0.1, 1e-5, false)),
+      LAZULI_UNARY("group_norm", kFinite, kReduction, torch::group_norm(x, 1)),
+      LAZULI_UNARY("instance_norm", kFinite, kReduction, torch::instance_norm(x, {}, {}, {}, {}, true, 0.1, 1e-5, false)),
+      LAZULI_UNARY("normalize", kFinite, kReduction, F::normalize(x, F::NormalizeFuncOptions().dim(-1))),
+      LAZULI_UNARY("local_response_norm", kFinite, kReduction, F::local_response_norm(x, F::LocalResponseNormFuncOptions(2))),
+      LAZULI_BINARY("cosine_similarity", kFinite, kFinite, kReduction, torch::cosine_similarity(x, y, -1)),
+      LAZULI_BINARY("pairwise_distance", kFinite, kFinite, kReduction, torch::pairwise_distance(x, y)),
+  };
+  return *ops;
+}
+
+const std::vector<OpCase>& LossOps() {
+  static const auto* ops = new std::vector<OpCase>{
+      LAZULI_BINARY("mse_loss", kFinite, kFinite, kReduction, torch::mse_loss(x, y)),
+      LAZULI_BINARY("mse_loss none", kFinite, kFinite, kExact, torch::mse_loss(x, y, at::Reduction::None)),
+      LAZULI_BINARY("mse_loss sum", kFinite, kFinite, kReduction, torch::mse_loss(x, y, at::Reduction::Sum)),
+      LAZULI_BINARY("l1_loss", kFinite, kFinite, kReduction, torch::l1_loss(x, y)),
+      LAZULI_BINARY("smooth_l1_loss", kFinite, kFinite, kReduction, torch::smooth_l1_loss(x, y)),
+      LAZULI_BINARY("huber_loss", kFinite, kFinite, kReduction, torch::huber_loss(x, y)),
+      LAZULI_BINARY("kl_div", kFinite, kPositive, kReduction, torch::kl_div(x, y)),
+      LAZULI_BINARY("bce", kUnit, kUnit, kReduction, torch::binary_cross_entropy(x.abs(), y.abs())),
+      LAZULI_BINARY("bce with logits", kFinite, kUnit, kReduction, torch::binary_cross_entropy_with_logits(x, y.abs())),
+      LAZULI_BINARY("soft_margin_loss", kFinite, kFinite, kReduction, torch::soft_margin_loss(x, y.sign())),
+      LAZULI_BINARY("poisson_nll_loss", kFinite, kPositive, kReduction,
+                    torch::poisson_nll_loss(x, y, true, false, 1e-8, at::Reduction::Mean)),
+      LAZULI_BINARY("hinge_embedding_loss", kFinite, kFinite, kReduction, torch::hinge_embedding_loss(x, y.sign())),
+      LAZULI_UNARY("cross_entropy", kFinite, kReduction, torch::cross_entropy_loss(x, Indices({x.size(0)}, x.size(1)))),
+      LAZULI_UNARY("cross_entropy smooth", kFinite, kReduction,
+                   torch::cross_entropy_loss(x, Indices({x.size(0)}, x.size(1)), {}, at::Reduction::Mean, -100, 0.1)),
+      LAZULI_UNARY("nll_loss", kFinite, kReduction, torch::nll_loss(x.log_softmax(-1), Indices({x.size(0)}, x.size(1)))),
+      LAZULI_UNARY("nll_loss ignore", kFinite, kReduction,
+                   torch::nll_loss(x.log_softmax(-1), Indices({x.size(0)}, x.size(1)), {}, at::Reduction::Sum, 1)),
+  };
+  return *ops;
+}
+
+class ReduceOpsTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(ReduceOpsTest, Reductions) { RunDifferential("reductions", GetParam(), ReduceOps()); }
+TEST_P(ReduceOpsTest, Norms) { RunDifferential("norms", GetParam(), NormOps()); }
+TEST_P(ReduceOpsTest, Losses) { RunDifferential("losses", GetParam(), LossOps()); }
+TEST_P(ReduceOpsTest, ReductionGradients) { RunGradients("reductions", GetParam(), ReduceOps()); }
+TEST_P(ReduceOpsTest, NormGradients) { RunGradients("norms", GetParam(), NormOps()); }
+TEST_P(ReduceOpsTest, LossGradients) { RunGradients("losses", GetParam(), LossOps()); }
+
+LAZULI_BOTH_BACKENDS(ReduceOpsTest);
+
+}  // namespace
+}  // namespace lazuli::testing

@@ -1,0 +1,97 @@
+// Random programs, eager against lazy. LAZULI_FUZZ_PROGRAMS sets how many, LAZULI_FUZZ_SEED where to start; a failure prints the seed
+// and the shortest program that still fails.
+#include <gtest/gtest.h>
+
+#include <iostream>
+
+#include "lazuli/lazuli.h"
+#include "tests/support/fuzz_program.h"
+#include "tests/support/test_env.h"
+
+namespace lazuli::testing {
+namespace {
+
+constexpr int kLength = 16;
+constexpr int kRounds = 2;  // The second finds the first one's programs, on other values.
+constexpr int kMaxFailures = 5;
+
+std::string MessageOf(const std::exception& error) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  return torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+}
+
+// Rounding errors grow along a program; in half precision nothing is compared but what is exact.
+Tolerance ToleranceOf(FuzzFlavour flavour, const std::string& backend) {
+  if (backend == "aten" || flavour == FuzzFlavour::kExact) return {};
+  return {4096, 4096};
+}
+
+// "" when lazy is like eager, else how it differs.
+std::string Check(const FuzzProgram& program, const std::string& backend) {
+  lazuli::reset();
+  for (int round = 0; round < kRounds; ++round) {
+    Tensors eager;
+    try {
+      eager = RunFuzzProgram(program, round);
+    } catch (const std::exception&) {
+      return "";  // Shrunk to something that is no program any more.
+    }
+    try {
+      const lazuli::DeviceMode mode(lazuli::Options().backend(backend).recompile_limit(1 << 20));
+      const Tensors lazy = RunFuzzProgram(program, round);
+      lazuli::sync();
+      const std::string difference = DiffAll(eager, lazy, ToleranceOf(program.flavour, backend));
+      if (!difference.empty()) return "round " + std::to_string(round) + ": " + difference;
+    } catch (const std::exception& error) {
+      return "round " + std::to_string(round) + ": throws " + MessageOf(error);
+    }
+    const Stats stats = lazuli::stats();
+    if (stats.compile_failures != 0) return "a trace could not be compiled";
+    if (stats.traces > 0 && stats.programs_compiled == 0) return "no program was compiled";
+  }
+  return "";
+}
+
+FuzzProgram Shrink(FuzzProgram program, const std::string& backend) {
+  for (bool smaller = true; smaller;) {
+    smaller = false;
+    for (size_t i = program.statements.size(); i-- > 0;) {
+      if (program.dropped[i]) continue;
+      const FuzzProgram candidate = WithoutStatement(program, i);
+      if (Check(candidate, backend).empty()) continue;
+      program = candidate;
+      smaller = true;
+    }
+  }
+  return program;
+}
+
+class Fuzz : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Fuzz, LikeEager) {
+  static const int64_t programs = TakeFromEnv("LAZULI_FUZZ_PROGRAMS", 1000), first = TakeFromEnv("LAZULI_FUZZ_SEED", 1);
+  int64_t statements = 0, failures = 0, hits = 0;
+  for (int64_t seed = first; seed < first + programs && failures < kMaxFailures; ++seed) {
+    const auto flavour = seed % 2 == 0 ? FuzzFlavour::kExact : FuzzFlavour::kSmooth;
+    const FuzzProgram program = MakeFuzzProgram(static_cast<uint64_t>(seed), flavour, kLength);
+    statements += NumStatements(program);
+    const std::string difference = Check(program, GetParam());
+    hits += lazuli::stats().cache_hits;
+    if (difference.empty()) continue;
+    ++failures;
+    const FuzzProgram small = Shrink(program, GetParam());
+    ADD_FAILURE() << "LAZULI_FUZZ_SEED=" << seed << " LAZULI_FUZZ_PROGRAMS=1, backend " << GetParam() << ": " << Check(small, GetParam())
+                  << "\n"
+                  << FuzzProgramText(small);
+  }
+  std::cout << "fuzz on " << GetParam() << ": seeds " << first << " to " << first + programs - 1 << ", " << statements << " statements, "
+            << hits << " cache hits\n";
+  // Programs repeat with other values, so about every trace must have come from the cache the second time.
+  EXPECT_GE(hits, programs / 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, Fuzz, ::testing::Values("aten", "llvm"),
+                         [](const ::testing::TestParamInfo<std::string>& info) { return info.param; });
+
+}  // namespace
+}  // namespace lazuli::testing
