@@ -21,7 +21,16 @@ bool Matches(const c10::FunctionSchema& functional, const c10::FunctionSchema& o
   return true;
 }
 
+// Losses that reduce compute every element in their output first, which they resize for it: planned memory cannot be.
+bool ResizesItsOutput(const c10::FunctionSchema& schema) {
+  for (const auto& argument : schema.arguments()) {
+    if (argument.name() == "reduction") return true;
+  }
+  return false;
+}
+
 const OpInfo* Search(const OpInfo& info) {
+  if (ResizesItsOutput(info.handle.schema())) return nullptr;
   const size_t dot = info.name.find('.');
   const std::string base = info.name.substr(0, dot);
   const std::string overload = dot == std::string::npos ? "" : info.name.substr(dot + 1);

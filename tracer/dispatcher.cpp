@@ -1,5 +1,6 @@
 #include "tracer/dispatcher.h"
 
+#include <ATen/ScalarOps.h>
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/enum_tag.h>
@@ -262,6 +263,20 @@ void RecordOrRun(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack
       RunEagerly(recorder, info, keys, stack);
       return;
   }
+}
+
+void RecordTwinOrRun(const OpInfo& info, const OpInfo& called, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  Recorder* recorder = Recorder::Current();
+  if (recorder != nullptr) {
+    torch::jit::Stack twin = *stack;
+    twin[1] = at::native::wrapped_scalar_tensor(twin[1].toScalar());
+    std::vector<codegen::Word> key;
+    if (TryRecord(recorder, info, &twin, &key) == Outcome::kRecorded) {
+      *stack = std::move(twin);
+      return;
+    }
+  }
+  RunEagerly(recorder, called, keys, stack);
 }
 
 void RegisterKernels() {

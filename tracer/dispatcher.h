@@ -16,6 +16,10 @@ void RegisterKernels();
 // Records `info` with the arguments on `stack`, replacing them by lazy results, or runs it eagerly.
 void RecordOrRun(const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
+// The same for a call of scalar overload `called`, which is recorded as its tensor overload `info`. Run eagerly it is `called` itself,
+// whose composite kernel dispatches anew: there may be keys (ZeroTensor) that only the tensor overload heeds.
+void RecordTwinOrRun(const codegen::OpInfo& info, const codegen::OpInfo& called, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
 // Runs `info` eagerly with the arguments on `stack`, cutting first only when its operands are pending.
 // `transient` as for Recorder::Flush.
 void RunEagerly(Recorder* recorder, const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack,

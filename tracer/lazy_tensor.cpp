@@ -158,7 +158,8 @@ LazyStorage* AsLazy(c10::StorageImpl* storage) {
 at::Tensor MakeLazyTensor(const codegen::OutputMeta& meta, c10::intrusive_ptr<LazyStorage> storage) {
   const auto keys = c10::DispatchKeySet(c10::DispatchKey::CPU);
   auto impl = c10::make_intrusive<LazyTensorImpl>(c10::Storage(std::move(storage)), keys, c10::scalarTypeToTypeMeta(meta.dtype));
-  if (meta.sizes.size() != 1 || meta.sizes[0] != 0) impl->set_sizes_and_strides(meta.sizes, meta.strides);
+  const bool as_new = meta.sizes.size() == 1 && meta.sizes[0] == 0 && meta.strides[0] == 1;
+  if (!as_new) impl->set_sizes_and_strides(meta.sizes, meta.strides);
   return at::Tensor(std::move(impl));
 }
 

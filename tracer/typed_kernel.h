@@ -1,7 +1,6 @@
 // Unboxed recording kernels, one instantiation per row of typed_ops.def, all from one template over at::_ops::X::schema.
 #pragma once
 
-#include <ATen/ScalarOps.h>
 #include <ATen/core/IListRef.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/boxing/impl/boxing.h>
@@ -143,8 +142,11 @@ struct TypedKernel<Op, R(A...), Called> {
   // First sight of these arguments, or arguments that cannot be recorded: the boxed path infers, observes or runs eagerly.
   static R Boxed(c10::DispatchKeySet keys, A... args) {
     torch::jit::Stack stack = c10::impl::boxArgs<A...>(std::forward<A>(args)...);
-    if constexpr (!std::is_same_v<Op, Called>) stack[1] = at::native::wrapped_scalar_tensor(stack[1].toScalar());
-    RecordOrRun(InfoOf<Op>(), keys, &stack);
+    if constexpr (std::is_same_v<Op, Called>) {
+      RecordOrRun(InfoOf<Op>(), keys, &stack);
+    } else {
+      RecordTwinOrRun(InfoOf<Op>(), InfoOf<Called>(), keys, &stack);
+    }
     if constexpr (std::is_reference_v<R>) {
       return First(args...);
     } else if constexpr (std::is_same_v<R, at::Tensor>) {

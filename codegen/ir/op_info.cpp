@@ -190,8 +190,10 @@ OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
   info.static_scalars = (info.is_factory && op_name.name != "aten::full") || ScalarsAreStatic(op_name.name);
   info.reads_metadata_only = ReadsMetadataOnly(op_name.name);
   info.is_allocation = IsAllocation(op_name.name);
+  // A composite kernel tells shapes only where the CPU runs the same one (native_layer_norm's differs in its statistics).
   info.has_meta = handle.hasKernelForDispatchKey(c10::DispatchKey::Meta) ||
-                  (handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) && !IsBackendSpecific(op_name.name));
+                  (handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) &&
+                   !handle.hasKernelForDispatchKey(c10::DispatchKey::CPU) && !IsBackendSpecific(op_name.name));
   info.has_meta = info.has_meta && !MetaMisleads(op_name.name);
   info.recordable = encodable && !info.is_out && !info.is_view && !info.is_random && !info.data_dependent &&
                     !handle.hasTag(at::Tag::inplace_view) && !ChangesStorage(op_name.name) && !ReadsGradMode(op_name.name);

@@ -68,6 +68,9 @@ Tensors CopyAll(const Tensors& tensors) {
   return copies;
 }
 
+// Without the addresses that LibTorch quotes when one error is wrapped in another.
+std::string WithoutBacktrace(const std::string& message) { return message.substr(0, message.find("\nException raised from")); }
+
 Outcome RunOnce(const Program& program, const Tensors& inputs) {
   Outcome outcome;
   try {
@@ -76,7 +79,7 @@ Outcome RunOnce(const Program& program, const Tensors& inputs) {
     outcome.tensors.insert(outcome.tensors.end(), inputs.begin(), inputs.end());
   } catch (const c10::Error& error) {
     outcome.threw = true;
-    outcome.error = error.what_without_backtrace();
+    outcome.error = WithoutBacktrace(error.what_without_backtrace());
     outcome.tensors.clear();
   } catch (const std::exception& error) {
     outcome.threw = true;
