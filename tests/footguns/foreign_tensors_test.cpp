@@ -1,5 +1,6 @@
 // Tensors that are more than a strided window over CPU memory: eager, beside recorded ones.
 
+#include <ATen/ops/_efficientzerotensor.h>
 #include <ATen/ops/_nested_tensor_from_tensor_list.h>
 
 #include "tests/support/same_as_eager.h"
@@ -64,6 +65,14 @@ TEST_P(ForeignTensorsTest, NegativeBitViews) {
     auto sum = negative + 1;
     x.mul_(2);
     return Tensors{negative.is_neg() ? negative + 0 : negative, sum, negative.clone()};
+  });
+}
+
+TEST_P(ForeignTensorsTest, ZeroTensorsTimesNumbersHaveNoMemoryToRead) {
+  ExpectSameAsEager([] {
+    auto x = torch::ones({3}) * 2;
+    auto zero = at::_efficientzerotensor({3}, torch::kFloat);
+    return Tensors{zero * 2 + x, x + 1};
   });
 }
 
