@@ -128,8 +128,11 @@ const std::vector<OptionRow>& Table() {
   return *table;
 }
 
-// Variables of the test and benchmark programs, which have their own help.
-bool IsForeign(const std::string& env) { return absl::StartsWith(env, "LAZULI_TEST_") || absl::StartsWith(env, "LAZULI_BENCH_"); }
+// Variables of programs around the library: tests, benchmarks, and hosts that name the library's path.
+bool IsForeign(const std::string& env) {
+  return absl::StartsWith(env, "LAZULI_TEST_") || absl::StartsWith(env, "LAZULI_BENCH_") || absl::StartsWith(env, "LAZULI_FUZZ_") ||
+         env == "LAZULI_LIB";
+}
 
 const OptionRow* FindRow(const std::string& env) {
   for (const OptionRow& row : Table()) {
