@@ -87,13 +87,14 @@ Outcome TryRecord(Recorder* recorder, const OpInfo& info, torch::jit::Stack* sta
   }
   if (!recording.OverlapsAreSafe()) return Outcome::kNotRecordable;
   if (recording.Known() == nullptr) {
-    auto inferred = InferWithMeta(info, args);
+    auto inferred = InferShapes(info, args);
     if (!inferred.has_value()) {
       *key = recording.ShapeKey();
       return Outcome::kUnknownShape;
     }
     recording.Learn(*std::move(inferred));
   }
+  if (!recording.NumbersFit()) return Outcome::kNotRecordable;
   recording.Commit();
   if (info.returns_mutated_self) {
     at::Tensor self = args[0].toTensor();

@@ -31,6 +31,19 @@ uint64_t BitsOf(double value) {
   return bits;
 }
 
+// Whether some integer type cannot hold `number`.
+bool IsWide(const at::Scalar& number) { return number.isComplex() || c10::overflows<int8_t, double>(number.toDouble()); }
+
+template <class Integer>
+bool Fits(const at::Scalar& number) {
+  try {
+    number.to<Integer>();
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 OpRecording::OpRecording(Recorder* recorder, const codegen::OpInfo& info) : recorder_(recorder), lock_(recorder), info_(info) {
@@ -185,6 +198,7 @@ bool OpRecording::AddScalar(const at::Scalar& value) {
     AddSlot(type, bits);
     return true;
   }
+  if (!is_default && IsWide(value)) wide_number_ = std::make_unique<at::Scalar>(value);
   const bool is_factor = is_default && (info_.factor_args >> arg & 1) != 0;
   if (has_slot && !info_.static_scalars && !is_factor) {
     AddSlot(type, bits);
@@ -269,6 +283,29 @@ const codegen::OutputMetas* OpRecording::Learn(codegen::OutputMetas outputs) {
   RememberShapes(ShapeKey(), outputs_);
   metas_ = outputs_.get();
   return metas_;
+}
+
+bool OpRecording::FitsResult(const at::Scalar& number) const {
+  c10::ScalarType dtype = c10::ScalarType::Undefined;
+  if (!info_.returns_mutated_self) {
+    if (!metas_->empty() && metas_->front().defined) dtype = metas_->front().dtype;
+  } else if (!operands_.empty()) {
+    dtype = TensorWord::Unpack(recorder_->log_.code[operands_.front().code_position]).dtype;
+  }
+  switch (dtype) {
+    case c10::kByte:
+      return Fits<uint8_t>(number);
+    case c10::kChar:
+      return Fits<int8_t>(number);
+    case c10::kShort:
+      return Fits<int16_t>(number);
+    case c10::kInt:
+      return Fits<int32_t>(number);
+    case c10::kLong:
+      return Fits<int64_t>(number);
+    default:
+      return true;
+  }
 }
 
 bool OpRecording::OverlapsAreSafe() const {

@@ -154,6 +154,8 @@ class OpRecording {
   std::vector<codegen::Word> ShapeKey() const;
   // Remembers the outputs' metadata for these arguments.
   const codegen::OutputMetas* Learn(codegen::OutputMetas outputs);
+  // Whether every number fits the integers it is written as (fill_, masked_fill_, full): ATen throws where one does not. After Known.
+  bool NumbersFit() const { return wide_number_ == nullptr || FitsResult(*wide_number_); }
   // Whether written windows overlap others in a way that only eager execution checks.
   bool OverlapsAreSafe() const;
 
@@ -174,6 +176,7 @@ class OpRecording {
   void AddSlot(c10::ScalarType type, uint64_t bits);
   bool AddWrappedNumber(const at::Tensor& tensor);
   bool FollowsPrediction() const;
+  bool FitsResult(const at::Scalar& number) const;
 
   Recorder* recorder_;
   RecorderLock lock_;
@@ -181,6 +184,7 @@ class OpRecording {
   size_t code_begin_, shapes_begin_, scalars_begin_, offsets_begin_, slots_begin_;
   c10::SmallVector<Operand, 8> operands_;
   c10::SmallVector<uint32_t, 8> slot_positions_;  // Of kScalarSlot words in the code.
+  std::unique_ptr<at::Scalar> wide_number_;       // The last number that may not fit some integer type; usually none.
   int arg_ = 0;
   bool predicted_ = false;
   bool committed_ = false;

@@ -1,12 +1,15 @@
 #include "tracer/shape_inference.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 
 #include "absl/container/flat_hash_set.h"
+#include "codegen/lower.h"
 #include "runtime/mode_keys.h"
 #include "tracer/lazy_tensor.h"
+#include "tracer/shape_functions.h"
 
 namespace lazuli::tracer {
 namespace {
@@ -79,15 +82,41 @@ bool HasOneDtype(c10::ArrayRef<c10::IValue> args) {
   return true;
 }
 
+// In a Python process most Meta kernels are Python functions: slow, and they would wait for the interpreter's lock while others wait for
+// the recorder's. Composite kernels call them.
+bool HasPythonMeta(const codegen::OpInfo& info) {
+  const auto is_python = [](const c10::OperatorHandle& handle) {
+    return handle.getComputedKernelForDispatchKey(c10::DispatchKey::Meta).debug().find(".py:") != std::string::npos;
+  };
+  if (info.handle.hasKernelForDispatchKey(c10::DispatchKey::Meta)) return is_python(info.handle);
+  return is_python(c10::Dispatcher::singleton().findSchemaOrThrow("aten::mul", "Tensor"));
+}
+
+// Whether `info`, an in-place operator, may write its functional form's `result` to `self`. Pointwise operators cast, by ATen's rule.
+bool FitsInPlace(const codegen::OpInfo& info, const at::Tensor& self, const at::Tensor& result) {
+  if (!self.sizes().equals(result.sizes()) || at::has_internal_overlap(self) == at::MemOverlap::Yes) return false;
+  if (self.scalar_type() == result.scalar_type()) return true;
+  return codegen::FindRowByName(info.name) != nullptr && c10::canCast(result.scalar_type(), self.scalar_type());
+}
+
 }  // namespace
 
-std::optional<codegen::OutputMetas> InferWithMeta(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args) {
-  if (!info.has_meta || (NeedsOneDtype(info.name) && !HasOneDtype(args))) return std::nullopt;
+std::optional<codegen::OutputMetas> InferShapes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args) {
+  if (NeedsOneDtype(info.name) && !HasOneDtype(args)) return std::nullopt;
+  const ShapeFunction* function = FindShapeFunction(info.name);
+  if (function == nullptr && (!info.has_meta || HasPythonMeta(info))) return std::nullopt;
   const runtime::AtenScope scope;
   torch::jit::Stack stack;
   for (const c10::IValue& arg : args) stack.push_back(ToMeta(arg));
   try {
-    info.handle.callBoxed(&stack);
+    if (function == nullptr) {
+      info.handle.callBoxed(&stack);
+    } else {
+      const at::Tensor self = stack[0].isTensor() ? stack[0].toTensor() : at::Tensor();
+      const std::vector<at::Tensor> results = (*function)(stack);
+      if (results.empty() || (info.returns_mutated_self && !FitsInPlace(info, self, results[0]))) return std::nullopt;
+      stack.assign(results.begin(), results.end());
+    }
   } catch (const std::exception&) {
     return std::nullopt;
   }

@@ -1,4 +1,4 @@
-// Output metadata of an op without running it: its Meta kernel, or what was observed when it ran.
+// Output metadata of an op without running it: its Meta kernel, a shape function, or what was observed when it ran.
 #pragma once
 
 #include <ATen/core/stack.h>
@@ -10,9 +10,9 @@
 
 namespace lazuli::tracer {
 
-// Runs `info`'s Meta kernel on stand-ins for `args`. None when there is none or it throws: eager execution then gives either the shapes
-// or the error, in its own words.
-std::optional<codegen::OutputMetas> InferWithMeta(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args);
+// Runs `info`'s Meta kernel, or its shape function (shape_functions.h), on stand-ins for `args`. None when there is neither or it throws:
+// eager execution then gives either the shapes or the error, in its own words.
+std::optional<codegen::OutputMetas> InferShapes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args);
 
 // The metadata of results that ran eagerly; none when they are not fresh dense CPU tensors (an alias of an argument, another device).
 std::optional<codegen::OutputMetas> Observe(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args,

@@ -131,7 +131,7 @@ struct TypedKernel<Op, R(A...), Called> {
   static R Call(c10::DispatchKeySet keys, A... args) {
     if (Recorder* recorder = Recorder::Current()) {
       OpRecording recording(recorder, InfoOf<Op>());
-      if ((Add(&recording, args) && ...) && recording.OverlapsAreSafe() && recording.Known() != nullptr) {
+      if ((Add(&recording, args) && ...) && recording.OverlapsAreSafe() && recording.Known() != nullptr && recording.NumbersFit()) {
         recording.Commit();
         return ResultMaker<R>::Make(&recording, args...);
       }

@@ -191,9 +191,10 @@ OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
   info.reads_metadata_only = ReadsMetadataOnly(op_name.name);
   info.is_allocation = IsAllocation(op_name.name);
   // A composite kernel tells shapes only where the CPU runs the same one (native_layer_norm's differs in its statistics).
+  const bool composite = handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
+                         handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
   info.has_meta = handle.hasKernelForDispatchKey(c10::DispatchKey::Meta) ||
-                  (handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) &&
-                   !handle.hasKernelForDispatchKey(c10::DispatchKey::CPU) && !IsBackendSpecific(op_name.name));
+                  (composite && !handle.hasKernelForDispatchKey(c10::DispatchKey::CPU) && !IsBackendSpecific(op_name.name));
   info.has_meta = info.has_meta && !MetaMisleads(op_name.name);
   info.recordable = encodable && !info.is_out && !info.is_view && !info.is_random && !info.data_dependent &&
                     !handle.hasTag(at::Tag::inplace_view) && !ChangesStorage(op_name.name) && !ReadsGradMode(op_name.name);

@@ -2,7 +2,26 @@
 
 #include <utility>
 
+#include "codegen/lower.h"
+
 namespace lazuli::codegen {
+namespace {
+
+// Whether the op runs though nobody uses its result: it may throw because of the values it meets (an index out of range, an integer divided
+// by zero, a matrix that has no factorisation), draws random numbers, or is another library's, with effects that its schema does not tell.
+bool HasEffects(const Node& node) {
+  if (node.kind != Node::Kind::kExtern || FindRow(node.op) != nullptr) return false;
+  const std::string& name = node.op.info->name;
+  if (node.op.info->is_random || name.rfind("aten::", 0) != 0) return true;
+  for (const char* family : {"linalg_", "cholesky", "aten::lu_", "geqrf", "ormqr"}) {
+    if (name.find(family) != std::string::npos) return true;
+  }
+  bool has_integers = false;
+  ForEachUse(node, [&](const TensorRef& use) { has_integers = has_integers || c10::isIntegralType(use.dtype, /*includeBool=*/false); });
+  return has_integers;
+}
+
+}  // namespace
 
 absl::StatusOr<Graph> EliminateDeadCode(Graph graph) {
   std::vector<bool> live(graph.values.size(), false);
@@ -12,7 +31,7 @@ absl::StatusOr<Graph> EliminateDeadCode(Graph graph) {
   }
   for (size_t n = graph.nodes.size(); n-- > 0;) {
     Node& node = graph.nodes[n];
-    bool needed = node.kind == Node::Kind::kExtern && node.op.info->is_random;
+    bool needed = HasEffects(node);
     ForEachDef(node, [&](ValueId value) { needed = needed || live[value]; });
     if (!needed) continue;
     keep[n] = true;

@@ -143,6 +143,39 @@ TEST_P(OperatorErrorsTest, EmbeddingOutOfRangeAtTheCut) {
   ExpectSameErrorAtTheCut([&](const torch::Tensor& x) { return take(x, 3); }, [&](const torch::Tensor& x) { return take(x, 2); });
 }
 
+// Eagerly an operator fails whether or not its result is used.
+TEST_P(OperatorErrorsTest, FailuresNobodyLooksAt) {
+  const auto take = [](const torch::Tensor& x, int64_t row) { x.index({torch::full({2}, row, torch::kLong)}); };
+  const auto factor = [](const torch::Tensor& x, int64_t sign) { torch::linalg_cholesky(torch::eye(3) * sign * x[0][0]); };
+  const auto refuse = [](const torch::Tensor& x, int64_t sign) { CallRefuseNegative(x * sign); };
+  const std::vector<std::function<void(const torch::Tensor&, int64_t)>> programs = {
+      [&](const torch::Tensor& x, int64_t sign) { take(x, sign > 0 ? 1 : 9); }, factor, refuse};
+  for (const auto& program : programs) {
+    const Caught eager = Catch([&] { program(torch::ones({3, 4}), -1); });
+    ASSERT_NE(eager.type, "nothing");
+    const lazuli::DeviceMode mode(options());
+    for (const int64_t sign : {1, 1, -1, 1, -1}) {
+      EXPECT_EQ(Catch([&] {
+                  program(torch::ones({3, 4}), sign);
+                  lazuli::sync();
+                }),
+                sign > 0 ? Caught() : eager);
+    }
+  }
+}
+
+TEST_P(OperatorErrorsTest, NumbersThatDoNotFitIntegers) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const double number : {infinity, 1e30}) {
+    ExpectSameErrorAtOnce([&](const torch::Tensor& x) { x.to(torch::kInt).fill_(number); });
+    ExpectSameErrorAtOnce([&](const torch::Tensor& x) { x.to(torch::kLong).masked_fill(x > 1, number); });
+    ExpectSameErrorAtOnce([&](const torch::Tensor& x) { x.to(torch::kLong).masked_fill_(x > 1, number); });
+    ExpectSameErrorAtOnce([&](const torch::Tensor&) { torch::full({3}, number, torch::kLong); });
+    ExpectSameErrorAtOnce([&](const torch::Tensor& x) { torch::full_like(x, number, torch::kShort); });
+  }
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { x.to(torch::kByte).fill_(300); });
+}
+
 TEST_P(OperatorErrorsTest, KernelThatLacksADtypeAtTheCut) {
   ExpectSameErrorAtTheCut([](const torch::Tensor& x) { return x.bitwise_or(1); },
                           [](const torch::Tensor& x) { return x.to(torch::kInt).bitwise_or(1); });

@@ -45,11 +45,10 @@ std::string Check(const FuzzProgram& program, const std::string& backend) {
     } catch (const std::exception& error) {
       return "round " + std::to_string(round) + ": throws " + MessageOf(error);
     }
-    const Stats stats = lazuli::stats();
-    if (stats.compile_failures != 0) return "a trace could not be compiled";
-    if (stats.traces > 0 && stats.programs_compiled == 0) return "no program was compiled";
+    if (lazuli::stats().compile_failures != 0) return "a trace could not be compiled";
   }
-  return "";
+  const Stats stats = lazuli::stats();
+  return stats.traces > 0 && stats.programs_compiled == 0 ? "no program was compiled" : "";
 }
 
 FuzzProgram Shrink(FuzzProgram program, const std::string& backend) {

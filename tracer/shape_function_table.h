@@ -1,0 +1,29 @@
+// For the files that define shape functions: what they share. A new shape function is a row of its file's Add function.
+#pragma once
+
+#include <initializer_list>
+
+#include "absl/container/flat_hash_map.h"
+#include "tracer/shape_functions.h"
+
+namespace lazuli::tracer {
+
+using Args = c10::ArrayRef<c10::IValue>;
+using Shapes = std::vector<at::Tensor>;
+using ShapeTable = absl::flat_hash_map<std::string, ShapeFunction>;  // By operator name; in-place forms are not listed.
+
+void AddBasicShapes(ShapeTable* table);  // Pointwise, copies, fills, reductions, indexing.
+void AddLayerShapes(ShapeTable* table);  // Convolution, normalisation, embedding, attention.
+
+// Whether those of several tensors that are defined have one dtype, which is floating point (not of 8 bits).
+bool HaveOneFloatDtype(std::initializer_list<at::Tensor> tensors);
+// A tensor argument, undefined for None.
+at::Tensor TensorArg(const c10::IValue& value);
+// An int list argument, of plain or symbolic ints.
+std::vector<int64_t> IntsArg(const c10::IValue& value);
+// Flags of a `bool[N] output_mask` argument.
+std::vector<bool> MaskArg(const c10::IValue& value);
+// A fresh contiguous result.
+at::Tensor Fresh(at::IntArrayRef sizes, at::ScalarType dtype);
+
+}  // namespace lazuli::tracer

@@ -1,0 +1,28 @@
+// Output metadata of operators, as meta tensors: what their CPU kernels allocate. For structured operators ATen's own Meta functions, for
+// others functions of ours.
+//
+// A shape function speaks only where it is sure that the operator succeeds on the metadata it sees and what layout comes out. Everything
+// else (mixed dtypes, arguments that ATen rejects, unusual layouts) is observed.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace lazuli::tracer {
+
+// `args`: the operator's arguments, tensors as meta tensors. Returns its results (undefined where the operator returns none), or nothing
+// when it does not know. May throw where shapes do not fit.
+using ShapeFunction = std::function<std::vector<at::Tensor>(c10::ArrayRef<c10::IValue> args)>;
+
+// The shape function of the operator with this name ("aten::where.self"); null when there is none. An in-place operator has that of its
+// functional form.
+const ShapeFunction* FindShapeFunction(const std::string& name);
+
+// The operators whose functions are ours, not ATen's; without in-place forms.
+std::vector<std::string> OwnShapeFunctionNames();
+
+}  // namespace lazuli::tracer

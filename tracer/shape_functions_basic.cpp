@@ -1,0 +1,269 @@
+// Shape functions of pointwise operators, copies, fills, reductions and indexing.
+#include <ATen/CompositeExplicitAutogradFunctions.h>
+#include <ATen/TensorIterator.h>
+#include <ATen/WrapDimUtils.h>
+
+#include "tracer/shape_function_table.h"
+
+namespace lazuli::tracer {
+namespace {
+
+bool IsIndex(const at::Tensor& tensor) { return tensor.scalar_type() == at::kLong || tensor.scalar_type() == at::kInt; }
+
+bool IsReal(const at::Tensor& tensor) { return tensor.scalar_type() != at::kBool && !tensor.is_complex(); }
+
+// What TensorIterator allocates over `inputs`: their broadcast sizes, and strides after their layouts.
+at::Tensor Pointwise(std::initializer_list<at::Tensor> inputs, at::ScalarType dtype) {
+  at::TensorIteratorConfig config;
+  config.check_all_same_dtype(false).declare_static_dtype_and_device(dtype, at::kMeta).add_owned_output(at::Tensor());
+  for (const at::Tensor& input : inputs) config.add_owned_const_input(input);
+  return config.build().output();
+}
+
+// One operand, any real dtype.
+Shapes UnaryShape(Args args) {
+  const at::Tensor self = TensorArg(args[0]);
+  if (!IsReal(self)) return {};
+  return {Pointwise({self}, self.scalar_type())};
+}
+
+Shapes FloatUnaryShape(Args args) {
+  const at::Tensor self = TensorArg(args[0]);
+  if (!HaveOneFloatDtype({self})) return {};
+  return {Pointwise({self}, self.scalar_type())};
+}
+
+Shapes IsNanShape(Args args) {
+  const at::Tensor self = TensorArg(args[0]);
+  if (!HaveOneFloatDtype({self})) return {};
+  return {Pointwise({self}, at::kBool)};
+}
+
+// Two operands of one floating dtype, first arguments of the operator.
+Shapes FloatBinaryShape(Args args) {
+  const at::Tensor a = TensorArg(args[0]);
+  const at::Tensor b = TensorArg(args[1]);
+  if (!HaveOneFloatDtype({a, b}) || a.unsafeGetTensorImpl()->is_wrapped_number() || b.unsafeGetTensorImpl()->is_wrapped_number()) return {};
+  return {Pointwise({a, b}, a.scalar_type())};
+}
+
+Shapes WhereShape(Args args) {
+  const at::Tensor condition = TensorArg(args[0]);
+  const at::Tensor self = TensorArg(args[1]);
+  const at::Tensor other = TensorArg(args[2]);
+  // Wrapped numbers promote by category, operands without dimensions too.
+  if (condition.scalar_type() != at::kBool || self.scalar_type() != other.scalar_type()) return {};
+  return {Pointwise({condition, self, other}, self.scalar_type())};
+}
+
+Shapes DropoutBackwardShape(Args args) {
+  const at::Tensor grad = TensorArg(args[0]);
+  const at::Tensor mask = TensorArg(args[1]);
+  if (!HaveOneFloatDtype({grad}) || mask.scalar_type() != at::kBool || !grad.sizes().equals(mask.sizes())) return {};
+  return {Pointwise({grad, mask}, grad.scalar_type())};
+}
+
+// (self, target, weight?, reduction)
+Shapes BinaryCrossEntropyShape(Args args) {
+  const at::Tensor self = TensorArg(args[0]);
+  const at::Tensor target = TensorArg(args[1]);
+  const at::Tensor weight = TensorArg(args[2]);
+  if (!HaveOneFloatDtype({self, target, weight}) || !self.is_contiguous() || !self.sizes().equals(target.sizes()) || weight.defined()) {
+    return {};
+  }
+  return {Fresh(args[3].toInt() == 0 ? self.sizes() : at::IntArrayRef(), self.scalar_type())};
+}
+
+// (grad, self, target, ...): a fresh tensor like self.
+Shapes LossBackwardShape(Args args) {
+  const at::Tensor grad = TensorArg(args[0]);
+  const at::Tensor self = TensorArg(args[1]);
+  const at::Tensor target = TensorArg(args[2]);
+  const bool fits = grad.sizes().equals(self.sizes()) || grad.dim() == 0;
+  if (!HaveOneFloatDtype({grad, self, target}) || !self.is_contiguous() || !self.sizes().equals(target.sizes()) || !fits) return {};
+  return {Fresh(self.sizes(), self.scalar_type())};
+}
+
+// A full reduction of at least one element that keeps the dtype.
+Shapes ReduceAllShape(Args args) {
+  const at::Tensor self = TensorArg(args[0]);
+  if (self.numel() == 0 || self.is_complex()) return {};
+  return {Fresh({}, self.scalar_type())};
+}
+
+// (self, dim?, correction, keepdim): `count` fresh tensors.
+Shapes MomentsShape(Args args, int count) {
+  const at::Tensor self = TensorArg(args[0]);
+  if (!HaveOneFloatDtype({self})) return {};
+  const std::vector<int64_t> dims = args[1].isNone() ? std::vector<int64_t>() : IntsArg(args[1]);
+  const bool keep = args[3].toBool();
+  std::vector<bool> reduced(self.dim(), dims.empty());
+  for (const int64_t dim : dims) reduced[c10::maybe_wrap_dim(dim, self.dim(), /*wrap_scalar=*/false)] = true;
+  std::vector<int64_t> sizes;
+  for (int64_t d = 0; d < self.dim(); ++d) {
+    if (!reduced[d]) {
+      sizes.push_back(self.size(d));
+    } else if (keep) {
+      sizes.push_back(1);
+    }
+  }
+  return Shapes(count, Fresh(sizes, self.scalar_type()));
+}
+
+Shapes VarShape(Args args) { return MomentsShape(args, 1); }
+Shapes VarMeanShape(Args args) { return MomentsShape(args, 2); }
+
+// (self, dim, index)
+Shapes IndexSelectShape(Args args) {
+  const at::Tensor self = TensorArg(args[0]);
+  const at::Tensor index = TensorArg(args[2]);
+  if (self.dim() == 0 || self.numel() == 0 || index.dim() != 1 || !IsIndex(index)) return {};
+  std::vector<int64_t> sizes = self.sizes().vec();
+  sizes[c10::maybe_wrap_dim(args[1].toInt(), self.dim())] = index.numel();
+  return {Fresh(sizes, self.scalar_type())};
+}
+
+// (self, dim, dtype?): the layout of the pointwise operators that it is made of.
+Shapes SafeSoftmaxShape(Args args) {
+  const at::Tensor self = TensorArg(args[0]);
+  if (!HaveOneFloatDtype({self}) || !args[2].isNone() || self.dim() == 0 || !self.is_contiguous()) return {};
+  c10::maybe_wrap_dim(args[1].toInt(), self.dim());
+  return {Fresh(self.sizes(), self.scalar_type())};
+}
+
+// (self, output_size)
+Shapes AdaptivePoolShape(Args args, int64_t spatial) {
+  const at::Tensor self = TensorArg(args[0]);
+  const std::vector<int64_t> output = IntsArg(args[1]);
+  if (!HaveOneFloatDtype({self}) || self.suggest_memory_format() != at::MemoryFormat::Contiguous || self.numel() == 0) return {};
+  if (static_cast<int64_t>(output.size()) != spatial || (self.dim() != spatial + 1 && self.dim() != spatial + 2)) return {};
+  std::vector<int64_t> sizes(self.sizes().begin(), self.sizes().end() - spatial);
+  for (const int64_t size : output) {
+    if (size < 0) return {};
+    sizes.push_back(size);
+  }
+  return {Fresh(sizes, self.scalar_type())};
+}
+
+Shapes AdaptivePool2dShape(Args args) { return AdaptivePoolShape(args, 2); }
+
+// (grad, self)
+Shapes AdaptivePool2dBackwardShape(Args args) {
+  const at::Tensor grad = TensorArg(args[0]);
+  const at::Tensor self = TensorArg(args[1]);
+  if (!HaveOneFloatDtype({grad, self}) || grad.dim() != self.dim() || grad.numel() == 0 || self.numel() == 0) return {};
+  if (self.suggest_memory_format() != at::MemoryFormat::Contiguous || (self.dim() != 3 && self.dim() != 4)) return {};
+  for (int64_t d = 0; d < self.dim() - 2; ++d) {
+    if (grad.size(d) != self.size(d)) return {};
+  }
+  return {Fresh(self.sizes(), self.scalar_type())};
+}
+
+Shapes LogicalUnaryShape(Args args) { return {Pointwise({TensorArg(args[0])}, at::kBool)}; }
+
+Shapes LogicalBinaryShape(Args args) { return {Pointwise({TensorArg(args[0]), TensorArg(args[1])}, at::kBool)}; }
+
+// A tensor in `self`'s layout, of another dtype if one is given.
+Shapes Like(const at::Tensor& self, const c10::IValue& dtype, const c10::IValue& memory_format) {
+  return {at::compositeexplicitautograd::empty_like(self, dtype.isNone() ? std::nullopt : std::optional(dtype.toScalarType()), {}, {}, {},
+                                                    memory_format.isNone() ? std::nullopt : std::optional(memory_format.toMemoryFormat()))};
+}
+
+Shapes CloneShape(Args args) { return Like(TensorArg(args[0]), c10::IValue(), args[1]); }
+
+// (self, dtype?, layout?, device?, pin_memory?, memory_format?)
+Shapes ZerosLikeShape(Args args) { return Like(TensorArg(args[0]), args[1], args[5]); }
+
+// (self, number, dtype?, layout?, device?, pin_memory?, memory_format?), and _to_copy's (self, dtype?, ..., non_blocking, memory_format?).
+Shapes FullLikeShape(Args args) { return Like(TensorArg(args[0]), args[2], args[6]); }
+Shapes ToCopyShape(Args args) { return Like(TensorArg(args[0]), args[1], args[6]); }
+
+// (self, dtype?): over everything.
+Shapes SumShape(Args args) {
+  const at::ScalarType own = TensorArg(args[0]).scalar_type();
+  const at::ScalarType kept = c10::isIntegralType(own, /*includeBool=*/true) ? at::kLong : own;
+  return {Fresh({}, args[1].isNone() ? kept : args[1].toScalarType())};
+}
+
+Shapes MeanShape(Args args) {
+  const at::Tensor self = TensorArg(args[0]);
+  if (!HaveOneFloatDtype({self}) || !args[1].isNone()) return {};
+  return {Fresh({}, self.scalar_type())};
+}
+
+// (tensors, dim)
+Shapes StackShape(Args args) {
+  const std::vector<at::Tensor> tensors = args[0].toTensorVector();
+  if (tensors.empty()) return {};
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.sizes().equals(tensors[0].sizes()) || tensor.scalar_type() != tensors[0].scalar_type() || !tensor.is_contiguous())
+      return {};
+  }
+  std::vector<int64_t> sizes = tensors[0].sizes().vec();
+  sizes.insert(sizes.begin() + c10::maybe_wrap_dim(args[1].toInt(), static_cast<int64_t>(sizes.size()) + 1),
+               static_cast<int64_t>(tensors.size()));
+  return {Fresh(sizes, tensors[0].scalar_type())};
+}
+
+// (grad, input_sizes, ...): zeros of these sizes with `grad` somewhere in them. Whether it fits, the operator decides.
+Shapes SelectBackwardShape(Args args) {
+  const at::Tensor grad = TensorArg(args[0]);
+  const std::vector<int64_t> sizes = IntsArg(args[1]);
+  std::vector<int64_t> rest = sizes;
+  const int64_t dim = c10::maybe_wrap_dim(args[2].toInt(), static_cast<int64_t>(sizes.size()), /*wrap_scalar=*/false);
+  const int64_t index = args[3].toInt();
+  if (index < -sizes[dim] || index >= sizes[dim]) return {};
+  rest.erase(rest.begin() + dim);
+  if (!grad.sizes().equals(rest)) return {};
+  return {Fresh(sizes, grad.scalar_type())};
+}
+
+}  // namespace
+
+void AddBasicShapes(ShapeTable* table) {
+  const std::pair<const char*, Shapes (*)(Args)> rows[] = {
+      {"aten::relu", UnaryShape},
+      {"aten::hardtanh", FloatUnaryShape},
+      {"aten::hardswish", FloatUnaryShape},
+      {"aten::logit", FloatUnaryShape},
+      {"aten::isnan", IsNanShape},
+      {"aten::where.self", WhereShape},
+      {"aten::rsub.Tensor", FloatBinaryShape},
+      {"aten::floor_divide", FloatBinaryShape},
+      {"aten::hardtanh_backward", FloatBinaryShape},
+      {"aten::hardswish_backward", FloatBinaryShape},
+      {"aten::log_sigmoid_backward", FloatBinaryShape},
+      {"aten::_prelu_kernel", FloatBinaryShape},
+      {"aten::native_dropout_backward", DropoutBackwardShape},
+      {"aten::binary_cross_entropy", BinaryCrossEntropyShape},
+      {"aten::binary_cross_entropy_backward", LossBackwardShape},
+      {"aten::mse_loss_backward", LossBackwardShape},
+      {"aten::max", ReduceAllShape},
+      {"aten::min", ReduceAllShape},
+      {"aten::var.correction", VarShape},
+      {"aten::std.correction", VarShape},
+      {"aten::var_mean.correction", VarMeanShape},
+      {"aten::std_mean.correction", VarMeanShape},
+      {"aten::_safe_softmax", SafeSoftmaxShape},
+      {"aten::index_select", IndexSelectShape},
+      {"aten::_adaptive_avg_pool2d", AdaptivePool2dShape},
+      {"aten::_adaptive_avg_pool2d_backward", AdaptivePool2dBackwardShape},
+      {"aten::abs", UnaryShape},
+      {"aten::logical_not", LogicalUnaryShape},
+      {"aten::logical_and", LogicalBinaryShape},
+      {"aten::logical_or", LogicalBinaryShape},
+      {"aten::logical_xor", LogicalBinaryShape},
+      {"aten::clone", CloneShape},
+      {"aten::zeros_like", ZerosLikeShape},
+      {"aten::ones_like", ZerosLikeShape},
+      {"aten::full_like", FullLikeShape},
+      {"aten::_to_copy", ToCopyShape},
+      {"aten::sum", SumShape},
+      {"aten::mean", MeanShape},
+      {"aten::stack", StackShape},
+      {"aten::select_backward", SelectBackwardShape},
+  };
+  for (const auto& [name, function] : rows) table->emplace(name, function);
+}
+
+}  // namespace lazuli::tracer
