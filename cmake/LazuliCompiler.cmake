@@ -24,7 +24,8 @@ option(LAZULI_WERROR "Warnings are errors" OFF)
 set(LAZULI_SANITIZE "" CACHE STRING "Sanitizers for everything built here, e.g. address,undefined")
 if(LAZULI_SANITIZE)
   # LLVM is built without run-time type information, which the vptr check needs.
-  add_compile_options(-fsanitize=${LAZULI_SANITIZE} -fno-omit-frame-pointer)
+  # Instrumented code confuses GCC's analysis of uninitialised values.
+  add_compile_options(-fsanitize=${LAZULI_SANITIZE} -fno-omit-frame-pointer -Wno-maybe-uninitialized)
   add_link_options(-fsanitize=${LAZULI_SANITIZE})
   if(LAZULI_SANITIZE MATCHES undefined)
     add_compile_options(-fno-sanitize=vptr -fno-sanitize-recover=undefined)

@@ -65,9 +65,19 @@ absl::StatusOr<std::shared_ptr<const CompiledKernel>> Compile(const KernelIR& ke
   return std::make_shared<KernelRunner>(*std::move(code), std::move(phases), emitted.scratch_bytes);
 }
 
+constexpr size_t kMaxIdleKernels = 4096;
+
 struct KernelCache {
   std::mutex mutex;
   absl::flat_hash_map<std::string, std::shared_ptr<const CompiledKernel>> kernels;
+  size_t next_sweep = kMaxIdleKernels;
+
+  // Forgets kernels that no program uses, once there are many. The mutex is held.
+  void Sweep() {
+    if (kernels.size() < next_sweep) return;
+    absl::erase_if(kernels, [](const auto& entry) { return entry.second.use_count() == 1; });
+    next_sweep = kernels.size() + kMaxIdleKernels;
+  }
 };
 
 KernelCache& Cache() {
@@ -94,6 +104,7 @@ absl::StatusOr<std::shared_ptr<const CompiledKernel>> CompileKernel(const Kernel
   if (compiled != nullptr) *compiled = true;
   // Two threads may have compiled the same kernel; all go on with the first.
   std::lock_guard<std::mutex> lock(cache.mutex);
+  cache.Sweep();
   return cache.kernels.emplace(key, *std::move(made)).first->second;
 }
 

@@ -4,6 +4,7 @@
 #include "codegen/graph_builder.h"
 #include "codegen/passes/cse.h"
 #include "codegen/passes/dce.h"
+#include "codegen/passes/fold.h"
 #include "codegen/passes/fuse.h"
 #include "codegen/passes/plan.h"
 #include "runtime/dump.h"
@@ -54,6 +55,7 @@ absl::StatusOr<std::unique_ptr<runtime::Program>> Compile(const Trace& trace, co
   build.use_rows = fused;
   if (auto status = passes.Take("graph", BuildGraph(trace, build)); !status.ok()) return status;
   if (auto status = passes.Take("dce", EliminateDeadCode(std::move(passes.graph()))); !status.ok()) return status;
+  if (auto status = passes.Take("fold", FoldCopies(std::move(passes.graph()))); !status.ok()) return status;
   if (auto status = passes.Take("cse", EliminateCommonSubexpressions(std::move(passes.graph()))); !status.ok()) return status;
   passes.LogGraph(runtime::LogCategory::kGraphCode, "Graph");
   FuseOptions fuse;

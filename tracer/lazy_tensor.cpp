@@ -67,13 +67,6 @@ void KeepOnlyNear(std::atomic<void*>* caller, const char* function) {
   if (address == nullptr || std::abs(address - function) > kSameFileBytes) caller->store(nullptr);
 }
 
-// An object's class by the first word of the object: typeid would compare names when the classes differ.
-const void* VtableOf(const void* object) {
-  const void* vtable;
-  std::memcpy(&vtable, object, sizeof(vtable));
-  return vtable;
-}
-
 template <class Impl>
 const void* VtableOfNew() {
   const auto sample =
@@ -81,17 +74,11 @@ const void* VtableOfNew() {
   return VtableOf(sample.get());
 }
 
-const void* LazyVtable() {
-  static const void* const vtable = VtableOfNew<LazyTensorImpl>();
-  return vtable;
-}
-
-const void* PlainVtable() {
-  static const void* const vtable = VtableOfNew<c10::TensorImpl>();
-  return vtable;
-}
+const void* VtableOfNewStorage() { return VtableOf(c10::make_intrusive<LazyStorage>(0, c10::kCPU, nullptr, 0, 0).get()); }
 
 }  // namespace
+
+const Vtables kVtables = {VtableOfNew<c10::TensorImpl>(), VtableOfNew<LazyTensorImpl>(), VtableOfNewStorage()};
 
 LazyStorage::LazyStorage(int64_t nbytes, c10::Device device, Recorder* in_recorder, uint64_t in_epoch, int32_t in_id)
     : c10::StorageImpl(use_byte_size_t(), nbytes, at::DataPtr(nullptr, device), c10::GetCPUAllocator(), /*resizable=*/true),
@@ -134,25 +121,6 @@ c10::intrusive_ptr<c10::TensorImpl> LazyTensorImpl::shallow_copy_and_detach(c10:
   auto copy = c10::TensorImpl::shallow_copy_and_detach(std::move(version_counter), allow_tensor_metadata_change);
   Adopt(copy.get());
   return copy;
-}
-
-bool IsPlainOrLazy(const c10::TensorImpl& impl) {
-  const void* vtable = VtableOf(&impl);
-  return vtable == LazyVtable() || vtable == PlainVtable();
-}
-
-void Adopt(c10::TensorImpl* impl) {
-  // The two classes differ in their virtual functions alone, so the object's class is its vtable pointer. Tensors that already exist
-  // (parameters, and every handle that the program keeps to them) cannot be replaced by new objects; without this they could only throw.
-  static_assert(sizeof(LazyTensorImpl) == sizeof(c10::TensorImpl));
-  if (VtableOf(impl) != PlainVtable()) return;
-  const void* lazy = LazyVtable();
-  std::memcpy(reinterpret_cast<void*>(impl), &lazy, sizeof(lazy));
-}
-
-LazyStorage* AsLazy(c10::StorageImpl* storage) {
-  static const void* const vtable = VtableOf(c10::make_intrusive<LazyStorage>(0, c10::kCPU, nullptr, 0, 0).get());
-  return VtableOf(storage) == vtable ? static_cast<LazyStorage*>(storage) : nullptr;
 }
 
 at::Tensor MakeLazyTensor(const codegen::OutputMeta& meta, c10::intrusive_ptr<LazyStorage> storage) {

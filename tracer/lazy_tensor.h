@@ -11,6 +11,7 @@
 #include <c10/core/TensorImpl.h>
 
 #include <atomic>
+#include <cstring>
 #include <exception>
 
 #include "codegen/ir/trace_log.h"
@@ -46,15 +47,39 @@ class LazyTensorImpl final : public c10::TensorImpl {
                                                               bool allow_tensor_metadata_change) const override;
 };
 
+// An object's class by the first word of the object: typeid would compare names when the classes differ.
+inline const void* VtableOf(const void* object) {
+  const void* vtable;
+  std::memcpy(&vtable, object, sizeof(vtable));
+  return vtable;
+}
+struct Vtables {
+  const void* plain_tensor;
+  const void* lazy_tensor;
+  const void* lazy_storage;
+};
+extern const Vtables kVtables;
+
 // Whether `impl` is exactly a TensorImpl or a LazyTensorImpl.
-bool IsPlainOrLazy(const c10::TensorImpl& impl);
+inline bool IsPlainOrLazy(const c10::TensorImpl& impl) {
+  const void* vtable = VtableOf(&impl);
+  return vtable == kVtables.lazy_tensor || vtable == kVtables.plain_tensor;
+}
 
 // Makes a plain TensorImpl settle its storage on access, as LazyTensorImpl does. For tensors made before the mode (parameters) that come
 // to share a pending storage. No effect on any other class.
-void Adopt(c10::TensorImpl* impl);
+inline void Adopt(c10::TensorImpl* impl) {
+  // The two classes differ in their virtual functions alone, so the object's class is its vtable pointer. Tensors that already exist
+  // (parameters, and every handle that the program keeps to them) cannot be replaced by new objects; without this they could only throw.
+  static_assert(sizeof(LazyTensorImpl) == sizeof(c10::TensorImpl));
+  if (VtableOf(impl) != kVtables.plain_tensor) return;
+  std::memcpy(reinterpret_cast<void*>(impl), &kVtables.lazy_tensor, sizeof(void*));
+}
 
 // `storage` as a LazyStorage; null when it is another class.
-LazyStorage* AsLazy(c10::StorageImpl* storage);
+inline LazyStorage* AsLazy(c10::StorageImpl* storage) {
+  return VtableOf(storage) == kVtables.lazy_storage ? static_cast<LazyStorage*>(storage) : nullptr;
+}
 
 // A tensor over a fresh LazyStorage, with `meta`'s layout.
 at::Tensor MakeLazyTensor(const codegen::OutputMeta& meta, c10::intrusive_ptr<LazyStorage> storage);

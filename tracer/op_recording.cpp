@@ -31,6 +31,15 @@ uint64_t BitsOf(double value) {
   return bits;
 }
 
+// Whether `words` from `begin` on are the same in `want`.
+bool ContinuesAs(const std::vector<Word>& words, const std::vector<Word>& want, size_t begin) {
+  if (words.size() > want.size()) return false;
+  // A handful of words: a loop beats a call.
+  Word difference = 0;
+  for (size_t i = begin; i < words.size(); ++i) difference |= words[i] ^ want[i];
+  return difference == 0;
+}
+
 // Whether some integer type cannot hold `number`.
 bool IsWide(const at::Scalar& number) { return number.isComplex() || c10::overflows<int8_t, double>(number.toDouble()); }
 
@@ -136,12 +145,8 @@ bool OpRecording::AddTensorItem(const at::Tensor& tensor) {
   log.code.push_back(word.Pack());
   const auto sizes = impl->sizes();
   const auto strides = impl->strides();
-  const size_t old = log.shapes.size();
-  log.shapes.resize(old + 2 * word.ndim);
-  for (int d = 0; d < word.ndim; ++d) {
-    log.shapes[old + d] = static_cast<Word>(sizes[d]);
-    log.shapes[old + word.ndim + d] = static_cast<Word>(strides[d]);
-  }
+  for (const int64_t size : sizes) log.shapes.push_back(static_cast<Word>(size));
+  for (const int64_t stride : strides) log.shapes.push_back(static_cast<Word>(stride));
   return true;
 }
 
@@ -248,10 +253,8 @@ bool OpRecording::FollowsPrediction() const {
   if (prediction == nullptr) return false;
   const auto& log = recorder_->log_;
   const auto& want = prediction->log;
-  return log.ops.size() < want.ops.size() && log.code.size() <= want.code.size() && log.shapes.size() <= want.shapes.size() &&
-         std::memcmp(&log.code[code_begin_], &want.code[code_begin_], (log.code.size() - code_begin_) * sizeof(Word)) == 0 &&
-         std::memcmp(log.shapes.data() + shapes_begin_, want.shapes.data() + shapes_begin_,
-                     (log.shapes.size() - shapes_begin_) * sizeof(Word)) == 0;
+  return log.ops.size() < want.ops.size() && ContinuesAs(log.code, want.code, code_begin_) &&
+         ContinuesAs(log.shapes, want.shapes, shapes_begin_);
 }
 
 std::vector<Word> OpRecording::ShapeKey() const {
@@ -341,7 +344,7 @@ void OpRecording::Commit() {
   if (!info_.returns_mutated_self) {
     for (const auto& meta : *metas_) r.log_.num_storages += meta.defined ? 1 : 0;
   }
-  r.slots_.resize(r.log_.num_storages);
+  while (static_cast<int32_t>(r.slots_.size()) < r.log_.num_storages) r.slots_.emplace_back();
   op.outputs = std::move(outputs_);
   r.log_.ops.push_back(std::move(op));
 }

@@ -60,17 +60,6 @@ void ForgetShapes() {
   memory.by_key.clear();
 }
 
-RecorderLock::RecorderLock(Recorder* recorder) : recorder_(recorder) {
-  recorder_->mutex_.lock();
-  ++recorder_->lock_depth_;
-}
-
-RecorderLock::~RecorderLock() {
-  std::vector<c10::intrusive_ptr<c10::StorageImpl>> garbage;
-  if (--recorder_->lock_depth_ == 0 && !recorder_->garbage_.empty()) garbage.swap(recorder_->garbage_);
-  recorder_->mutex_.unlock();
-}
-
 Recorder::Recorder() : epoch_(next_epoch++) {}
 
 int32_t Recorder::FindStorage(c10::StorageImpl* storage) const {
@@ -180,9 +169,16 @@ bool Recorder::NeedsCut(const at::Tensor& tensor, bool writes) {
   return writes || IsPending(*storage);
 }
 
-void Recorder::CutOverBudget() {
-  const auto& active = runtime::Active();
-  if (static_cast<int64_t>(log_.ops.size()) >= active.trace_limit || pending_bytes_ >= active.trace_bytes) Flush("trace_limit");
+void Recorder::ReadBudgets() {
+  max_ops_ = static_cast<size_t>(runtime::Active().trace_limit);
+  max_pending_bytes_ = runtime::Active().trace_bytes;
+}
+
+void Recorder::UnlockWithGarbage() {
+  // A deleter may run foreign code: not under the lock.
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> garbage;
+  garbage.swap(garbage_);
+  mutex_.unlock();
 }
 
 void Recorder::ForgetPrediction() {

@@ -43,7 +43,13 @@ class Recorder {
   bool NeedsCut(const at::Tensor& tensor, bool writes);
 
   // Cuts when the trace has reached its budget of ops or pending bytes. The lock is held.
-  void CutOverBudget();
+  void CutOverBudget() {
+    if (log_.ops.empty()) {
+      ReadBudgets();
+    } else if (log_.ops.size() >= max_ops_ || pending_bytes_ >= max_pending_bytes_) {
+      Flush("trace_limit");
+    }
+  }
 
   // Forgets prediction state.
   void ForgetPrediction();
@@ -92,6 +98,8 @@ class Recorder {
   runtime::RunResult RunPrograms(const guards::CachedTracePtr& entry, Binding* binding);
   void Distribute(Binding* binding, const runtime::RunResult& result);
   void StartTrace(std::string_view cause, const guards::CachedTracePtr& previous);
+  void ReadBudgets();
+  void UnlockWithGarbage();
 
   std::recursive_mutex mutex_;
   int lock_depth_ = 0;
@@ -105,6 +113,8 @@ class Recorder {
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> garbage_;  // Released after the lock: a deleter may run foreign code.
   uint64_t epoch_ = 0;
   int64_t pending_bytes_ = 0;
+  size_t max_ops_ = 0;  // Budgets of the current trace, read at its first op.
+  int64_t max_pending_bytes_ = 0;
 
   guards::CachedTracePtr prediction_;  // The trace that the current one has followed so far; null when it left it.
   guards::CachedTracePtr previous_;
@@ -114,8 +124,17 @@ class Recorder {
 // Locks a recorder; re-entrant. What the trace kept alive is released after the outermost unlock.
 class RecorderLock {
  public:
-  explicit RecorderLock(Recorder* recorder);
-  ~RecorderLock();
+  explicit RecorderLock(Recorder* recorder) : recorder_(recorder) {
+    recorder_->mutex_.lock();
+    ++recorder_->lock_depth_;
+  }
+  ~RecorderLock() {
+    if (--recorder_->lock_depth_ == 0 && !recorder_->garbage_.empty()) {
+      recorder_->UnlockWithGarbage();
+    } else {
+      recorder_->mutex_.unlock();
+    }
+  }
   RecorderLock(const RecorderLock&) = delete;
   RecorderLock& operator=(const RecorderLock&) = delete;
 

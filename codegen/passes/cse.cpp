@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "codegen/passes/value_uses.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -81,14 +82,8 @@ std::string KeyOf(const Node& node) {
 }  // namespace
 
 absl::StatusOr<Graph> EliminateCommonSubexpressions(Graph graph) {
-  std::vector<bool> pinned(graph.values.size(), false);  // Has to keep memory of its own.
-  std::vector<bool> overwritten(graph.values.size(), false);
-  for (ValueId content : graph.contents) {
-    if (content != kNoValue) pinned[content] = true;
-  }
-  for (const Value& value : graph.values) {
-    if (value.previous != kNoValue) overwritten[value.previous] = true;
-  }
+  const std::vector<bool> pinned = PinnedValues(graph);
+  const std::vector<bool> overwritten = OverwrittenValues(graph);
   std::vector<ValueId> replacement(graph.values.size());
   for (size_t v = 0; v < replacement.size(); ++v) replacement[v] = static_cast<ValueId>(v);
   absl::flat_hash_map<std::string, NodeId> seen;

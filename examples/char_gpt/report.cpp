@@ -6,6 +6,7 @@
 #include <cinttypes>
 #include <cmath>
 #include <cstdio>
+#include <map>
 
 #include "lazuli/lazuli.h"
 
@@ -23,6 +24,14 @@ double Median(std::vector<double> values) {
 bool Close(double a, double b) { return std::abs(a - b) <= kTolerance * std::abs(a); }
 
 void PrintCount(const char* name, int64_t value) { std::printf("  %-22s %" PRId64 "\n", name, value); }
+
+// A total, and what it is made of.
+void PrintCounts(const char* title, const std::map<std::string, int64_t>& counts) {
+  int64_t total = 0;
+  for (const auto& [name, count] : counts) total += count;
+  PrintCount(title, total);
+  for (const auto& [name, count] : counts) std::printf("    %-36s %" PRId64 "\n", name.c_str(), count);
+}
 
 }  // namespace
 
@@ -109,12 +118,9 @@ void Report::PrintCounters() const {
   PrintCount("traces run eagerly", end.eager_replays - before_.eager_replays);
   std::printf("  %-22s %.0f ms\n", "compile time", 1e3 * (end.compile_seconds - before_.compile_seconds));
   PrintCompiles();
-  int64_t fallbacks = 0;
-  for (const auto& [op, count] : end.eager_fallbacks) fallbacks += count;
-  PrintCount("eager fallbacks", fallbacks);
-  for (const auto& [op, count] : end.eager_fallbacks) std::printf("    %-36s %" PRId64 "\n", op.c_str(), count);
-  std::printf("  cuts by cause\n");
-  for (const auto& [cause, count] : end.cuts) std::printf("    %-36s %" PRId64 "\n", cause.c_str(), count);
+  PrintCounts("eager fallbacks", end.eager_fallbacks);
+  PrintCounts("eager without a cut", end.eager_uncut);
+  PrintCounts("cuts by cause", end.cuts);
 }
 
 int Report::Compare(const TrainLog& eager, const TrainLog& lazuli) const {
