@@ -110,7 +110,7 @@ class FunctionEmitter {
   const LoopPlan& plan_;
   const ScratchLayout& scratch_;
   llvm::IRBuilder<> builder_;
-  OpEmitter ops_;
+  InstEmitter ops_;
   MemoryEmitter memory_;
 
   llvm::Function* function_ = nullptr;

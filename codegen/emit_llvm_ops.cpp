@@ -27,7 +27,7 @@ double DoubleFromBits(int64_t bits) {
 bool IsFloatingType(ScalarType type) { return type == ScalarType::Float || type == ScalarType::Double; }
 bool IsSignedType(ScalarType type) { return type != ScalarType::Byte && type != ScalarType::Bool; }
 
-Type* OpEmitter::RegisterType(ScalarType type) const {
+Type* InstEmitter::RegisterType(ScalarType type) const {
   switch (type) {
     case ScalarType::Float:
       return builder_.getFloatTy();
@@ -40,27 +40,27 @@ Type* OpEmitter::RegisterType(ScalarType type) const {
   }
 }
 
-Type* OpEmitter::MemoryType(ScalarType type) const { return type == ScalarType::Bool ? builder_.getInt8Ty() : RegisterType(type); }
+Type* InstEmitter::MemoryType(ScalarType type) const { return type == ScalarType::Bool ? builder_.getInt8Ty() : RegisterType(type); }
 
-Type* OpEmitter::Like(Type* element, Value* like) const {
+Type* InstEmitter::Like(Type* element, Value* like) const {
   auto* vector_type = llvm::dyn_cast<llvm::FixedVectorType>(like->getType());
   return vector_type != nullptr ? llvm::FixedVectorType::get(element, vector_type->getNumElements()) : element;
 }
 
-Value* OpEmitter::Constant(ScalarType type, int64_t bits) const {
+Value* InstEmitter::Constant(ScalarType type, int64_t bits) const {
   if (type == ScalarType::Float) return llvm::ConstantFP::get(builder_.getFloatTy(), static_cast<float>(DoubleFromBits(bits)));
   if (type == ScalarType::Double) return llvm::ConstantFP::get(builder_.getDoubleTy(), DoubleFromBits(bits));
   if (type == ScalarType::Bool) return builder_.getInt1(bits != 0);
   return llvm::ConstantInt::get(RegisterType(type), static_cast<uint64_t>(bits));
 }
 
-Value* OpEmitter::ToMemory(ScalarType type, Value* value) {
+Value* InstEmitter::ToMemory(ScalarType type, Value* value) {
   return type == ScalarType::Bool ? builder_.CreateZExt(value, Like(builder_.getInt8Ty(), value)) : value;
 }
 
-Value* OpEmitter::FromMemory(ScalarType type, Value* value) { return type == ScalarType::Bool ? builder_.CreateIsNotNull(value) : value; }
+Value* InstEmitter::FromMemory(ScalarType type, Value* value) { return type == ScalarType::Bool ? builder_.CreateIsNotNull(value) : value; }
 
-Value* OpEmitter::Emit(const KInst& inst, ScalarType in_type, Value* a, Value* b, Value* c, Value* mask) {
+Value* InstEmitter::Emit(const KInst& inst, ScalarType in_type, Value* a, Value* b, Value* c, Value* mask) {
   switch (inst.op) {
     case KOp::kCast:
       return EmitCast(in_type, inst.type, a);
@@ -83,7 +83,7 @@ Value* OpEmitter::Emit(const KInst& inst, ScalarType in_type, Value* a, Value* b
   }
 }
 
-Value* OpEmitter::EmitFloating(const KInst& inst, ScalarType type, Value* a, Value* b, Value* c) {
+Value* InstEmitter::EmitFloating(const KInst& inst, ScalarType type, Value* a, Value* b, Value* c) {
   auto unary = [&](ID id) { return builder_.CreateUnaryIntrinsic(id, a); };
   switch (inst.op) {
     case KOp::kAdd:
@@ -118,7 +118,7 @@ Value* OpEmitter::EmitFloating(const KInst& inst, ScalarType type, Value* a, Val
   }
 }
 
-Value* OpEmitter::EmitIntegral(const KInst& inst, ScalarType type, Value* a, Value* b, Value* mask) {
+Value* InstEmitter::EmitIntegral(const KInst& inst, ScalarType type, Value* a, Value* b, Value* mask) {
   const bool is_bool = type == ScalarType::Bool;
   switch (inst.op) {
     case KOp::kAdd:
@@ -149,7 +149,7 @@ Value* OpEmitter::EmitIntegral(const KInst& inst, ScalarType type, Value* a, Val
 }
 
 // Shifts by less than 0 or by the type's width and more follow ATen: everything is shifted out.
-Value* OpEmitter::EmitShift(KOp op, ScalarType type, Value* a, Value* b) {
+Value* InstEmitter::EmitShift(KOp op, ScalarType type, Value* a, Value* b) {
   const unsigned bits = 8 * ElementBytes(type);
   Value* in_range = builder_.CreateICmpULT(b, llvm::ConstantInt::get(b->getType(), bits));
   Value* zero = llvm::Constant::getNullValue(a->getType());
@@ -158,14 +158,14 @@ Value* OpEmitter::EmitShift(KOp op, ScalarType type, Value* a, Value* b) {
   return builder_.CreateAShr(a, builder_.CreateSelect(in_range, b, llvm::ConstantInt::get(b->getType(), bits - 1)));
 }
 
-Value* OpEmitter::EmitDivision(KOp op, ScalarType type, Value* a, Value* b, Value* mask) {
+Value* InstEmitter::EmitDivision(KOp op, ScalarType type, Value* a, Value* b, Value* mask) {
   if (mask != nullptr && b->getType()->isVectorTy()) b = builder_.CreateSelect(mask, b, llvm::ConstantInt::get(b->getType(), 1));
   const bool is_signed = IsSignedType(type);
   if (op == KOp::kDiv) return is_signed ? builder_.CreateSDiv(a, b) : builder_.CreateUDiv(a, b);
   return is_signed ? builder_.CreateSRem(a, b) : builder_.CreateURem(a, b);
 }
 
-Value* OpEmitter::EmitCompare(KOp op, ScalarType type, Value* a, Value* b) {
+Value* InstEmitter::EmitCompare(KOp op, ScalarType type, Value* a, Value* b) {
   using llvm::CmpInst;
   const bool is_float = IsFloatingType(type), is_signed = IsSignedType(type);
   auto pick = [&](CmpInst::Predicate f, CmpInst::Predicate s, CmpInst::Predicate u) { return is_float ? f : is_signed ? s : u; };
@@ -194,7 +194,7 @@ Value* OpEmitter::EmitCompare(KOp op, ScalarType type, Value* a, Value* b) {
 }
 
 // For floats, `a > b ? a : b` is exactly vmaxps, which yields b when either is NaN; one blend then picks the NaN rule.
-Value* OpEmitter::EmitMinMax(KOp op, ScalarType type, Value* a, Value* b) {
+Value* InstEmitter::EmitMinMax(KOp op, ScalarType type, Value* a, Value* b) {
   const bool is_max = op == KOp::kMax || op == KOp::kFmax;
   Value* best = builder_.CreateSelect(EmitCompare(is_max ? KOp::kGt : KOp::kLt, type, a, b), a, b);
   if (!IsFloatingType(type)) return best;
@@ -202,7 +202,7 @@ Value* OpEmitter::EmitMinMax(KOp op, ScalarType type, Value* a, Value* b) {
   return builder_.CreateSelect(builder_.CreateFCmpUNO(a, a), a, best);
 }
 
-Value* OpEmitter::Combine(KOp reduce, ScalarType type, Value* acc, Value* value) {
+Value* InstEmitter::Combine(KOp reduce, ScalarType type, Value* acc, Value* value) {
   KInst step;
   step.type = type;
   switch (reduce) {
@@ -229,7 +229,7 @@ Value* OpEmitter::Combine(KOp reduce, ScalarType type, Value* acc, Value* value)
   return Emit(step, type, value, acc, nullptr, nullptr);
 }
 
-Value* OpEmitter::Identity(KOp reduce, ScalarType type) const {
+Value* InstEmitter::Identity(KOp reduce, ScalarType type) const {
   Type* element = RegisterType(type);
   const bool is_float = IsFloatingType(type);
   const unsigned bits = is_float ? 0 : element->getIntegerBitWidth();
@@ -251,7 +251,7 @@ Value* OpEmitter::Identity(KOp reduce, ScalarType type) const {
   }
 }
 
-Value* OpEmitter::WidenToFloat(ScalarType from, Value* value) {
+Value* InstEmitter::WidenToFloat(ScalarType from, Value* value) {
   Type* float_type = Like(builder_.getFloatTy(), value);
   if (from == ScalarType::BFloat16) {
     Value* bits = builder_.CreateZExt(value, Like(builder_.getInt32Ty(), value));
@@ -261,14 +261,14 @@ Value* OpEmitter::WidenToFloat(ScalarType from, Value* value) {
   return math_.CallPerLane("lazuli_float_from_half", builder_.getFloatTy(), value, nullptr);
 }
 
-Value* OpEmitter::HalfFromFloat(Value* value) {
+Value* InstEmitter::HalfFromFloat(Value* value) {
   if (!isa_.half_conversion) return math_.CallPerLane("lazuli_half_from_float", builder_.getInt16Ty(), value, nullptr);
   Value* half = builder_.CreateFPTrunc(value, Like(builder_.getHalfTy(), value));
   return builder_.CreateBitCast(half, Like(builder_.getInt16Ty(), value));
 }
 
 // Round to nearest even on the bits; every NaN becomes 0x7FC0.
-Value* OpEmitter::BFloat16FromFloat(Value* value) {
+Value* InstEmitter::BFloat16FromFloat(Value* value) {
   Type* word = Like(builder_.getInt32Ty(), value);
   auto constant = [&](uint32_t bits) { return llvm::ConstantInt::get(word, bits); };
   Value* bits = builder_.CreateBitCast(value, word);
@@ -278,7 +278,7 @@ Value* OpEmitter::BFloat16FromFloat(Value* value) {
   return builder_.CreateTrunc(result, Like(builder_.getInt16Ty(), value));
 }
 
-Value* OpEmitter::EmitCast(ScalarType from, ScalarType to, Value* value) {
+Value* InstEmitter::EmitCast(ScalarType from, ScalarType to, Value* value) {
   if (from == to) return value;
   if (IsReducedPrecision(from)) return EmitCast(ScalarType::Float, to, WidenToFloat(from, value));
   if (IsReducedPrecision(to)) {

@@ -8,9 +8,9 @@
 
 namespace lazuli::codegen {
 
-class OpEmitter {
+class InstEmitter {
  public:
-  OpEmitter(llvm::IRBuilder<>& builder, llvm::Module& module, const IsaInfo& isa, std::string precision)
+  InstEmitter(llvm::IRBuilder<>& builder, llvm::Module& module, const IsaInfo& isa, std::string precision)
       : builder_(builder), isa_(isa), math_(builder, module, isa, std::move(precision)) {}
 
   // The type of a value of `type` in registers (Bool is i1; BFloat16 and Half are their bits), and in memory.

@@ -21,8 +21,11 @@ bool Matches(const c10::FunctionSchema& functional, const c10::FunctionSchema& o
   return true;
 }
 
-// Losses that reduce compute every element in their output first, which they resize for it: planned memory cannot be.
-bool ResizesItsOutput(const c10::FunctionSchema& schema) {
+// Out-variants that do more than fill their output: losses that reduce resize it to compute every element in it first, others resize it for
+// empty operands or add to what is there. Planned memory is of one size and has no contents.
+bool NeedsMoreThanMemory(const c10::FunctionSchema& schema) {
+  const std::string& name = schema.name();
+  if (name == "aten::_compute_linear_combination" || name == "aten::isin" || name == "aten::addmv") return true;
   for (const auto& argument : schema.arguments()) {
     if (argument.name() == "reduction") return true;
   }
@@ -30,7 +33,7 @@ bool ResizesItsOutput(const c10::FunctionSchema& schema) {
 }
 
 const OpInfo* Search(const OpInfo& info) {
-  if (ResizesItsOutput(info.handle.schema())) return nullptr;
+  if (NeedsMoreThanMemory(info.handle.schema())) return nullptr;
   const size_t dot = info.name.find('.');
   const std::string base = info.name.substr(0, dot);
   const std::string overload = dot == std::string::npos ? "" : info.name.substr(dot + 1);

@@ -181,6 +181,24 @@ void BoxedSharing(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch
   op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, runtime::kGenericKey), stack);
 }
 
+// Composite out= kernels run above the recorder and resize their result past the dispatcher: it must have its memory.
+void BoxedOut(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const OpInfo& info = codegen::GetOpInfo(op);
+  const auto args = torch::jit::last(*stack, info.num_args);
+  for (const auto i : c10::irange(static_cast<size_t>(info.num_args))) {
+    if ((info.mutated_args >> i & 1) == 0 || !args[i].isTensor() || !args[i].toTensor().defined()) continue;
+    c10::StorageImpl* storage = args[i].toTensor().unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+    if (storage == nullptr || !IsPending(*storage)) continue;
+    Counters::Get().CountEagerFallback(info.name);
+    Settle(storage);
+  }
+  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, runtime::kGenericKey), stack);
+}
+
+bool IsCompositeOut(const c10::OperatorHandle& op) {
+  return op.hasSchema() && op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) && codegen::GetOpInfo(op).is_out;
+}
+
 enum class KernelKind { kNone, kRecord, kView };
 
 bool HasScalarOverloadOfTensorOp(const c10::OperatorName& name) {
@@ -195,6 +213,10 @@ bool IsHiddenView(const std::string& name) {
 }
 
 KernelKind KindOf(const c10::OperatorHandle& op) {
+  // A composite out= kernel resizes its result past the dispatcher.
+  if (op.hasSchema() && codegen::GetOpInfo(op).is_out && !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) {
+    return KernelKind::kRecord;
+  }
   // An op with a kernel for the CPU beside its composite one (mish_backward) runs the former in eager mode.
   const bool own_kernel = op.hasSchema() && op.hasKernelForDispatchKey(c10::DispatchKey::CPU) && codegen::GetOpInfo(op).recordable;
   if (!op.hasSchema() || (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) && !own_kernel)) return KernelKind::kNone;
@@ -293,6 +315,7 @@ void RegisterKernels() {
     if (!op.has_value()) continue;
     const KernelKind kind = KindOf(*op);
     const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+    if (IsCompositeOut(*op)) generic->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&BoxedOut>());
     if (kind == KernelKind::kNone || typed.contains(full)) continue;
     aten->impl(full.c_str(), kind == KernelKind::kView ? torch::CppFunction::makeFromBoxedFunction<&BoxedView>()
                                                        : torch::CppFunction::makeFromBoxedFunction<&BoxedRecord>());

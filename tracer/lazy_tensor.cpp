@@ -131,11 +131,11 @@ at::Tensor MakeLazyTensor(const codegen::OutputMeta& meta, c10::intrusive_ptr<La
   return at::Tensor(std::move(impl));
 }
 
-bool IsPending(const c10::StorageImpl& storage) { return storage.*Get(ImmutableFlag()); }
+bool IsPending(const c10::StorageImpl& storage) { return __atomic_load_n(&(storage.*Get(ImmutableFlag())), __ATOMIC_ACQUIRE); }
 
 void SetPending(c10::StorageImpl* storage, bool pending) {
-  storage->*Get(ImmutableFlag()) = pending;
   storage->*Get(MutableCheck()) = pending;
+  __atomic_store_n(&(storage->*Get(ImmutableFlag())), pending, __ATOMIC_RELEASE);
 }
 
 void RegisterPendingPlain(c10::StorageImpl* storage, Recorder* recorder) {

@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "codegen/lower.h"
 #include "runtime/counters.h"
 #include "runtime/options.h"
 #include "tracer/recorder.h"
@@ -17,7 +18,7 @@ constexpr c10::DispatchKeySet kForeignKeys =
     c10::DispatchKeySet({c10::DispatchKey::Sparse, c10::DispatchKey::SparseCsr, c10::DispatchKey::Quantized, c10::DispatchKey::NestedTensor,
                          c10::DispatchKey::Python, c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor,
                          c10::DispatchKey::Functionalize, c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
-                         c10::DispatchKey::FuncTorchDynamicLayerFrontMode});
+                         c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::Named});
 
 bool IsRecordable(const c10::TensorImpl& impl) {
   const c10::DispatchKeySet keys = impl.key_set();
@@ -321,7 +322,8 @@ bool OpRecording::OverlapsAreSafe() const {
       const auto b = TensorWord::Unpack(log.code[other.code_position]);
       const bool same = a.dtype == b.dtype && a.ndim == b.ndim && a.slot_plus_one == b.slot_plus_one &&
                         std::memcmp(&log.shapes[written.shape_position], &log.shapes[other.shape_position], 2 * a.ndim * sizeof(Word)) == 0;
-      if (!same || other.mutated) return false;
+      // Reading what one overwrites is an error for most operators that are not pointwise.
+      if (!same || other.mutated || codegen::FindRowByName(info_.name) == nullptr) return false;
     }
   }
   return true;

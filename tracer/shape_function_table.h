@@ -17,6 +17,8 @@ void AddLayerShapes(ShapeTable* table);  // Convolution, normalisation, embeddin
 
 // Whether those of several tensors that are defined have one dtype, which is floating point (not of 8 bits).
 bool HaveOneFloatDtype(std::initializer_list<at::Tensor> tensors);
+// Whether the strides are those of a fresh contiguous tensor; is_contiguous() allows any stride where a size is 1.
+bool HasDefaultStrides(const at::Tensor& tensor);
 // A tensor argument, undefined for None.
 at::Tensor TensorArg(const c10::IValue& value);
 // An int list argument, of plain or symbolic ints.

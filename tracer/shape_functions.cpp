@@ -79,6 +79,15 @@ bool HaveOneFloatDtype(std::initializer_list<at::Tensor> tensors) {
   return dtype.has_value();
 }
 
+bool HasDefaultStrides(const at::Tensor& tensor) {
+  int64_t stride = 1;
+  for (int64_t d = tensor.dim() - 1; d >= 0; --d) {
+    if (tensor.stride(d) != stride) return false;
+    stride *= std::max<int64_t>(tensor.size(d), 1);
+  }
+  return true;
+}
+
 at::Tensor TensorArg(const c10::IValue& value) { return value.isNone() ? at::Tensor() : value.toTensor(); }
 
 std::vector<int64_t> IntsArg(const c10::IValue& value) {

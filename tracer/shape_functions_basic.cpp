@@ -39,6 +39,23 @@ Shapes IsNanShape(Args args) {
   return {Pointwise({self}, at::kBool)};
 }
 
+// (a, b, ...) of one floating dtype and size, kernels that allocate by themselves.
+Shapes FreshBinaryShape(Args args) {
+  const at::Tensor a = TensorArg(args[0]);
+  const at::Tensor b = TensorArg(args[1]);
+  if (!HaveOneFloatDtype({a, b}) || !a.sizes().equals(b.sizes()) || !HasDefaultStrides(a) || !HasDefaultStrides(b)) return {};
+  return {Fresh(a.sizes(), a.scalar_type())};
+}
+
+// (self, weight): weight is expanded to self.
+Shapes PreluShape(Args args) {
+  const at::Tensor self = TensorArg(args[0]);
+  const at::Tensor weight = TensorArg(args[1]);
+  if (!HaveOneFloatDtype({self, weight}) || !HasDefaultStrides(self)) return {};
+  weight.expand(self.sizes());
+  return {Fresh(self.sizes(), self.scalar_type())};
+}
+
 // Two operands of one floating dtype, first arguments of the operator.
 Shapes FloatBinaryShape(Args args) {
   const at::Tensor a = TensorArg(args[0]);
@@ -68,7 +85,7 @@ Shapes BinaryCrossEntropyShape(Args args) {
   const at::Tensor self = TensorArg(args[0]);
   const at::Tensor target = TensorArg(args[1]);
   const at::Tensor weight = TensorArg(args[2]);
-  if (!HaveOneFloatDtype({self, target, weight}) || !self.is_contiguous() || !self.sizes().equals(target.sizes()) || weight.defined()) {
+  if (!HaveOneFloatDtype({self, target, weight}) || !HasDefaultStrides(self) || !self.sizes().equals(target.sizes()) || weight.defined()) {
     return {};
   }
   return {Fresh(args[3].toInt() == 0 ? self.sizes() : at::IntArrayRef(), self.scalar_type())};
@@ -80,7 +97,7 @@ Shapes LossBackwardShape(Args args) {
   const at::Tensor self = TensorArg(args[1]);
   const at::Tensor target = TensorArg(args[2]);
   const bool fits = grad.sizes().equals(self.sizes()) || grad.dim() == 0;
-  if (!HaveOneFloatDtype({grad, self, target}) || !self.is_contiguous() || !self.sizes().equals(target.sizes()) || !fits) return {};
+  if (!HaveOneFloatDtype({grad, self, target}) || !HasDefaultStrides(self) || !self.sizes().equals(target.sizes()) || !fits) return {};
   return {Fresh(self.sizes(), self.scalar_type())};
 }
 
@@ -126,7 +143,7 @@ Shapes IndexSelectShape(Args args) {
 // (self, dim, dtype?): the layout of the pointwise operators that it is made of.
 Shapes SafeSoftmaxShape(Args args) {
   const at::Tensor self = TensorArg(args[0]);
-  if (!HaveOneFloatDtype({self}) || !args[2].isNone() || self.dim() == 0 || !self.is_contiguous()) return {};
+  if (!HaveOneFloatDtype({self}) || !args[2].isNone() || self.dim() == 0 || !HasDefaultStrides(self)) return {};
   c10::maybe_wrap_dim(args[1].toInt(), self.dim());
   return {Fresh(self.sizes(), self.scalar_type())};
 }
@@ -196,7 +213,7 @@ Shapes StackShape(Args args) {
   const std::vector<at::Tensor> tensors = args[0].toTensorVector();
   if (tensors.empty()) return {};
   for (const at::Tensor& tensor : tensors) {
-    if (!tensor.sizes().equals(tensors[0].sizes()) || tensor.scalar_type() != tensors[0].scalar_type() || !tensor.is_contiguous())
+    if (!tensor.sizes().equals(tensors[0].sizes()) || tensor.scalar_type() != tensors[0].scalar_type() || !HasDefaultStrides(tensor))
       return {};
   }
   std::vector<int64_t> sizes = tensors[0].sizes().vec();
@@ -232,8 +249,8 @@ void AddBasicShapes(ShapeTable* table) {
       {"aten::floor_divide", FloatBinaryShape},
       {"aten::hardtanh_backward", FloatBinaryShape},
       {"aten::hardswish_backward", FloatBinaryShape},
-      {"aten::log_sigmoid_backward", FloatBinaryShape},
-      {"aten::_prelu_kernel", FloatBinaryShape},
+      {"aten::log_sigmoid_backward", FreshBinaryShape},
+      {"aten::_prelu_kernel", PreluShape},
       {"aten::native_dropout_backward", DropoutBackwardShape},
       {"aten::binary_cross_entropy", BinaryCrossEntropyShape},
       {"aten::binary_cross_entropy_backward", LossBackwardShape},

@@ -32,9 +32,7 @@ bool ReadConvolution(Args args, size_t at, Convolution* conv) {
   if (n < 1 || n > 3 || conv->padding.size() != n || conv->dilation.size() != n || conv->output_padding.size() != n) return false;
   if (!HaveOneFloatDtype({input, weight}) || input.dim() != static_cast<int64_t>(n) + 2 || weight.dim() != input.dim()) return false;
   if (input.numel() == 0 || weight.numel() == 0 || conv->groups < 1 || weight.size(0) % conv->groups != 0) return false;
-  if (input.suggest_memory_format() != at::MemoryFormat::Contiguous || weight.suggest_memory_format() != at::MemoryFormat::Contiguous) {
-    return false;
-  }
+  if (!HasDefaultStrides(input) || !HasDefaultStrides(weight)) return false;
   const int64_t channels = conv->transposed ? weight.size(0) : weight.size(1) * conv->groups;
   for (const auto d : c10::irange(n)) {
     const bool odd_output = conv->output_padding[d] != 0 && !conv->transposed;
@@ -108,7 +106,7 @@ Shapes ConvolutionBackwardShape(Args args) {
   Convolution conv{TensorArg(args[1]), TensorArg(args[2]), {}, {}, {}, {}, false, 1};
   if (!ReadConvolution(args, 4, &conv) || !HaveOneFloatDtype({conv.input, grad})) return {};
   const std::vector<int64_t> sizes = OutputSizes(conv);
-  if (sizes.empty() || !grad.sizes().equals(sizes) || grad.suggest_memory_format() != at::MemoryFormat::Contiguous) return {};
+  if (sizes.empty() || !grad.sizes().equals(sizes) || !HasDefaultStrides(grad)) return {};
   const std::vector<bool> mask = MaskArg(args[10]);
   const auto dtype = conv.input.scalar_type();
   return {FreshIf(mask[0], conv.input.sizes(), dtype), FreshIf(mask[1], conv.weight.sizes(), dtype), FreshIf(mask[2], {sizes[1]}, dtype)};
@@ -148,7 +146,7 @@ Shapes LayerNormBackwardShape(Args args) {
 // (input, weight?, bias?, running_mean?, running_var?, training, momentum, eps)
 Shapes BatchNormShape(Args args) {
   const at::Tensor input = TensorArg(args[0]);
-  if (input.dim() < 2 || input.numel() == 0 || input.suggest_memory_format() != at::MemoryFormat::Contiguous) return {};
+  if (input.dim() < 2 || input.numel() == 0 || !HasDefaultStrides(input)) return {};
   const int64_t channels = input.size(1);
   for (const auto i : c10::irange(1, 5)) {
     const at::Tensor tensor = TensorArg(args[i]);
@@ -166,8 +164,7 @@ Shapes BatchNormBackwardShape(Args args) {
   const at::Tensor grad = TensorArg(args[0]);
   const at::Tensor input = TensorArg(args[1]);
   if (input.dim() < 2 || input.numel() == 0 || !grad.sizes().equals(input.sizes())) return {};
-  if (input.suggest_memory_format() != at::MemoryFormat::Contiguous || grad.suggest_memory_format() != at::MemoryFormat::Contiguous)
-    return {};
+  if (!HasDefaultStrides(input) || !HasDefaultStrides(grad)) return {};
   const int64_t channels = input.size(1);
   for (const auto i : c10::irange(2, 7)) {
     if (!HaveOneFloatDtype({grad, input, TensorArg(args[i])})) return {};
@@ -186,9 +183,9 @@ Shapes GroupNormShape(Args args) {
   const int64_t batch = args[3].toInt();
   const int64_t channels = args[4].toInt();
   const int64_t groups = args[6].toInt();
-  if (!HaveOneFloatDtype({input, weight, bias}) || !input.is_contiguous() || input.numel() == 0 || groups < 1 || channels % groups != 0 ||
-      input.suggest_memory_format() != at::MemoryFormat::Contiguous || input.numel() != batch * channels * args[5].toInt() ||
-      !FitsChannels(weight, channels) || !FitsChannels(bias, channels)) {
+  if (!HaveOneFloatDtype({input, weight, bias}) || input.numel() == 0 || groups < 1 || channels % groups != 0 ||
+      !HasDefaultStrides(input) || input.numel() != batch * channels * args[5].toInt() || !FitsChannels(weight, channels) ||
+      !FitsChannels(bias, channels)) {
     return {};
   }
   const auto dtype = input.scalar_type();
@@ -202,8 +199,7 @@ Shapes GroupNormBackwardShape(Args args) {
   const at::Tensor weight = TensorArg(args[4]);
   const int64_t channels = args[6].toInt();
   if (!HaveOneFloatDtype({grad, input, TensorArg(args[2]), TensorArg(args[3]), weight}) || !grad.sizes().equals(input.sizes()) ||
-      !input.is_contiguous() || input.numel() == 0 || input.suggest_memory_format() != at::MemoryFormat::Contiguous ||
-      !grad.is_contiguous() || grad.suggest_memory_format() != at::MemoryFormat::Contiguous || !FitsChannels(weight, channels)) {
+      input.numel() == 0 || !HasDefaultStrides(input) || !HasDefaultStrides(grad) || !FitsChannels(weight, channels)) {
     return {};
   }
   const std::vector<bool> mask = MaskArg(args[9]);

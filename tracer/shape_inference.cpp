@@ -52,6 +52,9 @@ codegen::OutputMeta MetaOf(const at::Tensor& tensor) {
   return meta;
 }
 
+// Several elements share a place (empty_strided with a stride of 0): no memory of a result's own.
+bool OverlapsItself(const at::Tensor& tensor) { return tensor.defined() && at::has_internal_overlap(tensor) == at::MemOverlap::Yes; }
+
 const c10::StorageImpl* StorageOf(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() : nullptr;
 }
@@ -94,7 +97,7 @@ bool HasPythonMeta(const codegen::OpInfo& info) {
 
 // Whether `info`, an in-place operator, may write its functional form's `result` to `self`. Pointwise operators cast, by ATen's rule.
 bool FitsInPlace(const codegen::OpInfo& info, const at::Tensor& self, const at::Tensor& result) {
-  if (!self.sizes().equals(result.sizes()) || at::has_internal_overlap(self) == at::MemOverlap::Yes) return false;
+  if (!self.sizes().equals(result.sizes()) || OverlapsItself(self)) return false;
   if (self.scalar_type() == result.scalar_type()) return true;
   return codegen::FindRowByName(info.name) != nullptr && c10::canCast(result.scalar_type(), self.scalar_type());
 }
@@ -122,7 +125,10 @@ std::optional<codegen::OutputMetas> InferShapes(const codegen::OpInfo& info, c10
   }
   codegen::OutputMetas outputs;
   if (info.returns_mutated_self) return outputs;
-  for (const c10::IValue& result : stack) outputs.push_back(MetaOf(result.toTensor()));
+  for (const c10::IValue& result : stack) {
+    if (OverlapsItself(result.toTensor())) return std::nullopt;
+    outputs.push_back(MetaOf(result.toTensor()));
+  }
   return outputs;
 }
 
@@ -136,7 +142,7 @@ std::optional<codegen::OutputMetas> Observe(const codegen::OpInfo& info, c10::Ar
     if (tensor.defined()) {
       const auto& impl = *tensor.unsafeGetTensorImpl();
       if (!tensor.device().is_cpu() || tensor.layout() != c10::kStrided || !IsPlainOrLazy(impl) || tensor.storage_offset() != 0 ||
-          tensor.is_conj() || tensor.is_neg()) {
+          tensor.is_conj() || tensor.is_neg() || OverlapsItself(tensor)) {
         return std::nullopt;
       }
       for (const c10::IValue& arg : args) {

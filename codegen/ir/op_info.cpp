@@ -33,6 +33,8 @@ bool ChangesStorage(const std::string& base) {
                                                                   "aten::is_set_to",
                                                                   "aten::record_stream",
                                                                   "aten::set_data",
+                                                                  "aten::set",
+                                                                  "aten::_lazy_clone",
                                                                   "aten::_has_same_storage_numel",
                                                                   "aten::_test_autograd_multiple_dispatch_view"};
   return names->contains(base);
@@ -86,7 +88,23 @@ bool IsBackendSpecific(const std::string& base) {
 }
 
 // The Meta kernel gives other strides than the CPU's for channels-last operands.
-bool MetaMisleads(const std::string& base) { return base == "aten::replication_pad2d" || base == "aten::replication_pad3d"; }
+bool MetaMisleads(const std::string& base) {
+  return base == "aten::replication_pad2d" || base == "aten::replication_pad3d" || base == "aten::reflection_pad3d";
+}
+
+// Results keep the storage offset of their operand, and what lies before it.
+bool KeepsOffset(const std::string& base) {
+  static const auto* names = new absl::flat_hash_set<std::string>{"aten::copy",
+                                                                  "aten::_new_zeros_with_same_feature_meta",
+                                                                  "aten::slice_scatter",
+                                                                  "aten::select_scatter",
+                                                                  "aten::diagonal_scatter",
+                                                                  "aten::as_strided_scatter"};
+  return names->contains(base);
+}
+
+// Its schema lacks the tag that says so.
+bool HasUntaggedDynamicShape(const std::string& base) { return base == "aten::_unique"; }
 
 // Kernels that look at the grad mode to decide what they compute: it is another one when a trace runs.
 bool ReadsGradMode(const std::string& base) { return base == "aten::mkldnn_rnn_layer"; }
@@ -182,7 +200,8 @@ OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
     if (info.name == hidden.name) info.mutated_args |= hidden.args;
   }
   info.is_random = info.is_random || (handle.hasTag(at::Tag::nondeterministic_seeded) && !IsDeterministicOnCpu(op_name.name));
-  info.data_dependent = handle.hasTag(at::Tag::dynamic_output_shape) || handle.hasTag(at::Tag::data_dependent_output);
+  info.data_dependent = handle.hasTag(at::Tag::dynamic_output_shape) || handle.hasTag(at::Tag::data_dependent_output) ||
+                        HasUntaggedDynamicShape(op_name.name);
   if (info.name == "aten::index.Tensor" || info.name == "aten::_unsafe_index.Tensor") {
     info.data_dependent = false;
     info.rejects_masks = true;
@@ -197,7 +216,8 @@ OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
                   (composite && !handle.hasKernelForDispatchKey(c10::DispatchKey::CPU) && !IsBackendSpecific(op_name.name));
   info.has_meta = info.has_meta && !MetaMisleads(op_name.name);
   info.recordable = encodable && !info.is_out && !info.is_view && !info.is_random && !info.data_dependent &&
-                    !handle.hasTag(at::Tag::inplace_view) && !ChangesStorage(op_name.name) && !ReadsGradMode(op_name.name);
+                    !handle.hasTag(at::Tag::inplace_view) && !ChangesStorage(op_name.name) && !KeepsOffset(op_name.name) &&
+                    !ReadsGradMode(op_name.name);
   return info;
 }
 

@@ -71,7 +71,10 @@ TEST_P(TrainingTest, EndsWithEagersParameters) {
   const Stats& end = lazy.stats.back();
   EXPECT_GT(warm.programs_compiled, 0);
   EXPECT_EQ(end.programs_compiled, warm.programs_compiled);
-  EXPECT_EQ(end.eager_replays, warm.eager_replays);  // First sights only.
+  // Shapes were known at first sight, so nothing was cut to see them; oneDNN's LSTM has no shape function for its backward.
+  const int64_t sights = config.name.rfind("Lstm", 0) == 0 ? 2 : 0;
+  EXPECT_EQ(end.observations, sights);
+  EXPECT_EQ(end.eager_replays, sights);
   EXPECT_EQ(end.cache_hits - warm.cache_hits, end.traces - warm.traces);
   if (backend == "llvm") {
     EXPECT_GT(end.kernel_launches, warm.kernel_launches);
