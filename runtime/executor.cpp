@@ -34,6 +34,7 @@ struct PreparedCall {
   torch::jit::Stack arguments;
   std::vector<ScalarPatch> scalars;
   std::vector<OffsetPatch> offsets;
+  std::vector<int> lists;  // Positions of tensor lists.
 };
 
 at::Scalar ReadScalar(c10::ScalarType type, uint64_t bits) {
@@ -126,6 +127,7 @@ class StepProgram : public Program {
         case CallArg::Kind::kTensorList: {
           c10::List<at::Tensor> list;
           for (const WindowSpec& window : arg.windows) list.push_back(Window(window, prepared));
+          prepared->lists.push_back(static_cast<int>(i));
           prepared->arguments.emplace_back(std::move(list));
           break;
         }
@@ -134,6 +136,7 @@ class StepProgram : public Program {
           for (const WindowSpec& window : arg.windows) {
             list.push_back(window.memory < 0 ? std::nullopt : std::optional<at::Tensor>(Window(window, prepared)));
           }
+          prepared->lists.push_back(static_cast<int>(i));
           prepared->arguments.emplace_back(std::move(list));
           break;
         }
@@ -227,6 +230,8 @@ class StepProgram : public Program {
       prepared->arguments[patch.position] = patch.as_tensor ? c10::IValue(WrappedNumber(number)) : c10::IValue(number);
     }
     stack_.assign(prepared->arguments.begin(), prepared->arguments.end());
+    // Lists are shared, and some operators (_unsafe_masked_index) change the one they get.
+    for (const int position : prepared->lists) stack_[position] = stack_[position].toList().copy();
     call.op.callBoxed(&stack_);
     for (size_t i = 0; i < call.results.size(); ++i) {
       if (call.results[i].memory >= 0) Adopt(call, call.results[i], std::move(stack_[i]).toTensor());
