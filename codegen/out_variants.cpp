@@ -22,10 +22,11 @@ bool Matches(const c10::FunctionSchema& functional, const c10::FunctionSchema& o
 }
 
 // Out-variants that do more than fill their output: losses that reduce resize it to compute every element in it first, others resize it for
-// empty operands or add to what is there. Planned memory is of one size and has no contents.
+// empty operands, add to what is there or read it (batch norm of operands with gaps). Planned memory is of one size and has no contents.
 bool NeedsMoreThanMemory(const c10::FunctionSchema& schema) {
   const std::string& name = schema.name();
   if (name == "aten::_compute_linear_combination" || name == "aten::isin" || name == "aten::addmv") return true;
+  if (name.find("batch_norm") != std::string::npos) return true;
   for (const auto& argument : schema.arguments()) {
     if (argument.name() == "reduction") return true;
   }
