@@ -138,9 +138,10 @@ std::string TagText(Word word) {
       return "no tensor";
     case Tag::kBool:
       return PayloadOf(word) != 0 ? "true" : "false";
-    case Tag::kScalarSlot:
-    case Tag::kScalarConst:
-      return absl::StrCat("a ", c10::toString(static_cast<c10::ScalarType>(PayloadOf(word) & 255)), " number");
+    case Tag::kScalarSlot:  // A run-time value.
+      return absl::StrCat("any ", c10::toString(static_cast<c10::ScalarType>(PayloadOf(word) & 255)), " number");
+    case Tag::kScalarConst:  // Part of the formula: alpha and beta of 0 or 1, exponents.
+      return absl::StrCat("a fixed ", c10::toString(static_cast<c10::ScalarType>(PayloadOf(word) & 255)), " number");
     case Tag::kString:
       return absl::StrCat("a string of length ", PayloadOf(word));
     case Tag::kTensor:

@@ -97,7 +97,9 @@ std::vector<OptionRow> MakeTable() {
            "for comparison."),
       Text("LAZULI_PRECISION", Kind::kChoice, A::precision(), "eager", {"eager", "strict", "fast"},
            "How closely fused kernels follow eager. eager: each IEEE operation as eager, transcendental functions within 1 ulp. strict: "
-           "transcendental functions bit-equal too. fast: currently as eager."),
+           "the functions themselves (exp, log, tanh, erf, ...) bit-equal too, but not what is made of them (sigmoid, gelu, softmax, "
+           "norms). "
+           "fast: currently as eager."),
       Text("LAZULI_ISA", Kind::kChoice, A::isa(), "auto", {"auto", "avx512", "avx2", "sse4"},
            "Widest vector instructions that fused kernels use. auto: the CPU's own. A wider one than the CPU has is capped to the CPU's."),
       Text("LAZULI_DYNAMIC", Kind::kChoice, A::dynamic(), "0", {"auto", "0", "1"},
