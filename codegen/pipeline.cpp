@@ -54,8 +54,8 @@ absl::StatusOr<std::unique_ptr<runtime::Program>> Compile(const Trace& trace, co
   BuildOptions build;
   build.use_rows = fused;
   if (auto status = passes.Take("graph", BuildGraph(trace, build)); !status.ok()) return status;
-  if (auto status = passes.Take("dce", EliminateDeadCode(std::move(passes.graph()))); !status.ok()) return status;
   if (auto status = passes.Take("fold", FoldCopies(std::move(passes.graph()))); !status.ok()) return status;
+  if (auto status = passes.Take("dce", EliminateDeadCode(std::move(passes.graph()))); !status.ok()) return status;
   if (auto status = passes.Take("cse", EliminateCommonSubexpressions(std::move(passes.graph()))); !status.ok()) return status;
   passes.LogGraph(runtime::LogCategory::kGraphCode, "Graph");
   FuseOptions fuse;

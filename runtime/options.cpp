@@ -118,7 +118,7 @@ std::vector<OptionRow> MakeTable() {
            "and "
            "cudagraphs are accepted and log nothing yet."),
       Text("LAZULI_LOG_FILE", Kind::kText, A::log_file(), "", {}, "File that logs are appended to. Empty: stderr."),
-      Text("LAZULI_DUMP", Kind::kList, A::dump(), "", {"all", "trace", "graph", "dce", "fold", "cse", "fuse", "kernel", "llvm"},
+      Text("LAZULI_DUMP", Kind::kList, A::dump(), "", {"all", "trace", "graph", "fold", "dce", "cse", "fuse", "kernel", "llvm"},
            "Stages of compilation to write as text, as a comma-separated list."),
       Text("LAZULI_DUMP_DIR", Kind::kText, A::dump_dir(), "lazuli_dump", {}, "Folder for LAZULI_DUMP; made when missing."),
       Text("LAZULI_TORCH", Kind::kText, nullptr, "", {}, "LibTorch's folder for building Lazuli. The library itself ignores it."),
