@@ -87,9 +87,10 @@ bool IsBackendSpecific(const std::string& base) {
   return false;
 }
 
-// The Meta kernel gives other strides than the CPU's for channels-last operands.
+// The Meta kernel gives other strides than the CPU's for channels-last operands, or other sizes for empty ones.
 bool MetaMisleads(const std::string& base) {
-  return base == "aten::replication_pad2d" || base == "aten::replication_pad3d" || base == "aten::reflection_pad3d";
+  return base == "aten::replication_pad2d" || base == "aten::replication_pad3d" || base == "aten::reflection_pad3d" ||
+         base == "aten::isin" || base == "aten::addmv";
 }
 
 // Results keep the storage offset of their operand, and what lies before it.
