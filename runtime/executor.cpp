@@ -8,6 +8,7 @@
 #include <c10/core/impl/COW.h>
 
 #include <cstring>
+#include <utility>
 
 #include "absl/container/inlined_vector.h"
 #include "runtime/buffer_pool.h"
@@ -264,9 +265,10 @@ class StepProgram : public Program {
       const bool output = memory.kind == MemorySpec::Kind::kOutput;
       at::DataPtr& data = output ? outputs_[m] : adopted_[m];
       if (memory.storage >= 0 && memory.kind != MemorySpec::Kind::kInput && !poisoned_[m]) {
-        args.outputs[memory.storage] = std::move(data);
+        args.outputs[memory.storage] = std::exchange(data, at::DataPtr());
+      } else {
+        data.clear();
       }
-      data.clear();
     }
   }
 

@@ -31,7 +31,7 @@ void SyncAtEnd() {
 }
 
 // LAZULI=1: the program's main thread records from the start.
-const bool enabled_at_load = [] {
+const bool kEnabledAtLoad = [] {
   const auto enabled = runtime::EnabledFromEnv();
   if (!enabled.ok()) runtime::ExitForBadOptions(enabled.status());
   if (!*enabled) return false;
