@@ -245,9 +245,7 @@ std::string Guard::Text(const TraceLog& log) const {
 std::vector<Guard> BuildGuards(const TraceLog& log) { return Builder(log).Run(); }
 
 bool Matches(const TraceLog& expected, const TraceLog& actual) {
-  return expected.code.size() == actual.code.size() && expected.shapes.size() == actual.shapes.size() &&
-         std::memcmp(expected.code.data(), actual.code.data(), actual.code.size() * sizeof(Word)) == 0 &&
-         std::memcmp(expected.shapes.data(), actual.shapes.data(), actual.shapes.size() * sizeof(Word)) == 0;
+  return expected.code == actual.code && expected.shapes == actual.shapes;  // memcmp, but for empty ones.
 }
 
 std::optional<Guard> FirstFailure(const TraceLog& expected, const TraceLog& actual) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 
 #include "codegen/lower.h"
@@ -321,7 +322,8 @@ bool OpRecording::OverlapsAreSafe() const {
       const auto a = TensorWord::Unpack(log.code[written.code_position]);
       const auto b = TensorWord::Unpack(log.code[other.code_position]);
       const bool same = a.dtype == b.dtype && a.ndim == b.ndim && a.slot_plus_one == b.slot_plus_one &&
-                        std::memcmp(&log.shapes[written.shape_position], &log.shapes[other.shape_position], 2 * a.ndim * sizeof(Word)) == 0;
+                        std::equal(log.shapes.begin() + written.shape_position, log.shapes.begin() + written.shape_position + 2 * a.ndim,
+                                   log.shapes.begin() + other.shape_position);
       // Reading what one overwrites is an error for most operators that are not pointwise.
       if (!same || other.mutated || codegen::FindRowByName(info_.name) == nullptr) return false;
     }
