@@ -175,10 +175,15 @@ void BoxedView(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   for (const c10::IValue& value : torch::jit::last(*stack, num_returns)) AdoptTensors(value);
 }
 
+// Goes on from the generic key: to autograd, composite kernels and the recorder.
+void CallBelowGeneric(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, runtime::kGenericKey), stack);
+}
+
 // set_data and its like make one tensor share another's storage by copying metadata: both must settle on access from then on.
 void BoxedSharing(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   for (const c10::IValue& value : torch::jit::last(*stack, op.schema().arguments().size())) AdoptTensors(value);
-  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, runtime::kGenericKey), stack);
+  CallBelowGeneric(op, keys, stack);
 }
 
 // Composite out= kernels run above the recorder and resize their result past the dispatcher: it must have its memory.
@@ -192,7 +197,7 @@ void BoxedOut(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
     Counters::Get().CountEagerFallback(info.name);
     Settle(storage);
   }
-  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, runtime::kGenericKey), stack);
+  CallBelowGeneric(op, keys, stack);
 }
 
 bool IsCompositeOut(const c10::OperatorHandle& op) {

@@ -17,6 +17,8 @@ void AddLayerShapes(ShapeTable* table);  // Convolution, normalisation, embeddin
 
 // Whether those of several tensors that are defined have one dtype, which is floating point (not of 8 bits).
 bool HaveOneFloatDtype(std::initializer_list<at::Tensor> tensors);
+// Whether the dtype is one that ATen takes for indices.
+bool IsIndex(const at::Tensor& tensor);
 // Whether the strides are those of a fresh contiguous tensor; is_contiguous() allows any stride where a size is 1.
 bool HasDefaultStrides(const at::Tensor& tensor);
 // A tensor argument, undefined for None.

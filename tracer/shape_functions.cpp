@@ -79,6 +79,8 @@ bool HaveOneFloatDtype(std::initializer_list<at::Tensor> tensors) {
   return dtype.has_value();
 }
 
+bool IsIndex(const at::Tensor& tensor) { return tensor.scalar_type() == at::kLong || tensor.scalar_type() == at::kInt; }
+
 bool HasDefaultStrides(const at::Tensor& tensor) {
   int64_t stride = 1;
   for (int64_t d = tensor.dim() - 1; d >= 0; --d) {

@@ -8,8 +8,6 @@
 namespace lazuli::tracer {
 namespace {
 
-bool IsIndex(const at::Tensor& tensor) { return tensor.scalar_type() == at::kLong || tensor.scalar_type() == at::kInt; }
-
 bool IsReal(const at::Tensor& tensor) { return tensor.scalar_type() != at::kBool && !tensor.is_complex(); }
 
 // What TensorIterator allocates over `inputs`: their broadcast sizes, and strides after their layouts.

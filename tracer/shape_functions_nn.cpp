@@ -211,7 +211,7 @@ Shapes GroupNormBackwardShape(Args args) {
 Shapes EmbeddingShape(Args args) {
   const at::Tensor weight = TensorArg(args[0]);
   const at::Tensor indices = TensorArg(args[1]);
-  if (weight.dim() != 2 || (indices.scalar_type() != at::kLong && indices.scalar_type() != at::kInt)) return {};
+  if (weight.dim() != 2 || !IsIndex(indices)) return {};
   std::vector<int64_t> sizes = indices.sizes().vec();
   sizes.push_back(weight.size(1));
   return {Fresh(sizes, weight.scalar_type())};
@@ -221,7 +221,7 @@ Shapes EmbeddingShape(Args args) {
 Shapes EmbeddingBackwardShape(Args args) {
   const at::Tensor grad = TensorArg(args[0]);
   const at::Tensor indices = TensorArg(args[1]);
-  if (!HaveOneFloatDtype({grad}) || (indices.scalar_type() != at::kLong && indices.scalar_type() != at::kInt)) return {};
+  if (!HaveOneFloatDtype({grad}) || !IsIndex(indices)) return {};
   if (grad.dim() != indices.dim() + 1 || !grad.sizes().slice(0, indices.dim()).equals(indices.sizes())) return {};
   return {Fresh({args[2].toInt(), grad.size(-1)}, grad.scalar_type())};
 }

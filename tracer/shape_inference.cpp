@@ -70,8 +70,8 @@ bool SharesStorage(const c10::IValue& arg, const c10::StorageImpl* storage) {
 
 // Kernels that insist on operands of one dtype while their Meta kernels take any.
 bool NeedsOneDtype(const std::string& name) {
-  static const auto* names = new absl::flat_hash_set<std::string>{"aten::mm",      "aten::bmm",   "aten::addmm",
-                                                                  "aten::baddbmm", "aten::addmv", "aten::_addmm_activation"};
+  static const auto* names =
+      new absl::flat_hash_set<std::string>{"aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::_addmm_activation"};
   return names->contains(name);
 }
 
