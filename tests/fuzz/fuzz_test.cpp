@@ -1,9 +1,12 @@
 // Random programs, eager against lazy. LAZULI_FUZZ_PROGRAMS sets how many, LAZULI_FUZZ_SEED where to start; a failure prints the seed
-// and the shortest program that still fails.
+// and the shortest program that still fails, and leaves that as a C++ file beside its traces in fuzz_failures/.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <iostream>
 
+#include "codegen/ir/trace_text.h"
 #include "lazuli/lazuli.h"
 #include "tests/support/fuzz_program.h"
 #include "tests/support/test_env.h"
@@ -65,10 +68,37 @@ FuzzProgram Shrink(FuzzProgram program, const std::string& backend) {
   return program;
 }
 
+// Leaves `program` in fuzz_failures/<seed>_<backend>: a C++ file, and its traces as golden tests read them. Returns the folder.
+std::string WriteReproducer(const FuzzProgram& program, const std::string& backend) {
+  const std::string folder = "fuzz_failures/" + std::to_string(program.seed) + "_" + backend;
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/program.cpp") << FuzzProgramSource(program, backend);
+  lazuli::reset();
+  try {
+    const lazuli::DeviceMode mode(lazuli::Options().backend(backend).recompile_limit(1 << 20).dump("trace").dump_dir(folder));
+    const Tensors results = RunFuzzProgram(program, 0);
+    lazuli::sync();
+  } catch (const std::exception&) {  // It is a failure, after all.
+  }
+  for (const auto& file : std::vector<std::filesystem::directory_entry>(std::filesystem::directory_iterator(folder), {})) {
+    const std::string name = file.path().string();  // 0000.trace.txt
+    if (file.path().extension() == ".txt") std::filesystem::rename(name, name.substr(0, name.size() - 4));
+  }
+  return folder;
+}
+
+// Operators that are deprecated are operators still.
+class Silence : public c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
+
 class Fuzz : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Fuzz, LikeEager) {
   static const int64_t programs = TakeFromEnv("LAZULI_FUZZ_PROGRAMS", 1000), first = TakeFromEnv("LAZULI_FUZZ_SEED", 1);
+  Silence silence;
+  const c10::WarningUtils::WarningHandlerGuard silent(&silence);
   int64_t statements = 0, failures = 0, hits = 0;
   for (int64_t seed = first; seed < first + programs && failures < kMaxFailures; ++seed) {
     const auto flavour = seed % 2 == 0 ? FuzzFlavour::kExact : FuzzFlavour::kSmooth;
@@ -81,12 +111,33 @@ TEST_P(Fuzz, LikeEager) {
     const FuzzProgram small = Shrink(program, GetParam());
     ADD_FAILURE() << "LAZULI_FUZZ_SEED=" << seed << " LAZULI_FUZZ_PROGRAMS=1, backend " << GetParam() << ": " << Check(small, GetParam())
                   << "\n"
-                  << FuzzProgramText(small);
+                  << FuzzProgramText(small) << "written to " << WriteReproducer(small, GetParam());
   }
   std::cout << "fuzz on " << GetParam() << ": seeds " << first << " to " << first + programs - 1 << ", " << statements << " statements, "
             << hits << " cache hits\n";
   // Programs repeat with other values, so about every trace must have come from the cache the second time.
   EXPECT_GE(hits, programs / 2);
+}
+
+// What a failure leaves behind is itself a program and a trace.
+TEST(FuzzReproducer, HasSourceAndTraces) {
+  FuzzProgram program = MakeFuzzProgram(7, FuzzFlavour::kSmooth, kLength);
+  const std::string folder = WriteReproducer(program, "llvm");
+  std::ifstream source(folder + "/program.cpp");
+  const std::string text{std::istreambuf_iterator<char>(source), {}};
+  EXPECT_NE(text.find(FuzzProgramText(program)), std::string::npos);
+  EXPECT_EQ(text.find("s."), text.find("s.h"));  // Every name was replaced.
+  int traces = 0;
+  for (const auto& file : std::filesystem::directory_iterator(folder)) {
+    if (file.path().extension() != ".trace") continue;
+    ++traces;
+    std::ifstream stream(file.path());
+    const auto trace = codegen::ParseTrace(std::string{std::istreambuf_iterator<char>(stream), {}});
+    ASSERT_TRUE(trace.ok()) << trace.status();
+    EXPECT_FALSE(trace->ops.empty());
+  }
+  EXPECT_GT(traces, 0);
+  std::filesystem::remove_all(folder);
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, Fuzz, ::testing::Values("aten", "llvm"),

@@ -1,10 +1,11 @@
 #include "tests/support/fuzz_program.h"
 
+#include <cctype>
 #include <random>
 #include <sstream>
 #include <stdexcept>
 
-#include "lazuli/lazuli.h"
+#include "tests/support/fuzz_helpers.h"
 
 namespace lazuli::testing {
 namespace {
@@ -12,13 +13,16 @@ namespace {
 using torch::Tensor;
 using Random = std::mt19937_64;
 
-// What a statement works on.
+// What a statement works on. Its text is the expression below with these names replaced (StatementText).
 struct Args {
   Tensor a, b, c;
   const FuzzStatement* statement;
   uint64_t value_seed;
+  const std::vector<int64_t>& ints() const { return statement->ints; }
   int64_t i(size_t k) const { return statement->ints[k]; }
   double f() const { return statement->number; }
+  torch::ScalarType dtype() const { return statement->dtype; }
+  uint64_t seed() const { return value_seed; }
 };
 
 // Fills in a statement's ints for an operand; throws when there is no valid choice.
@@ -28,7 +32,7 @@ constexpr unsigned kExactOnly = 1;   // Jumps: not in smooth programs.
 constexpr unsigned kSmoothOnly = 2;  // Rounds differently when compiled: not in exact programs.
 
 struct FuzzOp {
-  const char* text;  // $0..$2 operands, #0..#3 ints, % number, @ dtype.
+  const char* text;  // C++ over `s`, an Args.
   int arity;
   int weight;
   unsigned flags;
@@ -90,131 +94,99 @@ void ChooseInput(const Tensor&, Random* random, FuzzStatement* statement) {
   statement->ints = kShapes[Draw(random, 0, static_cast<int64_t>(kShapes.size()) - 1)];
 }
 
-Tensor MakeInput(const Args& args, bool requires_grad) {
-  // Inputs are what a program finds: eager tensors, made before anything is recorded.
-  const lazuli::EagerScope eager;
-  const torch::NoGradGuard no_grad;
-  Random random(args.value_seed);
-  Tensor values = torch::empty(args.statement->ints, torch::kDouble);
-  for (int64_t i = 0; i < values.numel(); ++i) values.data_ptr<double>()[i] = static_cast<double>(Draw(&random, -24, 24)) / 8;
-  return values.to(args.statement->dtype).requires_grad_(requires_grad);
-}
-
-Tensor Bounded(const Tensor& x) { return x.is_floating_point() ? x.clamp(-64, 64) : x.remainder(64); }
-
-Tensor Gradient(const Args& args) {
-  const Tensor loss = (args.a * 0.5).sum();
-  const Tensor gradient = torch::autograd::grad({loss}, {args.b}, {}, true, false, true)[0];
-  if (!gradient.defined()) throw std::invalid_argument("no gradient");
-  return gradient;
-}
-
-Tensor ReadSum(const Args& args) {
-  // A sync in the middle of the program, whose value goes on.
-  return args.a.detach() * 0 + args.a.detach().to(torch::kDouble).amax().item<double>();
-}
-
-Tensor ReadMemory(const Args& args) {
-  if (args.a.numel() == 0 || !args.a.is_contiguous()) throw std::invalid_argument("nothing to read");
-  (void)args.a.data_ptr();
-  return args.a.detach().slice(0, 0, 1);
-}
-
-Tensor Expand(const Args& args) {
-  std::vector<int64_t> sizes(static_cast<size_t>(args.a.dim()) + 1, -1);
-  sizes[0] = args.i(0);
-  return args.a.unsqueeze(0).expand(sizes);
-}
-
-#define LAZULI_FUZZ(text, arity, weight, flags, choose, expr)                        \
-  {                                                                                  \
-    text, arity, weight, flags, choose, [](const Args& s) -> Tensor { return expr; } \
+#define LAZULI_FUZZ(arity, weight, flags, choose, ...)                                              \
+  {                                                                                                 \
+#__VA_ARGS__, arity, weight, flags, choose, [](const Args& s) -> Tensor { return __VA_ARGS__; } \
   }
 
 const std::vector<FuzzOp>& Ops() {
   static const auto* ops = new std::vector<FuzzOp>{
-      LAZULI_FUZZ("input(#, @)", 0, 2, 0, ChooseInput, MakeInput(s, false)),
-      LAZULI_FUZZ("parameter(#, @)", 0, 1, kSmoothOnly, ChooseInput, MakeInput(s, true)),
+      LAZULI_FUZZ(0, 2, 0, ChooseInput, FuzzInput(s.ints(), s.dtype(), s.seed())),
+      LAZULI_FUZZ(0, 1, kSmoothOnly, ChooseInput, FuzzInput(s.ints(), s.dtype(), s.seed()).requires_grad_()),
       // Elementwise.
-      LAZULI_FUZZ("$0 + %", 1, 3, 0, ChooseNumber, s.a + s.f()),
-      LAZULI_FUZZ("$0 * %", 1, 3, 0, ChooseNumber, s.a * s.f()),
-      LAZULI_FUZZ("-$0", 1, 1, 0, NoChoice, s.a.neg()),
-      LAZULI_FUZZ("$0 + $1", 2, 4, 0, NoChoice, s.a + s.b),
-      LAZULI_FUZZ("$0 - $1", 2, 4, 0, NoChoice, s.a - s.b),
-      LAZULI_FUZZ("bounded($0 * $1)", 2, 4, kExactOnly, NoChoice, Bounded(s.a * s.b)),
-      LAZULI_FUZZ("tanh($0) * $1", 2, 4, kSmoothOnly, NoChoice, s.a.tanh() * s.b),
-      LAZULI_FUZZ("sigmoid($0)", 1, 2, kSmoothOnly, NoChoice, s.a.sigmoid()),
-      LAZULI_FUZZ("exp(tanh($0))", 1, 2, kSmoothOnly, NoChoice, s.a.tanh().exp()),
-      LAZULI_FUZZ("sin($0)", 1, 1, kSmoothOnly, NoChoice, s.a.tanh().sin()),
-      LAZULI_FUZZ("gelu($0)", 1, 1, kSmoothOnly, NoChoice, torch::gelu(s.a)),
-      LAZULI_FUZZ("$0 / ($1 * $1 + 1)", 2, 2, kSmoothOnly, NoChoice, s.a / (s.b.tanh().square() + 1)),
-      LAZULI_FUZZ("abs($0)", 1, 1, kExactOnly, NoChoice, s.a.abs()),
-      LAZULI_FUZZ("relu($0)", 1, 2, kExactOnly, NoChoice, s.a.relu()),
-      LAZULI_FUZZ("clamp($0, -2, 2)", 1, 1, kExactOnly, NoChoice, s.a.clamp(-2, 2)),
-      LAZULI_FUZZ("floor($0 / 2)", 1, 1, kExactOnly, NoChoice, (s.a / 2).floor()),
-      // Which of two zeros ATen returns depends on its loop, so their sign goes.
-      LAZULI_FUZZ("(maximum($0, $1) + 0)", 2, 1, kExactOnly, NoChoice, torch::maximum(s.a, s.b) + 0),
-      LAZULI_FUZZ("where($0 > $1, $0, $2)", 3, 2, kExactOnly, NoChoice, torch::where(s.a > s.b, s.a, s.c)),
-      LAZULI_FUZZ("($0 <= $1)", 2, 1, kExactOnly, NoChoice, s.a <= s.b),
-      LAZULI_FUZZ("$0.masked_fill($1 > 0, %)", 2, 1, kExactOnly, ChooseNumber, s.a.masked_fill(s.b > 0, s.f())),
-      LAZULI_FUZZ("addcmul($0, $1, $2, 0.5)", 3, 1, kSmoothOnly, NoChoice, s.a.addcmul(s.b, s.c.tanh(), 0.5)),
-      LAZULI_FUZZ("$0.to(@)", 1, 2, kExactOnly, ChooseDtype, s.a.clamp(-100, 100).to(s.statement->dtype)),
+      LAZULI_FUZZ(1, 3, 0, ChooseNumber, s.a + s.f()),
+      LAZULI_FUZZ(1, 3, 0, ChooseNumber, s.a * s.f()),
+      LAZULI_FUZZ(1, 1, 0, NoChoice, s.a.neg()),
+      LAZULI_FUZZ(2, 4, 0, NoChoice, s.a + s.b),
+      LAZULI_FUZZ(2, 4, 0, NoChoice, s.a - s.b),
+      LAZULI_FUZZ(2, 4, kExactOnly, NoChoice, FuzzBounded(s.a * s.b)),
+      LAZULI_FUZZ(2, 4, kSmoothOnly, NoChoice, s.a.tanh() * s.b),
+      LAZULI_FUZZ(1, 2, kSmoothOnly, NoChoice, s.a.sigmoid()),
+      LAZULI_FUZZ(1, 2, kSmoothOnly, NoChoice, s.a.tanh().exp()),
+      LAZULI_FUZZ(1, 1, kSmoothOnly, NoChoice, s.a.tanh().sin()),
+      LAZULI_FUZZ(1, 1, kSmoothOnly, NoChoice, torch::gelu(s.a)),
+      LAZULI_FUZZ(2, 2, kSmoothOnly, NoChoice, s.a / (s.b.tanh().square() + 1)),
+      LAZULI_FUZZ(1, 1, kExactOnly, NoChoice, s.a.abs()),
+      LAZULI_FUZZ(1, 2, kExactOnly, NoChoice, s.a.relu()),
+      LAZULI_FUZZ(1, 1, kExactOnly, NoChoice, s.a.clamp(-2, 2)),
+      LAZULI_FUZZ(1, 1, kExactOnly, NoChoice, (s.a / 2).floor()),
+      // Which of two zeros ATen returns depends on its loop, so their sign goes (amax too).
+      LAZULI_FUZZ(2, 1, kExactOnly, NoChoice, torch::maximum(s.a, s.b) + 0),
+      LAZULI_FUZZ(3, 2, kExactOnly, NoChoice, torch::where(s.a > s.b, s.a, s.c)),
+      LAZULI_FUZZ(2, 1, kExactOnly, NoChoice, s.a <= s.b),
+      LAZULI_FUZZ(2, 1, kExactOnly, ChooseNumber, s.a.masked_fill(s.b > 0, s.f())),
+      LAZULI_FUZZ(3, 1, kSmoothOnly, NoChoice, s.a.addcmul(s.b, s.c.tanh(), 0.5)),
+      LAZULI_FUZZ(1, 2, kExactOnly, ChooseDtype, s.a.clamp(-100, 100).to(s.dtype())),
       // Over dimensions.
-      LAZULI_FUZZ("$0.amax(#0)", 1, 2, kExactOnly, ChooseDim, s.a.amax(s.i(0))),
-      LAZULI_FUZZ("$0.sum(#0, true)", 1, 2, kSmoothOnly, ChooseDim, s.a.sum(s.i(0), true)),
-      LAZULI_FUZZ("$0.to(kLong).sum(#0)", 1, 1, kExactOnly, ChooseDim, s.a.clamp(-100, 100).to(torch::kLong).sum(s.i(0))),
-      LAZULI_FUZZ("$0.mean()", 1, 1, kSmoothOnly, NoChoice, s.a.mean()),
-      LAZULI_FUZZ("$0.softmax(#0)", 1, 2, kSmoothOnly, ChooseDim, s.a.softmax(s.i(0))),
-      LAZULI_FUZZ("layer_norm($0)", 1, 1, kSmoothOnly, NoChoice, torch::layer_norm(s.a, {s.a.size(-1)}, {}, {}, 0.1)),
-      LAZULI_FUZZ("$0.matmul($1)", 2, 2, kSmoothOnly, NoChoice, s.a.tanh().matmul(s.b.tanh())),
-      LAZULI_FUZZ("cat({$0, $1}, #0)", 2, 2, 0, ChooseDim, torch::cat({s.a, s.b}, s.i(0))),
-      LAZULI_FUZZ("stack({$0, $0 + 1}, #0)", 1, 1, 0, ChooseNewDim, torch::stack({s.a, s.a + 1}, s.i(0))),
-      LAZULI_FUZZ("$0.index_select(#)", 1, 1, 0, ChooseRows, s.a.index_select(s.i(0), torch::tensor({s.i(1), s.i(2), s.i(3)}))),
-      LAZULI_FUZZ("$0.clone()", 1, 1, 0, NoChoice, s.a.clone()),
-      LAZULI_FUZZ("$0.contiguous()", 1, 1, 0, NoChoice, s.a.contiguous()),
-      LAZULI_FUZZ("zeros_like($0)", 1, 1, 0, NoChoice, torch::zeros_like(s.a)),
-      LAZULI_FUZZ("$0.flip(#0)", 1, 1, 0, ChooseDim, s.a.flip(s.i(0))),
+      LAZULI_FUZZ(1, 2, kExactOnly, ChooseDim, s.a.amax(s.i(0)) + 0),
+      LAZULI_FUZZ(1, 2, kSmoothOnly, ChooseDim, s.a.sum(s.i(0), true)),
+      LAZULI_FUZZ(1, 1, kExactOnly, ChooseDim, s.a.clamp(-100, 100).to(torch::kLong).sum(s.i(0))),
+      LAZULI_FUZZ(1, 1, kSmoothOnly, NoChoice, s.a.mean()),
+      LAZULI_FUZZ(1, 2, kSmoothOnly, ChooseDim, s.a.softmax(s.i(0))),
+      LAZULI_FUZZ(1, 1, kSmoothOnly, NoChoice, torch::layer_norm(s.a, {s.a.size(-1)}, {}, {}, 0.1)),
+      LAZULI_FUZZ(2, 2, kSmoothOnly, NoChoice, s.a.tanh().matmul(s.b.tanh())),
+      LAZULI_FUZZ(2, 2, 0, ChooseDim, torch::cat({s.a, s.b}, s.i(0))),
+      LAZULI_FUZZ(1, 1, 0, ChooseNewDim, torch::stack({s.a, s.a + 1}, s.i(0))),
+      LAZULI_FUZZ(1, 1, 0, ChooseRows, s.a.index_select(s.i(0), torch::tensor({s.i(1), s.i(2), s.i(3)}))),
+      LAZULI_FUZZ(1, 1, 0, NoChoice, s.a.clone()),
+      LAZULI_FUZZ(1, 1, 0, NoChoice, s.a.contiguous()),
+      LAZULI_FUZZ(1, 1, 0, NoChoice, torch::zeros_like(s.a)),
+      LAZULI_FUZZ(1, 1, 0, ChooseDim, s.a.flip(s.i(0))),
       // Views.
-      LAZULI_FUZZ("$0.transpose(#0, #1)", 1, 2, 0, ChooseTwoDims, s.a.transpose(s.i(0), s.i(1))),
-      LAZULI_FUZZ("$0.select(#0, #1)", 1, 2, 0, ChooseElement, s.a.select(s.i(0), s.i(1))),
-      LAZULI_FUZZ("$0.slice(#0, #1, #2, #3)", 1, 3, 0, ChooseSlice, s.a.slice(s.i(0), s.i(1), s.i(2), s.i(3))),
-      LAZULI_FUZZ("$0.reshape(-1)", 1, 1, 0, NoChoice, s.a.reshape(-1)),
-      LAZULI_FUZZ("$0.view(-1)", 1, 1, 0, NoChoice, s.a.view(-1)),
-      LAZULI_FUZZ("$0.unsqueeze(#0)", 1, 1, 0, ChooseNewDim, s.a.unsqueeze(s.i(0))),
-      LAZULI_FUZZ("$0.squeeze()", 1, 1, 0, NoChoice, s.a.squeeze()),
-      LAZULI_FUZZ("expand($0, #0)", 1, 1, 0, ChooseExpand, Expand(s)),
-      LAZULI_FUZZ("$0.diagonal()", 1, 1, 0, NoChoice, s.a.diagonal()),
-      LAZULI_FUZZ("$0.detach()", 1, 1, 0, NoChoice, s.a.detach()),
-      LAZULI_FUZZ("alias($0)", 1, 1, 0, NoChoice, s.a.alias()),
+      LAZULI_FUZZ(1, 2, 0, ChooseTwoDims, s.a.transpose(s.i(0), s.i(1))),
+      LAZULI_FUZZ(1, 2, 0, ChooseElement, s.a.select(s.i(0), s.i(1))),
+      LAZULI_FUZZ(1, 3, 0, ChooseSlice, s.a.slice(s.i(0), s.i(1), s.i(2), s.i(3))),
+      LAZULI_FUZZ(1, 1, 0, NoChoice, s.a.reshape(-1)),
+      LAZULI_FUZZ(1, 1, 0, NoChoice, s.a.view(-1)),
+      LAZULI_FUZZ(1, 1, 0, ChooseNewDim, s.a.unsqueeze(s.i(0))),
+      LAZULI_FUZZ(1, 1, 0, NoChoice, s.a.squeeze()),
+      LAZULI_FUZZ(1, 1, 0, ChooseExpand, FuzzExpand(s.a, s.i(0))),
+      LAZULI_FUZZ(1, 1, 0, NoChoice, s.a.diagonal()),
+      LAZULI_FUZZ(1, 1, 0, NoChoice, s.a.detach()),
+      LAZULI_FUZZ(1, 1, 0, NoChoice, s.a.alias()),
       // Writes.
-      LAZULI_FUZZ("$0.add_(%)", 1, 2, 0, ChooseNumber, s.a.add_(s.f())),
-      LAZULI_FUZZ("$0.mul_(%)", 1, 2, 0, ChooseNumber, s.a.mul_(s.f())),
-      LAZULI_FUZZ("$0.add_($1)", 2, 3, 0, NoChoice, s.a.add_(s.b)),
-      LAZULI_FUZZ("$0.sub_($1, 2)", 2, 2, 0, NoChoice, s.a.sub_(s.b, 2)),
-      LAZULI_FUZZ("$0.copy_($1)", 2, 3, kExactOnly, NoChoice, s.a.copy_(s.b.clamp(-100, 100))),
-      LAZULI_FUZZ("$0.copy_($1)", 2, 2, kSmoothOnly, NoChoice, s.a.copy_(s.b)),
-      LAZULI_FUZZ("$0.fill_(%)", 1, 1, 0, ChooseNumber, s.a.fill_(s.f())),
-      LAZULI_FUZZ("$0.zero_()", 1, 1, 0, NoChoice, s.a.zero_()),
-      LAZULI_FUZZ("$0.clamp_(-3, 3)", 1, 2, kExactOnly, NoChoice, s.a.clamp_(-3, 3)),
-      LAZULI_FUZZ("$0.masked_fill_($1 > 0, %)", 2, 1, kExactOnly, ChooseNumber, s.a.masked_fill_(s.b > 0, s.f())),
-      LAZULI_FUZZ("$0.tanh_()", 1, 2, kSmoothOnly, NoChoice, s.a.tanh_()),
-      LAZULI_FUZZ("$0.unsqueeze_(#0)", 1, 1, 0, ChooseNewDim, s.a.unsqueeze_(s.i(0))),
+      LAZULI_FUZZ(1, 2, 0, ChooseNumber, s.a.add_(s.f())),
+      LAZULI_FUZZ(1, 2, 0, ChooseNumber, s.a.mul_(s.f())),
+      LAZULI_FUZZ(2, 3, 0, NoChoice, s.a.add_(s.b)),
+      LAZULI_FUZZ(2, 2, 0, NoChoice, s.a.sub_(s.b, 2)),
+      LAZULI_FUZZ(2, 3, kExactOnly, NoChoice, s.a.copy_(s.b.clamp(-100, 100))),
+      LAZULI_FUZZ(2, 2, kSmoothOnly, NoChoice, s.a.copy_(s.b)),
+      LAZULI_FUZZ(1, 1, 0, ChooseNumber, s.a.fill_(s.f())),
+      LAZULI_FUZZ(1, 1, 0, NoChoice, s.a.zero_()),
+      LAZULI_FUZZ(1, 2, kExactOnly, NoChoice, s.a.clamp_(-3, 3)),
+      LAZULI_FUZZ(2, 1, kExactOnly, ChooseNumber, s.a.masked_fill_(s.b > 0, s.f())),
+      LAZULI_FUZZ(1, 2, kSmoothOnly, NoChoice, s.a.tanh_()),
+      LAZULI_FUZZ(1, 1, 0, ChooseNewDim, s.a.unsqueeze_(s.i(0))),
       // Syncs and gradients.
-      LAZULI_FUZZ("$0 * 0 + $0.amax().item()", 1, 1, kExactOnly, NoChoice, ReadSum(s)),
-      LAZULI_FUZZ("read($0.data_ptr())", 1, 1, 0, NoChoice, ReadMemory(s)),
-      LAZULI_FUZZ("sync(), $0", 1, 1, 0, NoChoice, (lazuli::sync(), s.a)),
-      LAZULI_FUZZ("grad($0.sum(), $1)", 2, 4, kSmoothOnly, NoChoice, Gradient(s)),
-      LAZULI_FUZZ("drop($0)", 1, 2, 0, NoChoice, Tensor()),
+      LAZULI_FUZZ(1, 1, kExactOnly, NoChoice, FuzzReadMaximum(s.a)),
+      LAZULI_FUZZ(1, 1, 0, NoChoice, FuzzReadMemory(s.a)),
+      LAZULI_FUZZ(1, 1, 0, NoChoice, (lazuli::sync(), s.a)),
+      LAZULI_FUZZ(2, 4, kSmoothOnly, NoChoice, FuzzGradient(s.a, s.b)),
+      LAZULI_FUZZ(1, 2, 0, NoChoice, Tensor()),
   };
   return *ops;
 }
 
 const int kDrop = static_cast<int>(Ops().size()) - 1;
 
+uint64_t ValueSeed(const FuzzProgram& program, size_t index, int round) {
+  return program.seed * 1000003 + index * 2 + static_cast<uint64_t>(round % 2);
+}
+
 // Runs statement `index`; its operands are defined.
 void RunStatement(const FuzzProgram& program, size_t index, int round, Tensors* variables) {
   const FuzzStatement& statement = program.statements[index];
-  Args args{{}, {}, {}, &statement, program.seed * 1000003 + index * 2 + static_cast<uint64_t>(round % 2)};
+  Args args{{}, {}, {}, &statement, ValueSeed(program, index, round)};
   Tensor* const operands[] = {&args.a, &args.b, &args.c};
   for (size_t k = 0; k < statement.operands.size(); ++k) {
     *operands[k] = (*variables)[statement.operands[k]];
@@ -270,27 +242,46 @@ void TryStatement(FuzzProgram* program, Random* random, Tensors* variables) {
   }
 }
 
-std::string StatementText(const FuzzStatement& statement) {
+std::string NumberText(double number) {
   std::ostringstream text;
-  const char* format = Ops()[statement.op].text;
-  for (const char* c = format; *c != '\0'; ++c) {
-    if (*c == '$') {
-      text << "v" << statement.operands[static_cast<size_t>(*++c - '0')];
-    } else if (*c == '#' && c[1] >= '0' && c[1] <= '3') {
-      text << statement.ints[static_cast<size_t>(*++c - '0')];
-    } else if (*c == '#') {
-      text << "{";
-      for (size_t k = 0; k < statement.ints.size(); ++k) text << (k == 0 ? "" : ", ") << statement.ints[k];
-      text << "}";
-    } else if (*c == '%') {
-      text << statement.number;
-    } else if (*c == '@') {
-      text << "k" << c10::toString(statement.dtype);
-    } else {
-      text << *c;
-    }
+  text << number;
+  return text.str().find('.') == std::string::npos ? text.str() + ".0" : text.str();
+}
+
+// The value of `name`, one of Args' members without their arguments.
+std::string ArgText(const FuzzProgram& program, size_t index, const std::string& name, size_t k) {
+  const FuzzStatement& statement = program.statements[index];
+  if (name == "i") return std::to_string(statement.ints[k]);
+  if (name == "f") return NumberText(statement.number);
+  if (name == "dtype") return std::string("torch::k") + c10::toString(statement.dtype);
+  if (name == "seed") return std::to_string(ValueSeed(program, index, 0)) + " + round % 2";
+  if (name == "ints") {
+    std::string text = "{";
+    for (const int64_t value : statement.ints) text += (text.size() == 1 ? "" : ", ") + std::to_string(value);
+    return text + "}";
   }
-  return text.str();
+  return "v" + std::to_string(statement.operands[static_cast<size_t>(name[0] - 'a')]);
+}
+
+std::string StatementText(const FuzzProgram& program, size_t index) {
+  const std::string expression = Ops()[program.statements[index].op].text;
+  std::string text;
+  for (size_t at = 0; at < expression.size();) {
+    // "s." is an Args only where no name ends in it.
+    const bool is_arg = expression.compare(at, 2, "s.") == 0 && (at == 0 || (std::isalnum(expression[at - 1]) == 0));
+    if (!is_arg) {
+      text += expression[at++];
+      continue;
+    }
+    size_t end = at + 2;
+    while (std::isalnum(expression[end]) != 0) ++end;
+    const std::string name = expression.substr(at + 2, end - at - 2);
+    const bool is_call = name.size() > 1 || name == "i" || name == "f";
+    const size_t k = name == "i" ? static_cast<size_t>(expression[end + 1] - '0') : 0;
+    at = is_call ? expression.find(')', end) + 1 : end;
+    text += ArgText(program, index, name, k);
+  }
+  return text;
 }
 
 }  // namespace
@@ -336,8 +327,28 @@ int NumStatements(const FuzzProgram& program) {
 std::string FuzzProgramText(const FuzzProgram& program) {
   std::ostringstream text;
   for (size_t i = 0; i < program.statements.size(); ++i) {
-    if (!program.dropped[i]) text << "  auto v" << i << " = " << StatementText(program.statements[i]) << ";\n";
+    if (program.dropped[i]) continue;
+    const FuzzStatement& statement = program.statements[i];
+    text << "  torch::Tensor v" << i << " = " << StatementText(program, i) << ";";
+    if (statement.op == kDrop) text << "  v" << statement.operands[0] << " = torch::Tensor();";
+    text << "\n";
   }
+  return text.str();
+}
+
+std::string FuzzProgramSource(const FuzzProgram& program, const std::string& backend) {
+  std::ostringstream text;
+  text << "// Build: c++ -std=c++17 -I<Lazuli> -I<Lazuli>/include, linked with liblazuli and LibTorch.\n"
+       << "#include \"tests/support/fuzz_helpers.h\"\n\nusing namespace lazuli::testing;\n\n"
+       << "std::vector<torch::Tensor> Program(int round) {\n"
+       << FuzzProgramText(program) << "  return {";
+  const char* separator = "";
+  for (size_t i = 0; i < program.statements.size(); ++i) {
+    if (program.dropped[i]) continue;
+    text << separator << "v" << i;
+    separator = ", ";
+  }
+  text << "};\n}\n\nint main() { return CompareWithEager(Program, \"" << backend << "\"); }\n";
   return text.str();
 }
 

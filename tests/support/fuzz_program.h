@@ -43,6 +43,11 @@ Tensors RunFuzzProgram(const FuzzProgram& program, int round);
 FuzzProgram WithoutStatement(const FuzzProgram& program, size_t index);
 
 int NumStatements(const FuzzProgram& program);
+
+// The statements as C++, one a line, over `round`.
 std::string FuzzProgramText(const FuzzProgram& program);
+
+// A whole C++ file that compares the program with eager, round by round; its main() returns the number of differing tensors.
+std::string FuzzProgramSource(const FuzzProgram& program, const std::string& backend);
 
 }  // namespace lazuli::testing

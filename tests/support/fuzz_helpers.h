@@ -1,0 +1,75 @@
+// What random programs are made of besides LibTorch's own operators; also all that a reproducer needs.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdio>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "lazuli/lazuli.h"
+
+namespace lazuli::testing {
+
+// Multiples of 1/8 between -3 and 3. Inputs are what a program finds: an eager tensor, made before anything is recorded.
+inline torch::Tensor FuzzInput(const std::vector<int64_t>& sizes, torch::ScalarType dtype, uint64_t seed) {
+  const lazuli::EagerScope eager;
+  const torch::NoGradGuard no_grad;
+  std::mt19937_64 random(seed);
+  torch::Tensor values = torch::empty(sizes, torch::kDouble);
+  for (int64_t i = 0; i < values.numel(); ++i)
+    values.data_ptr<double>()[i] = static_cast<double>(-24 + static_cast<int64_t>(random() % 49)) / 8;
+  return values.to(dtype);
+}
+
+// Keeps products from growing beyond what every dtype holds exactly.
+inline torch::Tensor FuzzBounded(const torch::Tensor& x) { return x.is_floating_point() ? x.clamp(-64, 64) : x.remainder(64); }
+
+inline torch::Tensor FuzzGradient(const torch::Tensor& y, const torch::Tensor& x) {
+  const torch::Tensor gradient = torch::autograd::grad({(y * 0.5).sum()}, {x}, {}, true, false, true)[0];
+  if (!gradient.defined()) throw std::invalid_argument("no gradient");
+  return gradient;
+}
+
+// A sync in the middle of the program, whose value goes on.
+inline torch::Tensor FuzzReadMaximum(const torch::Tensor& x) {
+  return x.detach() * 0 + (x.detach().to(torch::kDouble).amax().item<double>() + 0.0);
+}
+
+inline torch::Tensor FuzzReadMemory(const torch::Tensor& x) {
+  if (x.numel() == 0 || !x.is_contiguous()) throw std::invalid_argument("nothing to read");
+  (void)x.data_ptr();
+  return x.detach().slice(0, 0, 1);
+}
+
+inline torch::Tensor FuzzExpand(const torch::Tensor& x, int64_t size) {
+  std::vector<int64_t> sizes(static_cast<size_t>(x.dim()) + 1, -1);
+  sizes[0] = size;
+  return x.unsqueeze(0).expand(sizes);
+}
+
+// Runs `program` for two rounds, eagerly and on `backend`, and prints each tensor that is not bitwise equal. Returns how many.
+inline int CompareWithEager(std::vector<torch::Tensor> (*program)(int round), const std::string& backend) {
+  int differences = 0;
+  for (int round = 0; round < 2; ++round) {
+    const std::vector<torch::Tensor> eager = program(round);
+    const lazuli::DeviceMode mode(lazuli::Options().backend(backend));
+    const std::vector<torch::Tensor> lazy = program(round);
+    lazuli::sync();
+    const lazuli::EagerScope scope;
+    for (size_t i = 0; i < eager.size(); ++i) {
+      if (!eager[i].defined() || (eager[i].sizes() == lazy[i].sizes() && eager[i].strides() == lazy[i].strides() &&
+                                  eager[i].dtype() == lazy[i].dtype() && eager[i].equal(lazy[i]))) {
+        continue;
+      }
+      ++differences;
+      std::printf("round %d, tensor %zu of the result\n", round, i);
+      std::cout << "eager\n" << eager[i] << "\nlazy\n" << lazy[i] << "\n";
+    }
+  }
+  return differences;
+}
+
+}  // namespace lazuli::testing
