@@ -27,17 +27,16 @@ class Stopwatch {
 class Samples {
  public:
   void Add(double seconds) { seconds_.push_back(seconds); }
-  double median() const { return Quantile(0.5); }
-  double min() const { return Quantile(0); }
-
- private:
-  double Quantile(double q) const {
+  double median() const { return quantile(0.5); }
+  double min() const { return quantile(0); }
+  double quantile(double q) const {
     if (seconds_.empty()) return 0;
     std::vector<double> sorted = seconds_;
     std::sort(sorted.begin(), sorted.end());
     return sorted[static_cast<size_t>(q * static_cast<double>(sorted.size() - 1))];
   }
 
+ private:
   std::vector<double> seconds_;
 };
 

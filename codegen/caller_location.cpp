@@ -35,17 +35,21 @@ std::string Describe(const llvm::DILineInfo& line) {
 
 }  // namespace
 
-std::string CallerLocation() {
+CallStack CaptureStack() {
+  CallStack stack(kMaxFrames);
+  stack.resize(static_cast<size_t>(backtrace(stack.data(), kMaxFrames)));
+  return stack;
+}
+
+std::string CallerLocation(const CallStack& stack) {
   static std::mutex mutex;
   static auto* symbolizer = new llvm::symbolize::LLVMSymbolizer;
-  void* frames[kMaxFrames];
-  const int count = backtrace(frames, kMaxFrames);
   std::lock_guard<std::mutex> lock(mutex);
-  for (int i = 1; i < count; ++i) {
+  for (void* const frame : stack) {
     Dl_info module;
-    if (dladdr(frames[i], &module) == 0 || module.dli_fname == nullptr || IsForeignModule(module.dli_fname)) continue;
+    if (dladdr(frame, &module) == 0 || module.dli_fname == nullptr || IsForeignModule(module.dli_fname)) continue;
     // The frame's address is that of the next instruction.
-    const auto address = static_cast<uint64_t>(static_cast<char*>(frames[i]) - static_cast<char*>(module.dli_fbase)) - 1;
+    const auto address = static_cast<uint64_t>(static_cast<char*>(frame) - static_cast<char*>(module.dli_fbase)) - 1;
     auto lines = symbolizer->symbolizeInlinedCode(std::string(module.dli_fname), {address, llvm::object::SectionedAddress::UndefSection});
     if (!lines) {
       llvm::consumeError(lines.takeError());

@@ -24,10 +24,20 @@ bool SameLayout(const at::Tensor& tensor, const TensorRef& ref) {
 
 class Replay : public runtime::Program {
  public:
-  explicit Replay(Trace trace) : trace_(std::move(trace)) {}
+  explicit Replay(Trace trace) : trace_(std::move(trace)), dying_(trace_.ops.size()) {
+    // Memory goes back after its last use, as it would in eager mode.
+    std::vector<int> last(trace_.storages.size(), -1);
+    for (size_t i = 0; i < trace_.ops.size(); ++i) {
+      ForEachRef(trace_.ops[i], [&](const TensorRef& ref) { last[ref.storage] = static_cast<int>(i); });
+    }
+    for (size_t s = 0; s < last.size(); ++s) {
+      if (last[s] >= 0 && !trace_.storages[s].live_out) dying_[static_cast<size_t>(last[s])].push_back(static_cast<StorageId>(s));
+    }
+  }
 
   int num_kernels() const override { return 0; }
   int num_aten_calls() const override { return static_cast<int>(trace_.ops.size()); }
+  bool bit_exact() const override { return true; }
 
   runtime::RunResult Run(const runtime::RunArgs& args) override {
     runtime::AtenScope scope;
@@ -39,13 +49,29 @@ class Replay : public runtime::Program {
     }
     runtime::RunResult result;
     torch::jit::Stack stack;
-    for (const TraceOp& op : trace_.ops) RunOp(op, args, &stack, &result);
+    for (size_t i = 0; i < trace_.ops.size(); ++i) {
+      RunOp(trace_.ops[i], args, &stack, &result);
+      stack.clear();
+      for (const StorageId storage : dying_[i]) storages_[static_cast<size_t>(storage)] = c10::Storage();
+    }
     HandOver(args);
     storages_.clear();
     return result;
   }
 
  private:
+  template <class Fn>
+  static void ForEachRef(const TraceOp& op, const Fn& fn) {
+    for (const auto& arg : op.args) {
+      for (const auto& ref : arg.tensors) {
+        if (ref.defined()) fn(ref);
+      }
+    }
+    for (const auto& ref : op.results) {
+      if (ref.defined()) fn(ref);
+    }
+  }
+
   // A result that an earlier failure left without memory fails what reads it.
   bool Poisoned(const TraceOp& op) const {
     for (const auto& arg : op.args) {
@@ -72,6 +98,7 @@ class Replay : public runtime::Program {
       if (result->error == nullptr) {
         result->error = std::current_exception();
         result->failed_op = op.info->name;
+        result->failed_index = op.index;
       }
     }
   }
@@ -100,7 +127,8 @@ class Replay : public runtime::Program {
   }
 
   const Trace trace_;
-  std::vector<c10::Storage> storages_;  // Only while running.
+  std::vector<std::vector<StorageId>> dying_;  // By op: created storages that nobody needs after it.
+  std::vector<c10::Storage> storages_;         // Only while running.
 };
 
 }  // namespace

@@ -299,6 +299,16 @@ class Verifier {
 const char* KOpName(KOp op) { return static_cast<int>(op) < kNumKOps ? Traits(op).name : "?"; }
 int KOpArity(KOp op) { return Traits(op).arity; }
 
+bool IsBitExact(const KernelIR& kernel) {
+  return std::all_of(kernel.insts.begin(), kernel.insts.end(), [](const KInst& inst) {
+    if (!c10::isFloatingType(inst.type)) return true;
+    const bool extremum = inst.op == KOp::kMin || inst.op == KOp::kMax || inst.op == KOp::kFmin || inst.op == KOp::kFmax;
+    const bool function =
+        (inst.op >= KOp::kExp && inst.op <= KOp::kLgamma) || inst.op == KOp::kSqrt || inst.op == KOp::kPow || inst.op == KOp::kAtan2;
+    return !extremum && !function && !IsReduce(inst.op);
+  });
+}
+
 absl::Status VerifyKernel(const KernelIR& kernel) { return Verifier(kernel).Run(); }
 
 }  // namespace lazuli::codegen

@@ -91,6 +91,10 @@ int KOpArity(KOp op);
 inline bool IsReduce(KOp op) { return op >= KOp::kReduceSum; }
 constexpr int kNumKOps = static_cast<int>(KOp::kReduceAll) + 1;
 
+// Whether results have the very bits of ATen's kernels whatever the order of evaluation and the implementation of functions: IEEE
+// arithmetic, comparisons, casts and integers. Not minima and maxima of floating types, whose zero's sign depends on ATen's loop.
+bool IsBitExact(const KernelIR& kernel);
+
 // Checks operand order, types and levels. The message names the instruction.
 absl::Status VerifyKernel(const KernelIR& kernel);
 

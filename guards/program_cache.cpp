@@ -44,6 +44,9 @@ void MakeProgram(CachedTrace* entry) {
   if (program.ok()) {
     entry->program = *std::move(program);
     entry->compiled = true;
+    if (entry->program->bit_exact() && entry->log.ops.size() <= EagerTrial::kMaxOps && runtime::Active().step_aside) {
+      entry->trial.SetEligible();
+    }
     counters.programs_compiled.Add();
     return;
   }

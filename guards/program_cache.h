@@ -13,6 +13,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "codegen/ir/trace_log.h"
+#include "guards/eager_trial.h"
 #include "runtime/program.h"
 
 namespace lazuli::guards {
@@ -30,6 +31,7 @@ struct CachedTrace {
   std::mutex run_mutex;                  // Programs keep buffers, so one run at a time.
   std::weak_ptr<CachedTrace> successor;  // The trace that followed last time. Guarded by the cache's lock.
   uint64_t last_use = 0;
+  EagerTrial trial;  // Of short traces whose results are bit-equal to eager's.
 };
 using CachedTracePtr = std::shared_ptr<CachedTrace>;
 

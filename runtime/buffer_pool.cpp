@@ -2,31 +2,56 @@
 
 #include <c10/core/CPUAllocator.h>
 
+#include <algorithm>
+#include <map>
 #include <mutex>
 #include <vector>
-
-#include "absl/container/flat_hash_map.h"
 
 namespace lazuli::runtime {
 namespace {
 
 // Small blocks come fast from malloc without help.
 constexpr int64_t kSmallest = 32 * 1024;
-// What the pool may hold on to.
-constexpr int64_t kLargestIdle = int64_t{1} << 30;
 constexpr int64_t kGranule = 4096;
-
-struct Block {
-  at::DataPtr data;
-  int64_t nbytes = 0;
-};
 
 }  // namespace
 
+struct BufferPool::Block {
+  at::DataPtr data;
+  int64_t nbytes = 0;
+  bool scratch = false;
+};
+
 struct BufferPool::State {
+  using Idle = std::map<int64_t, std::vector<Block*>>;  // By size.
+
   std::mutex mutex;
-  absl::flat_hash_map<int64_t, std::vector<Block*>> idle;
+  Idle idle, idle_scratch;
   int64_t idle_bytes = 0;
+  int64_t used_bytes = 0;
+  int64_t peak_bytes = 0;  // The most that was in use at once.
+
+  Idle& IdleOf(bool scratch) { return scratch ? idle_scratch : idle; }
+
+  Block* Take(Idle* from, Idle::iterator it) {
+    Block* block = it->second.back();
+    it->second.pop_back();
+    if (it->second.empty()) from->erase(it);
+    idle_bytes -= block->nbytes;
+    return block;
+  }
+
+  // Takes idle blocks out until `nbytes` more fit under the peak; their owner frees them.
+  std::vector<Block*> EvictFor(int64_t nbytes) {
+    std::vector<Block*> evicted;
+    while (idle_bytes > 0 && used_bytes + idle_bytes + nbytes > peak_bytes) {
+      // The largest first: fewest go.
+      const bool scratch = idle.empty() || (!idle_scratch.empty() && idle_scratch.rbegin()->first > idle.rbegin()->first);
+      Idle& from = IdleOf(scratch);
+      evicted.push_back(Take(&from, std::prev(from.end())));
+    }
+    return evicted;
+  }
 };
 
 BufferPool::BufferPool() : state_(new State) {}
@@ -36,35 +61,58 @@ BufferPool& BufferPool::Get() {
   return *pool;
 }
 
-at::DataPtr BufferPool::Allocate(int64_t nbytes) {
-  if (nbytes < kSmallest) return c10::GetCPUAllocator()->allocate(nbytes);
-  const int64_t rounded = (nbytes + kGranule - 1) / kGranule * kGranule;
+BufferPool::Block* BufferPool::TakeIdle(int64_t rounded, bool scratch) {
+  std::vector<Block*> evicted;
   Block* block = nullptr;
   {
     std::lock_guard<std::mutex> lock(state_->mutex);
-    auto found = state_->idle.find(rounded);
-    if (found != state_->idle.end() && !found->second.empty()) {
-      block = found->second.back();
-      found->second.pop_back();
-      state_->idle_bytes -= rounded;
-    }
+    auto& idle = state_->IdleOf(scratch);
+    const auto it = scratch ? idle.lower_bound(rounded) : idle.find(rounded);
+    if (it != idle.end()) block = state_->Take(&idle, it);
+    const int64_t nbytes = block != nullptr ? block->nbytes : rounded;
+    if (block == nullptr) evicted = state_->EvictFor(rounded);
+    state_->used_bytes += nbytes;
+    state_->peak_bytes = std::max(state_->peak_bytes, state_->used_bytes);
   }
-  if (block == nullptr) block = new Block{c10::GetCPUAllocator()->allocate(rounded), rounded};
+  for (Block* old : evicted) delete old;
+  return block;
+}
+
+BufferPool::Block* BufferPool::MakeBlock(int64_t rounded, bool scratch) {
+  if (Block* idle = TakeIdle(rounded, scratch)) return idle;
+  try {
+    return new Block{c10::GetCPUAllocator()->allocate(static_cast<size_t>(rounded)), rounded, scratch};
+  } catch (...) {
+    if (Trim() > 0) {
+      try {
+        return new Block{c10::GetCPUAllocator()->allocate(static_cast<size_t>(rounded)), rounded, scratch};
+      } catch (...) {  // Counted off below.
+      }
+    }
+    std::lock_guard<std::mutex> lock(state_->mutex);
+    state_->used_bytes -= rounded;
+    throw;
+  }
+}
+
+at::DataPtr BufferPool::Allocate(int64_t nbytes) {
+  if (nbytes < kSmallest) return c10::GetCPUAllocator()->allocate(static_cast<size_t>(nbytes));
+  Block* block = MakeBlock((nbytes + kGranule - 1) / kGranule * kGranule, /*scratch=*/false);
+  return at::DataPtr(block->data.get(), block, &BufferPool::Free, c10::kCPU);
+}
+
+at::DataPtr BufferPool::AllocateScratch(int64_t nbytes) {
+  Block* block = MakeBlock((nbytes + kGranule - 1) / kGranule * kGranule, /*scratch=*/true);
   return at::DataPtr(block->data.get(), block, &BufferPool::Free, c10::kCPU);
 }
 
 void BufferPool::Free(void* context) {
   auto* block = static_cast<Block*>(context);
   State& state = *Get().state_;
-  {
-    std::lock_guard<std::mutex> lock(state.mutex);
-    if (state.idle_bytes + block->nbytes <= kLargestIdle) {
-      state.idle[block->nbytes].push_back(block);
-      state.idle_bytes += block->nbytes;
-      return;
-    }
-  }
-  delete block;
+  std::lock_guard<std::mutex> lock(state.mutex);
+  state.used_bytes -= block->nbytes;
+  state.idle_bytes += block->nbytes;
+  state.IdleOf(block->scratch)[block->nbytes].push_back(block);
 }
 
 int64_t BufferPool::Trim() {
@@ -72,12 +120,13 @@ int64_t BufferPool::Trim() {
   int64_t freed = 0;
   {
     std::lock_guard<std::mutex> lock(state_->mutex);
-    for (auto& [size, list] : state_->idle) {
-      blocks.insert(blocks.end(), list.begin(), list.end());
-      list.clear();
+    for (auto* idle : {&state_->idle, &state_->idle_scratch}) {
+      for (auto& [size, list] : *idle) blocks.insert(blocks.end(), list.begin(), list.end());
+      idle->clear();
     }
     freed = state_->idle_bytes;
     state_->idle_bytes = 0;
+    state_->peak_bytes = state_->used_bytes;
   }
   for (Block* block : blocks) delete block;
   return freed;

@@ -1,4 +1,5 @@
-// Memory for results that outlive a run: freed blocks are kept and given out again, so that a steady loop causes no page faults.
+// Memory for results that outlive a run, and for what only a run needs: freed blocks are kept and given out again, so that a steady loop
+// causes no page faults. Blocks in use and idle ones together never exceed the most that was in use at once.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -16,12 +17,19 @@ class BufferPool {
   // At least `nbytes` of uninitialised CPU memory, 64-byte aligned. The returned pointer's deleter gives the block back.
   at::DataPtr Allocate(int64_t nbytes);
 
+  // The same for memory that is given back at the end of a run: any idle scratch block that is large enough will do, so that programs
+  // share one.
+  at::DataPtr AllocateScratch(int64_t nbytes);
+
   // Frees the blocks that nobody uses. Returns how many bytes that was.
   int64_t Trim();
 
  private:
   BufferPool();
   struct State;
+  struct Block;
+  Block* TakeIdle(int64_t rounded, bool scratch);
+  Block* MakeBlock(int64_t rounded, bool scratch);
   static void Free(void* context);
   State* state_;
 };

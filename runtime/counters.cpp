@@ -67,18 +67,27 @@ Counters& Counters::Get() {
   return *counters;
 }
 
-void Counters::CountByName(NameCounts* counts, std::string_view name, int64_t amount) {
+Counter& Counters::ByName(NameCounts* counts, std::string_view name) {
   std::lock_guard<std::mutex> lock(mutex_);
-  auto it = counts->find(name);
-  if (it == counts->end()) it = counts->emplace(name, 0).first;
-  it->second += amount;
+  const auto it = counts->find(name);
+  return it != counts->end() ? it->second : (*counts)[std::string(name)];
 }
 
-void Counters::CountEagerFallback(std::string_view op, int64_t amount) { CountByName(&eager_fallbacks_, op, amount); }
+void Counters::CountEagerFallback(std::string_view op, int64_t amount) { ByName(&eager_fallbacks_, op).Add(amount); }
 
-void Counters::CountEagerUncut(std::string_view op, int64_t amount) { CountByName(&eager_uncut_, op, amount); }
+Counter& Counters::EagerUncut(std::string_view op) { return ByName(&eager_uncut_, op); }
 
-void Counters::CountCut(std::string_view cause, int64_t amount) { CountByName(&cuts_, cause, amount); }
+void Counters::CountCut(std::string_view cause, int64_t amount) { ByName(&cuts_, cause).Add(amount); }
+
+void Counters::CopyNames(const NameCounts& counts, std::map<std::string, int64_t>* values) {
+  for (const auto& [name, counter] : counts) {
+    if (counter.value() != 0) (*values)[name] = counter.value();
+  }
+}
+
+void Counters::ResetNames(NameCounts* counts) {
+  for (auto& [name, counter] : *counts) counter.Reset();
+}
 
 Stats Counters::Snapshot() const {
   Stats stats;
@@ -87,9 +96,9 @@ Stats Counters::Snapshot() const {
 #undef LAZULI_READ_COUNTER
   stats.compile_seconds = static_cast<double>(compile_nanoseconds.value()) * 1e-9;
   std::lock_guard<std::mutex> lock(mutex_);
-  stats.eager_fallbacks.insert(eager_fallbacks_.begin(), eager_fallbacks_.end());
-  stats.eager_uncut.insert(eager_uncut_.begin(), eager_uncut_.end());
-  stats.cuts.insert(cuts_.begin(), cuts_.end());
+  CopyNames(eager_fallbacks_, &stats.eager_fallbacks);
+  CopyNames(eager_uncut_, &stats.eager_uncut);
+  CopyNames(cuts_, &stats.cuts);
   return stats;
 }
 
@@ -99,9 +108,9 @@ void Counters::Reset() {
 #undef LAZULI_RESET_COUNTER
   compile_nanoseconds.Reset();
   std::lock_guard<std::mutex> lock(mutex_);
-  eager_fallbacks_.clear();
-  eager_uncut_.clear();
-  cuts_.clear();
+  ResetNames(&eager_fallbacks_);
+  ResetNames(&eager_uncut_);
+  ResetNames(&cuts_);
 }
 
 }  // namespace runtime

@@ -14,23 +14,25 @@
 namespace lazuli::runtime {
 
 // The integer members of lazuli::Stats, in its order.
-#define LAZULI_COUNTERS(X) \
-  X(ops_recorded)          \
-  X(views_recorded)        \
-  X(traces)                \
-  X(predicted_hits)        \
-  X(cache_hits)            \
-  X(cache_misses)          \
-  X(programs_compiled)     \
-  X(recompiles)            \
-  X(recompile_limit_hits)  \
-  X(compile_failures)      \
-  X(eager_replays)         \
-  X(kernels_compiled)      \
-  X(kernel_cache_hits)     \
-  X(kernel_launches)       \
-  X(aten_calls)            \
-  X(observations)
+#define LAZULI_COUNTERS(X)  \
+  X(ops_recorded)           \
+  X(views_recorded)         \
+  X(traces)                 \
+  X(predicted_hits)         \
+  X(cache_hits)             \
+  X(cache_misses)           \
+  X(programs_compiled)      \
+  X(recompiles)             \
+  X(recompile_limit_hits)   \
+  X(compile_failures)       \
+  X(eager_replays)          \
+  X(kernels_compiled)       \
+  X(kernel_cache_hits)      \
+  X(kernel_launches)        \
+  X(aten_calls)             \
+  X(observations)           \
+  X(programs_stepped_aside) \
+  X(ops_stepped_aside)
 
 // A number that any thread may add to; relaxed, so it orders nothing else.
 class Counter {
@@ -56,8 +58,8 @@ class Counters {
 
   // `op` was cut and run eagerly ("aten::nonzero").
   void CountEagerFallback(std::string_view op, int64_t amount = 1);
-  // `op` ran eagerly at once: it touched nothing that was pending.
-  void CountEagerUncut(std::string_view op, int64_t amount = 1);
+  // The number of runs of `op` at once, since it touched nothing that was pending. Valid for good.
+  Counter& EagerUncut(std::string_view op);
   // A trace was cut for `cause` ("sync").
   void CountCut(std::string_view cause, int64_t amount = 1);
 
@@ -66,8 +68,10 @@ class Counters {
   void Reset();
 
  private:
-  using NameCounts = std::map<std::string, int64_t, std::less<>>;
-  void CountByName(NameCounts* counts, std::string_view name, int64_t amount);
+  using NameCounts = std::map<std::string, Counter, std::less<>>;
+  Counter& ByName(NameCounts* counts, std::string_view name);
+  static void CopyNames(const NameCounts& counts, std::map<std::string, int64_t>* values);
+  static void ResetNames(NameCounts* counts);
 
   mutable std::mutex mutex_;
   NameCounts eager_fallbacks_;

@@ -67,13 +67,22 @@ class StepProgram : public Program {
 
   int num_kernels() const override { return Count<KernelLaunch>(); }
   int num_aten_calls() const override { return Count<AtenCall>(); }
+  bool bit_exact() const override { return spec_.bit_exact; }
 
   RunResult Run(const RunArgs& args) override {
     AtenScope scope;
-    if (!prepared_) Prepare();
     failed_ = false;
-    BindMemories(args);
     RunResult result;
+    try {
+      if (!prepared_) Prepare();
+      BindMemories(args);
+    } catch (...) {
+      for (at::DataPtr& output : outputs_) output.clear();
+      arena_.clear();
+      result.error = std::current_exception();
+      result.not_started = true;
+      return result;
+    }
     for (size_t i = 0; i < spec_.steps.size(); ++i) {
       const StepSpec& step = spec_.steps[i];
       if (failed_ && IsPoisoned(step)) continue;
@@ -89,6 +98,7 @@ class StepProgram : public Program {
       for (int32_t memory : step.releases) Release(memory);
     }
     HandOver(args);
+    arena_.clear();
     return result;
   }
 
@@ -100,16 +110,10 @@ class StepProgram : public Program {
     return count;
   }
 
-  // Allocates the arena and builds every ATen call's tensors.
+  // Builds every ATen call's tensors.
   void Prepare() {
-    if (spec_.arena_bytes > 0) arena_ = c10::GetCPUAllocator()->allocate(spec_.arena_bytes);
     for (size_t i = 0; i < spec_.steps.size(); ++i) {
       if (const auto* call = std::get_if<AtenCall>(&spec_.steps[i].work)) PrepareCall(*call, &calls_[i]);
-    }
-    for (size_t m = 0; m < spec_.memories.size(); ++m) {
-      if (spec_.memories[m].kind == MemorySpec::Kind::kArena) {
-        SetBase(static_cast<int32_t>(m), static_cast<char*>(arena_.get()) + spec_.memories[m].offset);
-      }
     }
     prepared_ = true;
   }
@@ -178,6 +182,7 @@ class StepProgram : public Program {
   }
 
   void BindMemories(const RunArgs& args) {
+    if (spec_.arena_bytes > 0) arena_ = BufferPool::Get().AllocateScratch(spec_.arena_bytes);
     for (size_t m = 0; m < spec_.memories.size(); ++m) {
       const MemorySpec& memory = spec_.memories[m];
       poisoned_[m] = false;
@@ -190,6 +195,8 @@ class StepProgram : public Program {
       } else if (memory.kind == MemorySpec::Kind::kOutput) {
         outputs_[m] = BufferPool::Get().Allocate(memory.nbytes);
         SetBase(static_cast<int32_t>(m), outputs_[m].get());
+      } else if (memory.kind == MemorySpec::Kind::kArena) {
+        SetBase(static_cast<int32_t>(m), static_cast<char*>(arena_.get()) + memory.offset);
       }
     }
   }
@@ -210,6 +217,7 @@ class StepProgram : public Program {
     result->error = std::current_exception();
     const auto* call = std::get_if<AtenCall>(&step.work);
     result->failed_op = call != nullptr ? call->name : std::get<KernelLaunch>(step.work).name;
+    result->failed_index = call != nullptr ? call->index : -1;
   }
 
   void Launch(const KernelLaunch& launch, const RunArgs& args) {
@@ -275,7 +283,7 @@ class StepProgram : public Program {
   const ProgramSpec spec_;
   bool prepared_ = false;
   bool failed_ = false;
-  at::DataPtr arena_;
+  at::DataPtr arena_;                   // Only while running.
   std::vector<PreparedCall> calls_;     // By step.
   std::vector<void*> bases_;            // By memory: where it is now.
   std::vector<bool> poisoned_;          // By memory: its writer failed in this run.

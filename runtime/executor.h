@@ -22,7 +22,7 @@ struct MemorySpec {
   enum class Kind : uint8_t {
     kInput,    // RunArgs::storages[storage].
     kOutput,   // Allocated for each run and handed over through RunArgs::outputs[storage].
-    kArena,    // `offset` bytes into the program's arena, which lives as long as the program.
+    kArena,    // `offset` bytes into the run's arena.
     kAdopted,  // Made by an ATen call; freed after its last use, or handed over when `storage` is not -1.
   };
   Kind kind = Kind::kArena;
@@ -56,6 +56,7 @@ struct AtenCall {
   std::vector<CallArg> args;
   // What becomes of each result, in order: memory -1 drops it. Empty when the op writes its results into arguments.
   std::vector<WindowSpec> results;
+  int32_t index = -1;  // Place of the recorded op in the trace.
 };
 
 struct KernelLaunch {
@@ -82,9 +83,10 @@ struct ProgramSpec {
   std::vector<MemorySpec> memories;
   std::vector<StepSpec> steps;
   int64_t arena_bytes = 0;
+  bool bit_exact = true;  // Program::bit_exact().
 };
 
-// The program that runs `spec`'s steps in order. It keeps its arena and its tensors between runs, so one run at a time.
+// The program that runs `spec`'s steps in order. It keeps its tensors between runs, so one run at a time.
 std::unique_ptr<Program> MakeProgram(ProgramSpec spec);
 
 }  // namespace lazuli::runtime

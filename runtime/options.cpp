@@ -41,6 +41,7 @@ struct OptionAccess {
   LAZULI_MEMBER(int64_t, cache_size)
   LAZULI_MEMBER(int64_t, trace_limit)
   LAZULI_MEMBER(int64_t, trace_bytes)
+  LAZULI_MEMBER(bool, step_aside)
   LAZULI_MEMBER(bool, stacks)
   LAZULI_MEMBER(std::string, logs)
   LAZULI_MEMBER(std::string, log_file)
@@ -112,10 +113,14 @@ std::vector<OptionRow> MakeTable() {
       Int("LAZULI_TRACE_LIMIT", A::trace_limit(), "4096", 1, "Operators in one trace; a longer one is cut and run."),
       Int("LAZULI_TRACE_BYTES", A::trace_bytes(), "2147483648", 1,
           "Bytes of results that may be pending; when a trace would make more, it is cut and run."),
-      Bool("LAZULI_STACKS", A::stacks(), "0", "1 adds the program's file and line to logs. Not implemented yet: accepted and ignored."),
+      Bool("LAZULI_STEP_ASIDE", A::step_aside(), "1",
+           "1: a short trace that runs often is timed against its operators run eagerly, once; where its program is slower they run "
+           "eagerly from then on, without being recorded. Only for programs that compute the very bits that eager mode does."),
+      Bool("LAZULI_STACKS", A::stacks(), "0",
+           "1 adds the place in the program (file and line; the function without -g) to the log of recompiles, and to errors of operators "
+           "that fail after they were recorded. Slows recording down."),
       Text("LAZULI_LOGS", Kind::kList, A::logs(), "", LogCategoryNames(),
-           "What to log, as a comma-separated list with torch.compile's names. recompiles_verbose includes recompiles. perf_hints, dynamic "
-           "and "
+           "What to log, as a comma-separated list with torch.compile's names. recompiles_verbose includes recompiles. dynamic and "
            "cudagraphs are accepted and log nothing yet."),
       Text("LAZULI_LOG_FILE", Kind::kText, A::log_file(), "", {}, "File that logs are appended to. Empty: stderr."),
       Text("LAZULI_DUMP", Kind::kList, A::dump(), "", {"all", "trace", "graph", "fold", "dce", "cse", "fuse", "kernel", "llvm"},
@@ -232,6 +237,7 @@ const ActiveOptions* MakeActive(const Options& options) {
   const Isa asked = options.isa() == "sse4" ? Isa::kSse4 : (options.isa() == "avx2" ? Isa::kAvx2 : Isa::kAvx512);
   active->isa = std::min(asked, WidestIsa());
   active->dynamic = false;
+  active->step_aside = options.step_aside();
   active->stacks = options.stacks();
   active->recompile_limit = options.recompile_limit();
   active->accumulated_recompile_limit = options.accumulated_recompile_limit();

@@ -26,8 +26,10 @@ struct RunArgs {
 
 // What happened. A failing op does not stop the ones that do not depend on it: they run, and `error` is the first exception.
 struct RunResult {
-  std::exception_ptr error;  // Null on success.
-  std::string failed_op;     // "aten::index_select" of the first failing op.
+  std::exception_ptr error;   // Null on success.
+  std::string failed_op;      // "aten::index_select" of the first failing op.
+  int32_t failed_index = -1;  // Its place in the trace; -1 when it has none of its own.
+  bool not_started = false;   // Memory for the run could not be allocated: nothing ran, and nothing changed.
 };
 
 class Program {
@@ -38,6 +40,8 @@ class Program {
   // Number of fused kernels launched and of library calls made by one run.
   virtual int num_kernels() const = 0;
   virtual int num_aten_calls() const = 0;
+  // Whether every result has the very bits that eager execution gives.
+  virtual bool bit_exact() const = 0;
 };
 
 }  // namespace lazuli::runtime

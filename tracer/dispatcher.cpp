@@ -13,6 +13,7 @@
 #include "runtime/mode_keys.h"
 #include "tracer/lazy_tensor.h"
 #include "tracer/shape_inference.h"
+#include "tracer/step_aside.h"
 #include "tracer/typed_kernel.h"
 
 namespace lazuli::tracer {
@@ -124,10 +125,6 @@ bool NeedsCut(Recorder* recorder, const c10::IValue& value, bool writes) {
   return cut;
 }
 
-c10::DispatchKeySet KeysBelowRecorder(c10::DispatchKeySet keys) {
-  return (keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, runtime::kRecorderKey)) - runtime::kModeKeys;
-}
-
 // Calls the op below the recorder. Keys that hold no backend (no tensor argument) are computed anew.
 void CallBelow(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard exclude(runtime::kModeKeys);
@@ -140,16 +137,11 @@ void CallBelow(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* 
 }
 
 void BoxedRecord(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  RecordOrRun(codegen::GetOpInfo(op), keys, stack);
-}
-
-// A kernel that runs above the recorder (sparse, quantized) writes what it allocates through pointers at once. It is called from below
-// autograd, unlike the program.
-void BoxedAllocate(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  if (c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::AutogradOther) && !c10::InferenceMode::is_enabled()) {
-    CallBelow(codegen::GetOpInfo(op), keys, stack);
+  const OpInfo& info = codegen::GetOpInfo(op);
+  if (StepsAside(info.id)) {
+    CallBelow(info, keys, stack);
   } else {
-    BoxedRecord(op, keys, stack);
+    RecordOrRun(info, keys, stack);
   }
 }
 
@@ -254,7 +246,7 @@ void RunEagerly(Recorder* recorder, const OpInfo& info, c10::DispatchKeySet keys
       Counters::Get().CountEagerFallback(info.name);
       recorder->Flush(info.name, transient);
     } else {
-      Counters::Get().CountEagerUncut(info.name);
+      Counters::Get().EagerUncut(info.name).Add();
     }
   }
   CallBelow(info, keys, stack);
@@ -325,9 +317,7 @@ void RegisterKernels() {
     aten->impl(full.c_str(), kind == KernelKind::kView ? torch::CppFunction::makeFromBoxedFunction<&BoxedView>()
                                                        : torch::CppFunction::makeFromBoxedFunction<&BoxedRecord>());
   }
-  for (const char* name : {"aten::empty.memory_format", "aten::empty_strided"}) {
-    generic->impl(name, torch::CppFunction::makeFromBoxedFunction<&BoxedAllocate>());
-  }
+  RegisterAllocations(generic);
   generic->impl("aten::_has_compatible_shallow_copy_type", torch::CppFunction::makeFromBoxedFunction<&BoxedSharing>());
   recorder_rest->fallback(torch::CppFunction::makeFromBoxedFunction<&BoxedRecord>());
   generic_rest->fallback(torch::CppFunction::makeFallthrough());

@@ -5,6 +5,7 @@
 #include <ATen/core/stack.h>
 
 #include "codegen/ir/op_info.h"
+#include "runtime/mode_keys.h"
 #include "tracer/recorder.h"
 
 namespace lazuli::tracer {
@@ -12,6 +13,11 @@ namespace lazuli::tracer {
 // Registers a kernel for every operator that LibTorch has, once a process: typed ones for typed_ops.def, the boxed recorder or view
 // kernel for the rest; composite operators decompose by themselves.
 void RegisterKernels();
+
+// What is left of `keys` for the kernels below the recorder.
+inline c10::DispatchKeySet KeysBelowRecorder(c10::DispatchKeySet keys) {
+  return (keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, runtime::kRecorderKey)) - runtime::kModeKeys;
+}
 
 // Records `info` with the arguments on `stack`, replacing them by lazy results, or runs it eagerly.
 void RecordOrRun(const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack);

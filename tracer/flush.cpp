@@ -11,6 +11,7 @@
 #include "runtime/mode_keys.h"
 #include "runtime/options.h"
 #include "tracer/recorder.h"
+#include "tracer/step_aside.h"
 
 namespace lazuli::tracer {
 
@@ -20,7 +21,7 @@ void Recorder::Flush(std::string_view cause, bool transient) {
   RecorderLock lock(this);
   if (running_) return;
   if (IsEmpty()) {
-    StartTrace(cause, previous_);
+    if (!StepsAsideAcrossCut(this)) StartTrace(cause, previous_);
     return;
   }
   auto& counters = Counters::Get();
@@ -38,6 +39,7 @@ void Recorder::Flush(std::string_view cause, bool transient) {
   running_ = true;
   const runtime::RunResult result = RunPrograms(entry, &binding);
   running_ = false;
+  if (result.error != nullptr) AddLocation(result);
   Distribute(&binding, result);
   if (entry != nullptr && previous_ != nullptr && !predicted) guards::ProgramCache::Get().SetSuccessor(previous_, entry);
   StartTrace(cause, entry);
@@ -72,7 +74,7 @@ guards::CachedTracePtr Recorder::FindOrCompile(bool transient, bool* predicted) 
   }
   counters.cache_misses.Add();
   if (transient) return nullptr;
-  return cache.Compile(log_, start_cause_, runtime::Active().stacks ? codegen::CallerLocation() : std::string());
+  return cache.Compile(log_, start_cause_, runtime::Active().stacks ? codegen::CallerLocation(codegen::CaptureStack()) : std::string());
 }
 
 Recorder::Binding Recorder::Bind() {
@@ -96,20 +98,42 @@ Recorder::Binding Recorder::Bind() {
   return binding;
 }
 
+// Op by op, as eager mode would have run it.
+runtime::RunResult Recorder::RunReplay(const runtime::RunArgs& args) {
+  auto& counters = Counters::Get();
+  counters.eager_replays.Add();
+  auto replay = codegen::MakeReplay(codegen::DecodeTrace(log_));
+  counters.aten_calls.Add(replay->num_aten_calls());
+  return replay->Run(args);
+}
+
 runtime::RunResult Recorder::RunPrograms(const guards::CachedTracePtr& entry, Binding* binding) {
   auto& counters = Counters::Get();
   const runtime::RunArgs args{binding->storages, log_.scalars, log_.offsets, absl::MakeSpan(binding->outputs)};
-  if (entry == nullptr) {
-    counters.eager_replays.Add();
-    auto replay = codegen::MakeReplay(codegen::DecodeTrace(log_));
-    counters.aten_calls.Add(replay->num_aten_calls());
-    return replay->Run(args);
-  }
+  if (entry == nullptr) return RunReplay(args);
   if (!entry->compiled) counters.eager_replays.Add();
   counters.kernel_launches.Add(entry->program->num_kernels());
   counters.aten_calls.Add(entry->program->num_aten_calls());
-  std::lock_guard<std::mutex> run_lock(entry->run_mutex);
-  return entry->program->Run(args);
+  runtime::RunResult result;
+  {
+    std::lock_guard<std::mutex> run_lock(entry->run_mutex);
+    result = entry->program->Run(args);
+  }
+  if (!result.not_started) return result;
+  // Without memory for all of it at once, op by op may still do; else the op fails that would have failed in eager mode.
+  runtime::LogOnce(absl::StrCat("not enough memory for the program of trace #", entry->serial, ": it runs eagerly when that happens"));
+  return RunReplay(args);
+}
+
+void Recorder::AddLocation(const runtime::RunResult& result) const {
+  if (stacks_.empty() || result.failed_index < 0) return;
+  const std::string location = codegen::CallerLocation(stacks_[static_cast<size_t>(result.failed_index)]);
+  try {
+    std::rethrow_exception(result.error);
+  } catch (c10::Error& error) {
+    error.add_context(absl::StrCat("while running ", result.failed_op, location.empty() ? "" : ", called at ", location));
+  } catch (...) {  // Has no room for more words.
+  }
 }
 
 void Recorder::Distribute(Binding* binding, const runtime::RunResult& result) {

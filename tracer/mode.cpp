@@ -9,6 +9,7 @@
 #include "guards/program_cache.h"
 #include "runtime/mode_keys.h"
 #include "tracer/dispatcher.h"
+#include "tracer/step_aside.h"
 
 namespace lazuli::tracer {
 namespace {
@@ -79,6 +80,8 @@ void IncludeModeKeys(bool include) {
     }();
     (void)registered;
     EnsureModeInfo();
+  } else {
+    StopSteppingAside();
   }
   c10::impl::tls_set_dispatch_key_included(runtime::kRecorderKey, include);
   c10::impl::tls_set_dispatch_key_included(runtime::kGenericKey, include);
@@ -96,6 +99,7 @@ void SyncAll(std::string_view cause) {
 
 void ResetAll() {
   SyncAll("reset");
+  StopSteppingAside();
   for (Recorder* recorder : AllRecorders()) recorder->ForgetPrediction();
   guards::ProgramCache::Get().Clear();
   ForgetShapes();

@@ -351,6 +351,7 @@ void OpRecording::Commit() {
   while (static_cast<int32_t>(r.slots_.size()) < r.log_.num_storages) r.slots_.emplace_back();
   op.outputs = std::move(outputs_);
   r.log_.ops.push_back(std::move(op));
+  if (r.keeps_stacks_) r.stacks_.push_back(codegen::CaptureStack());
 }
 
 at::Tensor OpRecording::Result(size_t index) {

@@ -8,6 +8,7 @@
 #include "runtime/counters.h"
 #include "runtime/options.h"
 #include "tracer/mode.h"
+#include "tracer/step_aside.h"
 
 namespace lazuli::tracer {
 namespace {
@@ -169,9 +170,11 @@ bool Recorder::NeedsCut(const at::Tensor& tensor, bool writes) {
   return writes || IsPending(*storage);
 }
 
-void Recorder::ReadBudgets() {
+void Recorder::BeginTrace() {
+  NoteRecordedTrace(prediction_);
   max_ops_ = static_cast<size_t>(runtime::Active().trace_limit);
   max_pending_bytes_ = runtime::Active().trace_bytes;
+  keeps_stacks_ = runtime::Active().stacks;
 }
 
 void Recorder::UnlockWithGarbage() {
@@ -179,6 +182,14 @@ void Recorder::UnlockWithGarbage() {
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> garbage;
   garbage.swap(garbage_);
   mutex_.unlock();
+}
+
+void Recorder::ResumeAfter(const guards::CachedTracePtr& finished) {
+  RecorderLock lock(this);
+  if (!IsEmpty()) return;
+  previous_ = finished;
+  prediction_ = finished == nullptr ? nullptr : guards::ProgramCache::Get().Successor(finished);
+  start_cause_ = "step_aside";
 }
 
 void Recorder::ForgetPrediction() {
@@ -202,11 +213,13 @@ void Recorder::StartTrace(std::string_view cause, const guards::CachedTracePtr& 
   offset_slots_.clear();
   garbage_.insert(garbage_.end(), std::make_move_iterator(inputs_.begin()), std::make_move_iterator(inputs_.end()));
   inputs_.clear();
+  stacks_.clear();
   pending_bytes_ = 0;
   epoch_ = next_epoch++;
   start_cause_ = std::string(cause);
   previous_ = previous;
   prediction_ = previous == nullptr ? nullptr : guards::ProgramCache::Get().Successor(previous);
+  if (prediction_ != nullptr && Current() == this) ExpectTrace(this, prediction_);
 }
 
 }  // namespace lazuli::tracer

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "codegen/caller_location.h"
 #include "codegen/ir/op_info.h"
 #include "codegen/ir/trace_log.h"
 #include "guards/program_cache.h"
@@ -45,11 +46,14 @@ class Recorder {
   // Cuts when the trace has reached its budget of ops or pending bytes. The lock is held.
   void CutOverBudget() {
     if (log_.ops.empty()) {
-      ReadBudgets();
+      BeginTrace();
     } else if (log_.ops.size() >= max_ops_ || pending_bytes_ >= max_pending_bytes_) {
       Flush("trace_limit");
     }
   }
+
+  // Records again after stepping aside: `finished` is the trace that was just run eagerly; null when that was left in the middle.
+  void ResumeAfter(const guards::CachedTracePtr& finished);
 
   // Forgets prediction state.
   void ForgetPrediction();
@@ -95,10 +99,13 @@ class Recorder {
   guards::CachedTracePtr FindOrCompile(bool transient, bool* predicted);
   void CompleteOutputs();
   Binding Bind();
+  runtime::RunResult RunReplay(const runtime::RunArgs& args);
   runtime::RunResult RunPrograms(const guards::CachedTracePtr& entry, Binding* binding);
   void Distribute(Binding* binding, const runtime::RunResult& result);
+  // Says in the error, when the call stacks are kept, which op of the trace failed and where the program called it.
+  void AddLocation(const runtime::RunResult& result) const;
   void StartTrace(std::string_view cause, const guards::CachedTracePtr& previous);
-  void ReadBudgets();
+  void BeginTrace();
   void UnlockWithGarbage();
 
   std::recursive_mutex mutex_;
@@ -119,6 +126,9 @@ class Recorder {
   guards::CachedTracePtr prediction_;  // The trace that the current one has followed so far; null when it left it.
   guards::CachedTracePtr previous_;
   std::string start_cause_ = "start";
+
+  bool keeps_stacks_ = false;               // LAZULI_STACKS, as of the trace's first op.
+  std::vector<codegen::CallStack> stacks_;  // By op: where the program called it.
 };
 
 // Locks a recorder; re-entrant. What the trace kept alive is released after the outermost unlock.

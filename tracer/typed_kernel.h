@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/boxing/impl/boxing.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
 #include <array>
@@ -17,11 +18,15 @@
 #include "tracer/dispatcher.h"
 #include "tracer/recorder.h"
 #include "tracer/shape_inference.h"
+#include "tracer/step_aside.h"
 
 namespace lazuli::tracer {
 
 // Registers every typed kernel with `library` and returns the names ("aten::add.Tensor") of the ops served.
 absl::flat_hash_set<std::string> RegisterTypedKernels(torch::Library* library);
+
+// Registers the kernels of what allocates (empty, empty_strided) with `library`, which is at the generic key.
+void RegisterAllocations(torch::Library* library);
 
 inline bool IsNumberType(const c10::Type& type) {
   if (type.kind() == c10::TypeKind::OptionalType) return IsNumberType(*type.containedTypes()[0]);
@@ -121,6 +126,15 @@ const codegen::OpInfo& InfoOf() {
   return info;
 }
 
+// Goes on below the recorder. Keys that hold no backend (no tensor argument) are computed anew.
+template <class Op, class... A>
+decltype(auto) CallBelowRecorder(c10::DispatchKeySet keys, A&&... args) {
+  const c10::impl::ExcludeDispatchKeyGuard exclude(runtime::kModeKeys);
+  const auto below = KeysBelowRecorder(keys);
+  if (below.empty() || InfoOf<Op>().is_factory) return Op::call(std::forward<A>(args)...);
+  return Op::redispatch(below, std::forward<A>(args)...);
+}
+
 // Records calls with `Schema`'s C++ arguments as operator `Op`. The two differ for scalar twins: mul.Scalar is recorded as mul.Tensor with
 // a wrapped number, which is what its composite kernel would make of it.
 template <class Op, class Schema, class Called = Op>
@@ -129,8 +143,10 @@ struct TypedKernel;
 template <class Op, class R, class... A, class Called>
 struct TypedKernel<Op, R(A...), Called> {
   static R Call(c10::DispatchKeySet keys, A... args) {
+    const codegen::OpInfo& info = InfoOf<Op>();
+    if (StepsAside(info.id)) return CallBelowRecorder<Called>(keys, std::forward<A>(args)...);
     if (Recorder* recorder = Recorder::Current()) {
-      OpRecording recording(recorder, InfoOf<Op>());
+      OpRecording recording(recorder, info);
       if ((Add(&recording, args) && ...) && recording.OverlapsAreSafe() && recording.Known() != nullptr && recording.NumbersFit()) {
         recording.Commit();
         return ResultMaker<R>::Make(&recording, args...);

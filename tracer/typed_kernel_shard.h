@@ -4,6 +4,7 @@
 
 #include <ATen/Operators.h>
 
+#include "tracer/typed_direct.h"
 #include "tracer/typed_kernel.h"
 
 namespace lazuli::tracer {
@@ -24,6 +25,13 @@ void RegisterTwin(torch::Library* library, absl::flat_hash_set<std::string>* nam
   names->insert(name);
 }
 
+template <template <class, class> class Kernel, class Op, int kShard>
+void RegisterDirect(torch::Library* library, absl::flat_hash_set<std::string>* names) {
+  const codegen::OpInfo& info = InfoOf<Op>();
+  library->impl(info.name.c_str(), TORCH_FN((&Kernel<Op, typename Op::schema>::Call)));
+  names->insert(info.name);
+}
+
 template <int kShard>
 void RegisterShard(torch::Library* library, absl::flat_hash_set<std::string>* names) {
   constexpr int kFirst = __COUNTER__ + 1;
@@ -31,8 +39,14 @@ void RegisterShard(torch::Library* library, absl::flat_hash_set<std::string>* na
   if constexpr ((__COUNTER__ - kFirst) % kShards == kShard) RegisterTyped<at::_ops::op, kShard>(library, names);
 #define LAZULI_SCALAR_TWIN(called, op) \
   if constexpr ((__COUNTER__ - kFirst) % kShards == kShard) RegisterTwin<at::_ops::called, at::_ops::op, kShard>(library, names);
+#define LAZULI_TYPED_VIEW(op) \
+  if constexpr ((__COUNTER__ - kFirst) % kShards == kShard) RegisterDirect<ViewKernel, at::_ops::op, kShard>(library, names);
+#define LAZULI_TYPED_EAGER(op) \
+  if constexpr ((__COUNTER__ - kFirst) % kShards == kShard) RegisterDirect<EagerKernel, at::_ops::op, kShard>(library, names);
 #include "tracer/typed_ops.def"
 #undef LAZULI_TYPED_OP
+#undef LAZULI_TYPED_VIEW
+#undef LAZULI_TYPED_EAGER
 #undef LAZULI_SCALAR_TWIN
 }
 

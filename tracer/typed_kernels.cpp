@@ -1,3 +1,7 @@
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+
+#include "tracer/typed_direct.h"
 #include "tracer/typed_kernel.h"
 
 namespace lazuli::tracer {
@@ -20,6 +24,16 @@ absl::flat_hash_set<std::string> RegisterTypedKernels(torch::Library* library) {
   RegisterShard4(library, &names);
   RegisterShard5(library, &names);
   return names;
+}
+
+template <class Op>
+void RegisterAllocation(torch::Library* library) {
+  library->impl(InfoOf<Op>().name.c_str(), TORCH_FN((&AllocationKernel<Op, typename Op::schema>::Call)));
+}
+
+void RegisterAllocations(torch::Library* library) {
+  RegisterAllocation<at::_ops::empty_memory_format>(library);
+  RegisterAllocation<at::_ops::empty_strided>(library);
 }
 
 }  // namespace lazuli::tracer

@@ -61,6 +61,7 @@ struct TraceOp {
   // One per schema return. For an op that returns its mutated self: empty. Undefined results have storage == kNoStorage; each other
   // result is a fresh storage, its window covering that storage's whole dense memory from offset 0.
   std::vector<TensorRef> results;
+  int32_t index = -1;  // In the trace; a copy in a graph keeps it.
 };
 
 struct TraceStorage {

@@ -42,6 +42,7 @@ class Decoder {
       if ((out.info->mutated_args >> i & 1) != 0) MarkMutated(out.args.back());
     }
     if (!out.info->returns_mutated_self) ReadResults(op, &out);
+    out.index = static_cast<int32_t>(trace_->ops.size());
     trace_->ops.push_back(std::move(out));
   }
 

@@ -103,6 +103,7 @@ class Planner {
     bool compiled = false;
     auto kernel = CompileKernel(lowered->kernel, target_, &compiled);
     if (!kernel.ok()) return kernel.status();
+    spec_.bit_exact &= IsBitExact(lowered->kernel);
     ++(compiled ? report_->kernels_compiled : report_->kernel_cache_hits);
     StepSpec step;
     KernelLaunch launch;
@@ -146,7 +147,7 @@ class Planner {
   absl::Status AddCall(const Node& node) {
     StepSpec step;
     const OpInfo* out = FindOutVariant(node.op);
-    AtenCall call{out != nullptr ? out->handle : node.op.info->handle, node.op.info->name, {}, {}};
+    AtenCall call{out != nullptr ? out->handle : node.op.info->handle, node.op.info->name, {}, {}, node.op.index};
     const auto& schema = node.op.info->handle.schema().arguments();
     for (size_t i = 0; i < node.op.args.size(); ++i) call.args.push_back(Argument(node.op.args[i], *schema[i].type(), &step));
     for (size_t i = 0; i < node.op.results.size(); ++i) {

@@ -59,7 +59,8 @@ class LAZULI_API Options {
   LAZULI_OPTION(int64_t, cache_size);                   // Programs kept.
   LAZULI_OPTION(int64_t, trace_limit);                  // Operators per trace.
   LAZULI_OPTION(int64_t, trace_bytes);                  // Bytes of results that may be pending.
-  LAZULI_OPTION(bool, stacks);                          // File and line of the program in logs (not implemented yet).
+  LAZULI_OPTION(bool, step_aside);                      // Run eagerly where a program turns out slower.
+  LAZULI_OPTION(bool, stacks);                          // File and line of the program in logs and errors.
   LAZULI_OPTION(std::string, logs);                     // Comma-separated log categories.
   LAZULI_OPTION(std::string, log_file);                 // Empty: stderr.
   LAZULI_OPTION(std::string, dump);                     // Comma-separated stages to write as text.

@@ -23,9 +23,11 @@ struct LAZULI_API Stats {
   int64_t eager_replays = 0;  // Traces run op by op without a compiled program, for any reason.
   int64_t kernels_compiled = 0;
   int64_t kernel_cache_hits = 0;
-  int64_t kernel_launches = 0;  // Fused kernels run.
-  int64_t aten_calls = 0;       // Library calls made by programs.
-  int64_t observations = 0;     // Operators run once eagerly to learn their outputs' shapes.
+  int64_t kernel_launches = 0;         // Fused kernels run.
+  int64_t aten_calls = 0;              // Library calls made by programs.
+  int64_t observations = 0;            // Operators run once eagerly to learn their outputs' shapes.
+  int64_t programs_stepped_aside = 0;  // Programs found slower than eager: their operators run eagerly from then on.
+  int64_t ops_stepped_aside = 0;       // Operators run eagerly for that reason, or to find out.
   double compile_seconds = 0;
   std::map<std::string, int64_t> eager_fallbacks;  // By operator: cut and run eagerly.
   std::map<std::string, int64_t> eager_uncut;  // By operator: run eagerly at once, without a cut, since none of its operands was pending.

@@ -30,7 +30,7 @@ TEST_F(CountersTest, SnapshotHasWhatWasAdded) {
   counters.compile_nanoseconds.Add(1500000);
   counters.CountEagerFallback("aten::nonzero");
   counters.CountEagerFallback("aten::nonzero", 2);
-  counters.CountEagerUncut("aten::rand");
+  counters.EagerUncut("aten::rand").Add();
   counters.CountCut("sync");
   const Stats stats = counters.Snapshot();
   EXPECT_EQ(stats.traces, 1);

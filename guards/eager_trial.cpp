@@ -1,0 +1,64 @@
+#include "guards/eager_trial.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace lazuli::guards {
+namespace {
+
+// A program has to be slower than eager by this much: less is noise, and recording may win elsewhere.
+constexpr double kMargin = 1.02;
+
+constexpr int kMaxTrial = 16 * EagerTrial::kSamples;
+constexpr int kMaxMismatches = 3;
+
+int64_t Median(std::vector<int64_t> samples) {
+  const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
+  std::nth_element(samples.begin(), middle, samples.end());
+  return *middle;
+}
+
+}  // namespace
+
+EagerTrial::Way EagerTrial::Choose() {
+  switch (state_.load(std::memory_order_relaxed)) {
+    case State::kProgram:
+      return Way::kProgram;
+    case State::kEager:
+      return Way::kEager;
+    case State::kWarm:
+      if (occurrences_.fetch_add(1, std::memory_order_relaxed) + 1 == kWarmUp) state_.store(State::kTiming, std::memory_order_relaxed);
+      return Way::kProgram;
+    case State::kTiming: {
+      const int occurrence = occurrences_.fetch_add(1, std::memory_order_relaxed) - kWarmUp;
+      if (occurrence >= kMaxTrial) {  // Occurrences that could not be timed do not count; a trial that gets nowhere ends.
+        state_.store(State::kProgram, std::memory_order_relaxed);
+        return Way::kProgram;
+      }
+      // By turns, so that both meet the same machine.
+      return occurrence / kBlock % 2 == 0 ? Way::kProgram : Way::kEager;
+    }
+  }
+  return Way::kProgram;
+}
+
+bool EagerTrial::AddSample(Way way, int64_t nanoseconds) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!timing()) return false;
+  // The first one after a change pays for the change.
+  if (std::exchange(last_way_, way) != way) return false;
+  auto& samples = samples_[static_cast<int>(way)];
+  if (samples.size() < kSamples) samples.push_back(nanoseconds);
+  if (samples_[0].size() < kSamples || samples_[1].size() < kSamples) return false;
+  program_ns_ = Median(samples_[0]);
+  eager_ns_ = Median(samples_[1]);
+  const bool eager = static_cast<double>(program_ns_) > kMargin * static_cast<double>(eager_ns_);
+  state_.store(eager ? State::kEager : State::kProgram, std::memory_order_relaxed);
+  return eager;
+}
+
+void EagerTrial::NoteMismatch() {
+  if (mismatches_.fetch_add(1, std::memory_order_relaxed) + 1 >= kMaxMismatches) state_.store(State::kProgram, std::memory_order_relaxed);
+}
+
+}  // namespace lazuli::guards

@@ -1,0 +1,79 @@
+// A hot trace whose program is slower than eager runs eagerly, says so, and records again when the program goes elsewhere.
+#include "guards/eager_trial.h"
+#include "tests/support/log_file.h"
+#include "tests/support/same_as_eager.h"
+
+namespace lazuli::testing {
+namespace {
+
+class StepAsideTest : public BackendTest {
+ protected:
+  // Nothing to win: memory that is filled and read costs less than recording that.
+  static float Tiny(int64_t i) {
+    const torch::Tensor x = torch::full({4}, static_cast<double>(i));
+    return x.data_ptr<float>()[3];
+  }
+  // Long enough for the trial, whatever the machine does meanwhile.
+  static constexpr int64_t kLong = guards::EagerTrial::kWarmUp + 64 * guards::EagerTrial::kBlock;
+};
+
+TEST_P(StepAsideTest, SlowerTraceRunsEagerlyAndSaysSo) {
+  const LogFile log;
+  const lazuli::DeviceMode mode(options().logs("perf_hints").log_file(log.path()));
+  const torch::NoGradGuard no_grad;
+  for (int64_t i = 0; i < kLong; ++i) ASSERT_EQ(Tiny(i), static_cast<float>(i));
+  EXPECT_EQ(lazuli::stats().programs_stepped_aside, 1);
+  EXPECT_EQ(CountOf(log.text(), "eagerly: its operators run eagerly from here"), 1);
+  // From here on nothing is recorded.
+  const StatsDelta aside;
+  for (int64_t i = 0; i < 100; ++i) ASSERT_EQ(Tiny(i), static_cast<float>(i));
+  EXPECT_EQ(aside.of(&Stats::ops_recorded), 0);
+  EXPECT_EQ(aside.of(&Stats::traces), 0);
+  // Something else is recorded and compiled as ever.
+  const StatsDelta other;
+  const torch::Tensor x = torch::arange(8.0);
+  EXPECT_EQ((x * 2 + 1).sum().item<float>(), 64);
+  EXPECT_GT(aside.of(&Stats::ops_stepped_aside), 0);
+  EXPECT_GT(other.of(&Stats::ops_recorded), 0);
+  EXPECT_EQ(other.of(&Stats::programs_compiled), 1);
+}
+
+TEST_P(StepAsideTest, AnotherProgramBehindTheSameOperators) {
+  const lazuli::DeviceMode mode(options());
+  const torch::NoGradGuard no_grad;
+  for (int64_t i = 0; i < kLong; ++i) ASSERT_EQ(Tiny(i), static_cast<float>(i));
+  // Starts like the trace that runs eagerly, and goes on otherwise: right at once, and compiled after a few times.
+  for (int64_t i = 0; i < 8; ++i) {
+    const torch::Tensor x = torch::full({4}, static_cast<double>(i));
+    EXPECT_EQ((x * x + 1).sum().item<float>(), static_cast<float>(4 * (i * i + 1)));
+  }
+  const StatsDelta delta;
+  const torch::Tensor x = torch::full({4}, 3.0);
+  EXPECT_EQ((x * x + 1).sum().item<float>(), 40);
+  EXPECT_EQ(delta.of(&Stats::ops_stepped_aside), 0);
+  EXPECT_EQ(delta.of(&Stats::cache_hits), 1);
+}
+
+TEST_P(StepAsideTest, OptionTurnsItOff) {
+  const lazuli::DeviceMode mode(options().step_aside(false));
+  const torch::NoGradGuard no_grad;
+  for (int64_t i = 0; i < kLong; ++i) ASSERT_EQ(Tiny(i), static_cast<float>(i));
+  EXPECT_EQ(lazuli::stats().programs_stepped_aside, 0);
+  EXPECT_EQ(lazuli::stats().ops_stepped_aside, 0);
+  EXPECT_GE(lazuli::stats().cache_hits, kLong - 2);
+}
+
+// What is computed must not depend on a clock: sums and functions round in another order than eager's.
+TEST_P(StepAsideTest, OnlyProgramsThatAreBitEqualToEager) {
+  const lazuli::DeviceMode mode(options());
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor x = torch::rand({8});
+  const float first = x.exp().sum().item<float>();
+  for (int64_t i = 0; i < kLong; ++i) ASSERT_EQ(x.exp().sum().item<float>(), first);
+  if (GetParam() == "llvm") EXPECT_EQ(lazuli::stats().ops_stepped_aside, 0);
+}
+
+LAZULI_FOR_EACH_BACKEND(StepAsideTest);
+
+}  // namespace
+}  // namespace lazuli::testing

@@ -1,0 +1,193 @@
+#include "tracer/step_aside.h"
+
+#include <chrono>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "runtime/counters.h"
+#include "runtime/log.h"
+#include "runtime/options.h"
+#include "tracer/recorder.h"
+
+namespace lazuli::tracer {
+
+using guards::CachedTracePtr;
+using guards::EagerTrial;
+using runtime::LogCategory;
+
+namespace internal {
+__thread AsidePosition* aside __attribute__((tls_model("initial-exec"))) = nullptr;
+}
+
+namespace {
+
+constexpr size_t kMaxPath = 8;
+
+void ReportSlower(const guards::CachedTrace& trace) {
+  runtime::Counters::Get().programs_stepped_aside.Add();
+  if (!runtime::LogEnabled(LogCategory::kPerfHints)) return;
+  const auto us = [](int64_t nanoseconds) { return absl::StrFormat("%.2f us", static_cast<double>(nanoseconds) / 1000); };
+  runtime::Log(LogCategory::kPerfHints, absl::StrCat("trace #", trace.serial, " (", trace.log.ops.size(), " ops, site ", trace.site->id,
+                                                     ") takes ", us(trace.trial.program_nanoseconds()), " with its program and ",
+                                                     us(trace.trial.eager_nanoseconds()), " eagerly: its operators run eagerly from here"));
+}
+
+// Times occurrences of traces in a trial, from their first operator to the next trace's.
+class TrialTimer {
+ public:
+  // The first operator of a trace that is expected to be `trace`, or null, and runs in `way`.
+  void OnTraceStart(const CachedTracePtr& trace, EagerTrial::Way way) {
+    const bool timed = trace != nullptr && trace->trial.timing();
+    if (!timed && trace_ == nullptr) return;
+    const auto now = Clock::now();
+    if (trace_ != nullptr) {
+      const auto elapsed = std::chrono::duration_cast<std::chrono::nanoseconds>(now - start_).count();
+      if (trace_->trial.AddSample(way_, elapsed)) ReportSlower(*trace_);
+    }
+    trace_ = timed ? trace : nullptr;
+    way_ = way;
+    start_ = now;
+  }
+
+  void Discard() { trace_ = nullptr; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  CachedTracePtr trace_;
+  EagerTrial::Way way_ = EagerTrial::Way::kProgram;
+  Clock::time_point start_;
+};
+
+// The traces that a thread follows: a path along their successors, which usually closes to a loop.
+class Cursor : public internal::AsidePosition {
+ public:
+  void Start(Recorder* recorder, const CachedTracePtr& trace) {
+    recorder_ = recorder;
+    path_.assign(1, trace);
+    closed_ = false;
+    Enter(0);
+    internal::aside = this;
+  }
+  void Stop() {
+    internal::aside = nullptr;
+    CountOps();
+    recorder_ = nullptr;
+    path_.clear();
+  }
+
+  Recorder* recorder() const { return recorder_; }
+  bool at_start() const { return next == 0; }
+  bool at_end() const { return next == count; }
+  const CachedTracePtr& trace() const { return path_[at_]; }
+
+  bool TakeIf(int32_t op_id) {
+    if (ops[next].op_id != op_id) return false;
+    ++next;
+    return true;
+  }
+
+  // Goes on with the trace after this one. False when it runs its program, or nobody knows it.
+  bool Advance() {
+    size_t to = at_ + 1;
+    if (to == path_.size() && closed_) to = 0;
+    if (to == path_.size()) {
+      CachedTracePtr successor = guards::ProgramCache::Get().Successor(trace());
+      if (successor == nullptr) return false;
+      if (successor == path_[0]) {
+        closed_ = true;
+        to = 0;
+      } else {
+        if (to == kMaxPath) {
+          path_.erase(path_.begin(), path_.end() - 1);
+          at_ = 0;
+        }
+        path_.push_back(std::move(successor));
+        to = path_.size() - 1;
+      }
+    }
+    if (path_[to]->trial.Choose() != EagerTrial::Way::kEager) return false;
+    CountOps();
+    Enter(to);
+    return true;
+  }
+
+ private:
+  void Enter(size_t at) {
+    at_ = at;
+    next = 0;
+    ops = path_[at]->log.ops.data();
+    count = path_[at]->log.ops.size();
+  }
+  void CountOps() {
+    runtime::Counters::Get().ops_stepped_aside.Add(static_cast<int64_t>(next));
+    next = 0;
+  }
+
+  Recorder* recorder_ = nullptr;
+  std::vector<CachedTracePtr> path_;
+  bool closed_ = false;  // The last trace leads to the first.
+  size_t at_ = 0;
+};
+
+struct ThreadState {
+  Cursor cursor;
+  TrialTimer timer;
+};
+
+ThreadState& State() {
+  static thread_local ThreadState state;
+  return state;
+}
+
+// The program does something else than the trace that was stepped aside for.
+void Leave(ThreadState* state) {
+  Recorder* const recorder = state->cursor.recorder();
+  state->cursor.trace()->trial.NoteMismatch();
+  state->cursor.Stop();
+  state->timer.Discard();
+  recorder->ResumeAfter(nullptr);
+}
+
+}  // namespace
+
+bool internal::EnterAside(int32_t op_id) {
+  ThreadState& state = State();
+  Cursor& cursor = state.cursor;
+  if (cursor.at_end()) {
+    if (!cursor.Advance()) {
+      const CachedTracePtr finished = cursor.trace();
+      Recorder* const recorder = cursor.recorder();
+      cursor.Stop();
+      recorder->ResumeAfter(finished);
+      return false;
+    }
+  }
+  const bool first = cursor.at_start();
+  if (!cursor.TakeIf(op_id)) {
+    Leave(&state);
+    return false;
+  }
+  if (first) state.timer.OnTraceStart(cursor.trace(), EagerTrial::Way::kEager);
+  return true;
+}
+
+void ExpectTrace(Recorder* recorder, const CachedTracePtr& trace) {
+  if (trace->trial.Choose() == EagerTrial::Way::kEager) State().cursor.Start(recorder, trace);
+}
+
+void NoteRecordedTrace(const CachedTracePtr& prediction) { State().timer.OnTraceStart(prediction, EagerTrial::Way::kProgram); }
+
+bool StepsAsideAcrossCut(Recorder* recorder) {
+  if (internal::aside == nullptr || State().cursor.recorder() != recorder) return false;
+  const Cursor& cursor = State().cursor;
+  if (!cursor.at_end() && !cursor.at_start()) Leave(&State());
+  return true;
+}
+
+void StopSteppingAside() {
+  State().cursor.Stop();
+  State().timer.Discard();
+}
+
+}  // namespace lazuli::tracer

@@ -1,0 +1,49 @@
+// Stepping aside: where a trace was found slower than its operators run eagerly (guards/eager_trial.h), a thread follows it operator by
+// operator without recording. What runs eagerly is right whatever comes next, so the operators' ids are all that is compared.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "codegen/ir/trace_log.h"
+#include "guards/program_cache.h"
+
+namespace lazuli::tracer {
+
+class Recorder;
+
+namespace internal {
+
+// Where a thread is in the trace that it steps aside for.
+struct AsidePosition {
+  const codegen::TraceLog::Op* ops = nullptr;
+  size_t next = 0, count = 0;
+};
+// Null while the thread records. In static TLS, since every operator looks.
+extern __thread AsidePosition* aside __attribute__((tls_model("initial-exec")));
+bool EnterAside(int32_t op_id);
+
+}  // namespace internal
+
+// Whether operator `op_id`, which this thread is about to record, is to run eagerly instead.
+inline bool StepsAside(int32_t op_id) {
+  internal::AsidePosition* const at = internal::aside;
+  if (at == nullptr) return false;
+  if (at->next == 0 || at->next == at->count || at->ops[at->next].op_id != op_id) return internal::EnterAside(op_id);
+  ++at->next;
+  return true;
+}
+
+// A new trace of `recorder`, this thread's own, is expected to be `trace`: steps aside when that one is to run eagerly.
+void ExpectTrace(Recorder* recorder, const guards::CachedTracePtr& trace);
+
+// The first operator of a trace is recorded, after all, and `prediction`, which may be null, is what it is expected to be.
+void NoteRecordedTrace(const guards::CachedTracePtr& prediction);
+
+// A cut with nothing pending in `recorder`. True when this thread goes on stepping aside.
+bool StepsAsideAcrossCut(Recorder* recorder);
+
+// Records again from here on this thread: its mode ends, or its programs are forgotten.
+void StopSteppingAside();
+
+}  // namespace lazuli::tracer
