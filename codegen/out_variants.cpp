@@ -6,9 +6,8 @@
 #include "absl/container/flat_hash_map.h"
 
 namespace lazuli::codegen {
-namespace {
 
-bool Matches(const c10::FunctionSchema& functional, const c10::FunctionSchema& out) {
+bool IsOutVariantOf(const c10::FunctionSchema& out, const c10::FunctionSchema& functional) {
   const auto& a = functional.arguments();
   const auto& b = out.arguments();
   if (b.size() != a.size() + functional.returns().size()) return false;
@@ -21,8 +20,6 @@ bool Matches(const c10::FunctionSchema& functional, const c10::FunctionSchema& o
   return true;
 }
 
-// Out-variants that do more than fill their output: losses that reduce resize it to compute every element in it first, others resize it for
-// empty operands, add to what is there or read it (batch norm of operands with gaps). Planned memory is of one size and has no contents.
 bool NeedsMoreThanMemory(const c10::FunctionSchema& schema) {
   const std::string& name = schema.name();
   if (name == "aten::_compute_linear_combination" || name == "aten::isin" || name == "aten::addmv") return true;
@@ -33,7 +30,10 @@ bool NeedsMoreThanMemory(const c10::FunctionSchema& schema) {
   return false;
 }
 
+namespace {
+
 const OpInfo* Search(const OpInfo& info) {
+  // Planned memory is of one size and has no contents.
   if (NeedsMoreThanMemory(info.handle.schema())) return nullptr;
   const size_t dot = info.name.find('.');
   const std::string base = info.name.substr(0, dot);
@@ -41,7 +41,7 @@ const OpInfo* Search(const OpInfo& info) {
   for (const std::string& candidate : {overload.empty() ? base + ".out" : base + "." + overload + "_out", base + ".out"}) {
     const OpInfo* out = FindOpInfo(candidate);
     if (out != nullptr && out->handle.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
-        Matches(info.handle.schema(), out->handle.schema())) {
+        IsOutVariantOf(out->handle.schema(), info.handle.schema())) {
       return out;
     }
   }

@@ -9,4 +9,11 @@ namespace lazuli::codegen {
 // tensor for each result. Null when there is none, when `op` writes its arguments, or when a result is undefined.
 const OpInfo* FindOutVariant(const TraceOp& op);
 
+// Whether `out` takes `functional`'s arguments and then one tensor for each of its results.
+bool IsOutVariantOf(const c10::FunctionSchema& out, const c10::FunctionSchema& functional);
+
+// Out-variants that do more than fill their output: losses that reduce resize it to compute every element in it first, others resize it
+// for empty operands, add to what is there or read it (batch norm of operands with gaps).
+bool NeedsMoreThanMemory(const c10::FunctionSchema& schema);
+
 }  // namespace lazuli::codegen

@@ -12,6 +12,7 @@
 #include "runtime/counters.h"
 #include "runtime/mode_keys.h"
 #include "tracer/lazy_tensor.h"
+#include "tracer/out_ops.h"
 #include "tracer/shape_inference.h"
 #include "tracer/step_aside.h"
 #include "tracer/typed_kernel.h"
@@ -178,9 +179,15 @@ void BoxedSharing(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch
   CallBelowGeneric(op, keys, stack);
 }
 
-// Composite out= kernels run above the recorder and resize their result past the dispatcher: it must have its memory.
+// Composite out= kernels run above the recorder and may resize their result past the dispatcher: it must have its memory, unless the
+// functional operator gives what fits it.
 void BoxedOut(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const OpInfo& info = codegen::GetOpInfo(op);
+  {
+    // Autocast leaves out= operators alone.
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    if (RunAsFunctional(info, stack, [](const OpInfo& called, torch::jit::Stack* s) { called.handle.callBoxed(s); })) return;
+  }
   const auto args = torch::jit::last(*stack, info.num_args);
   for (const auto i : c10::irange(static_cast<size_t>(info.num_args))) {
     if ((info.mutated_args >> i & 1) == 0 || !args[i].isTensor() || !args[i].toTensor().defined()) continue;
@@ -268,6 +275,10 @@ void RunAndObserve(Recorder* recorder, const OpInfo& info, std::vector<codegen::
 
 void RecordOrRun(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   Recorder* recorder = Recorder::Current();
+  if (recorder != nullptr && info.is_out &&
+      RunAsFunctional(info, stack, [keys](const OpInfo& called, torch::jit::Stack* s) { RecordOrRun(called, keys, s); })) {
+    return;
+  }
   if (recorder == nullptr || !info.recordable) {
     RunEagerly(recorder, info, keys, stack);
     return;

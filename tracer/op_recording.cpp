@@ -42,6 +42,32 @@ bool ContinuesAs(const std::vector<Word>& words, const std::vector<Word>& want, 
   return difference == 0;
 }
 
+// The bytes of one operand in its storage: from `begin`, one element at each sum of multiples of `steps`.
+struct Bytes {
+  int64_t begin = 0;
+  int64_t element = 0;
+  c10::SmallVector<std::pair<int64_t, int64_t>, 5> steps;  // Stride and last index of each dimension of more than one element.
+};
+
+// Whether the two have no byte in common because, counted modulo `period`, they lie in separate intervals (columns of one matrix).
+// A period past the end of both compares the intervals themselves.
+bool SeparateModulo(const Bytes& a, const Bytes& b, int64_t period) {
+  const auto interval = [period](const Bytes& bytes) {
+    int64_t end = bytes.begin % period + bytes.element;
+    for (const auto& [stride, last] : bytes.steps) end += stride % period == 0 ? 0 : stride * last;
+    return std::make_pair(bytes.begin % period, end);
+  };
+  const auto first = interval(a);
+  const auto second = interval(b);
+  return first.second <= period && second.second <= period && (first.second <= second.first || second.second <= first.first);
+}
+
+bool AreDisjoint(const Bytes& a, const Bytes& b) {
+  constexpr int64_t kPastTheEnd = int64_t{1} << 62;
+  if (SeparateModulo(a, b, kPastTheEnd)) return true;
+  return std::any_of(a.steps.begin(), a.steps.end(), [&](const auto& step) { return step.first > 0 && SeparateModulo(a, b, step.first); });
+}
+
 // Whether some integer type cannot hold `number`.
 bool IsWide(const at::Scalar& number) { return number.isComplex() || c10::overflows<int8_t, double>(number.toDouble()); }
 
@@ -315,6 +341,18 @@ bool OpRecording::FitsResult(const at::Scalar& number) const {
 
 bool OpRecording::OverlapsAreSafe() const {
   const auto& log = recorder_->log_;
+  const auto bytes_of = [&log](const Operand& operand) {
+    const auto word = TensorWord::Unpack(log.code[operand.code_position]);
+    Bytes bytes;
+    bytes.element = static_cast<int64_t>(c10::elementSize(word.dtype));
+    bytes.begin = word.slot_plus_one == 0 ? 0 : log.offsets[word.slot_plus_one - 1] * bytes.element;
+    for (size_t d = 0; d < word.ndim; ++d) {
+      const auto size = static_cast<int64_t>(log.shapes[operand.shape_position + d]);
+      const auto stride = static_cast<int64_t>(log.shapes[operand.shape_position + word.ndim + d]);
+      if (size > 1) bytes.steps.emplace_back(stride * bytes.element, size - 1);
+    }
+    return bytes;
+  };
   for (const Operand& written : operands_) {
     if (!written.mutated) continue;
     for (const Operand& other : operands_) {
@@ -325,7 +363,8 @@ bool OpRecording::OverlapsAreSafe() const {
                         std::equal(log.shapes.begin() + written.shape_position, log.shapes.begin() + written.shape_position + 2 * a.ndim,
                                    log.shapes.begin() + other.shape_position);
       // Reading what one overwrites is an error for most operators that are not pointwise.
-      if (!same || other.mutated || codegen::FindRowByName(info_.name) == nullptr) return false;
+      const bool safe = same && !other.mutated && codegen::FindRowByName(info_.name) != nullptr;
+      if (!safe && !AreDisjoint(bytes_of(written), bytes_of(other))) return false;
     }
   }
   return true;

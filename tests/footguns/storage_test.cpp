@@ -22,6 +22,63 @@ TEST_P(StorageTest, OutArgument) {
   });
 }
 
+TEST_P(StorageTest, OutArgumentOfTheResultsShapeNeedsNoCut) {
+  ExpectSameAsEager([] {
+    auto a = torch::arange(6, torch::kFloat).view({2, 3}) + 1;
+    auto b = a * 2;
+    auto largest = a * 1.5;
+    torch::max_out(largest, a, largest);
+    torch::mul_out(a, a, b);
+    auto product = torch::zeros({2, 2}) * 1;
+    torch::mm_out(product, a, b.t());
+    auto values = torch::zeros({2}) * 1;
+    auto indices = torch::zeros({2}, torch::kLong) * 1;
+    torch::max_out(values, indices, a, 1);
+    auto wide = torch::zeros({2, 6}) * 1;
+    auto strided = wide.slice(1, 0, 6, 2);
+    torch::exp_out(strided, a * 0.01);
+    EXPECT_EQ(a._version(), 1);
+    EXPECT_EQ(wide._version(), 1);
+    return Tensors{a, b, largest, product, values, indices, wide};
+  });
+  EXPECT_EQ(lazuli::stats().eager_fallbacks, (std::map<std::string, int64_t>{}));
+}
+
+TEST_P(StorageTest, OutArgumentThatDoesNotFitIsEagers) {
+  const auto error_of = [](const std::function<void(const torch::Tensor&, torch::Tensor&)>& call) {
+    auto x = torch::arange(12, torch::kFloat) * 2;
+    auto y = x * 3;
+    try {
+      call(x, y);
+      y.sum().item<float>();
+    } catch (const c10::Error& error) {
+      return std::string(error.what_without_backtrace());
+    }
+    return std::string();
+  };
+  const std::function<void(const torch::Tensor&, torch::Tensor&)> calls[] = {
+      [](const torch::Tensor& x, torch::Tensor& y) { torch::add_out(y, x, x.requires_grad_()); },
+      [](const torch::Tensor& x, torch::Tensor& y) {
+        auto window = y.slice(0, 2, 8);
+        torch::exp_out(window, y.slice(0, 4, 10));
+      },
+      [](const torch::Tensor& x, torch::Tensor& y) {
+        auto overlapping = y.slice(0, 0, 1).expand({12});
+        torch::exp_out(overlapping, x);
+      },
+      [](const torch::Tensor& x, torch::Tensor& y) {
+        auto ints = y.to(torch::kInt);
+        torch::exp_out(ints, x);
+      },
+  };
+  for (const auto& call : calls) {
+    const std::string eager = error_of(call);
+    EXPECT_NE(eager, "");
+    const lazuli::DeviceMode mode(options());
+    EXPECT_EQ(error_of(call), eager);
+  }
+}
+
 TEST_P(StorageTest, ResizeOfPendingTensor) {
   ExpectSameAsEager([] {
     auto x = torch::arange(6, torch::kFloat) * 2;

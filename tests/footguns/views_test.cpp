@@ -117,6 +117,43 @@ TEST_P(ViewsTest, InPlaceOnOverlappingWindowsOfOneStorage) {
   });
 }
 
+TEST_P(ViewsTest, DisjointWindowsOfOneStorageNeedNoCut) {
+  ExpectSameAsEager([] {
+    auto gates = torch::arange(24, torch::kFloat).view({2, 12}) * 0.1;
+    const auto parts = gates.chunk(3, 1);
+    parts[0].add_(parts[1]).sigmoid_();
+    parts[2].mul_(parts[0]);
+    auto rows = torch::arange(12, torch::kFloat) * 2;
+    rows.slice(0, 0, 6).sub_(rows.slice(0, 6, 12));
+    rows.slice(0, 0, 12, 2).mul_(rows.slice(0, 1, 12, 2));
+    rows.slice(0, 6, 9).copy_(rows.slice(0, 0, 3));
+    auto matrix = torch::arange(16, torch::kFloat).view({4, 4}) * 1;
+    matrix.select(1, 0).copy_(matrix.select(1, 3));
+    matrix.slice(0, 0, 2).addmm_(matrix.slice(0, 2, 4), torch::ones({4, 4}));
+    return Tensors{gates, rows, matrix};
+  });
+  EXPECT_EQ(lazuli::stats().eager_fallbacks.size(), 0);
+}
+
+TEST_P(ViewsTest, PartlyOverlappingWindowsAreRefusedAsInEager) {
+  const auto error = [](int64_t begin) {
+    auto x = torch::arange(12, torch::kFloat) * 2;
+    try {
+      x.slice(0, begin, begin + 6).add_(x.slice(0, 4, 10));
+      x.sum().item<float>();
+    } catch (const c10::Error& error) {
+      return std::string(error.what_without_backtrace());
+    }
+    return std::string();
+  };
+  const std::string eager = error(2);
+  ASSERT_NE(eager.find("single memory location"), std::string::npos);
+  const lazuli::DeviceMode mode(options());
+  EXPECT_EQ(error(4), "");
+  EXPECT_EQ(error(2), eager);
+  EXPECT_EQ(error(4), "");
+}
+
 TEST_P(ViewsTest, MovingSliceReadsItsOwnOffset) {
   ExpectSameAsEager([] {
     auto data = torch::arange(40, torch::kFloat).view({10, 4}) + 0;

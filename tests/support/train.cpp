@@ -1,5 +1,7 @@
 #include "tests/support/train.h"
 
+#include <map>
+
 namespace lazuli::testing {
 namespace {
 
@@ -53,15 +55,20 @@ TORCH_MODULE(Encoder);
 
 Training Loop(const Recipe& recipe, Model model) {
   auto optimizer = recipe.optimizer(model.module->parameters());
+  const auto after_step = recipe.scheduler ? recipe.scheduler(optimizer.get()) : [](double) {};
   Training training;
   for (int step = 0; step < recipe.steps; ++step) {
     if (recipe.before_step) recipe.before_step(optimizer.get(), step);
-    optimizer->zero_grad();
-    const auto loss = model.batch_loss();
-    loss.backward();
-    if (recipe.clip_norm > 0) nn::utils::clip_grad_norm_(model.module->parameters(), recipe.clip_norm);
-    optimizer->step();
+    const auto loss = optimizer->step([&] {
+      const at::AutoGradMode with_grad(true);
+      optimizer->zero_grad();
+      auto value = model.batch_loss();
+      value.backward();
+      if (recipe.clip_norm > 0) nn::utils::clip_grad_norm_(model.module->parameters(), recipe.clip_norm);
+      return value;
+    });
     training.losses.push_back(loss.item<double>());
+    after_step(training.losses.back());
     training.stats.push_back(lazuli::stats());
   }
   for (const auto& parameter : model.module->parameters()) training.state.push_back(parameter.detach());
@@ -112,21 +119,45 @@ Model TransformerEncoder() {
           }};
 }
 
+Model FixedRegression() {
+  // A line search branches on values: in float, on their last bits.
+  nn::Linear layer(12, 4);
+  layer->to(torch::kDouble);
+  const auto input = torch::randn({kBatch, 12}, torch::kDouble);
+  const auto target = torch::randn({kBatch, 4}, torch::kDouble);
+  return {layer.ptr(), [=]() mutable { return F::mse_loss(layer->forward(input), target); }};
+}
+
+namespace {
+
+template <class Optimizer, class OptimizerOptions>
+MakeOptimizer Make(OptimizerOptions options) {
+  return [options](std::vector<torch::Tensor> parameters) { return std::make_unique<Optimizer>(std::move(parameters), options); };
+}
+
+}  // namespace
+
 MakeOptimizer OptimizerNamed(const std::string& name) {
-  using Parameters = std::vector<torch::Tensor>;
-  namespace optim = torch::optim;
-  if (name == "sgd") return [](Parameters p) { return std::make_unique<optim::SGD>(p, optim::SGDOptions(0.05)); };
-  if (name == "momentum") {
-    return [](Parameters p) { return std::make_unique<optim::SGD>(p, optim::SGDOptions(0.05).momentum(0.9).weight_decay(1e-3)); };
-  }
-  if (name == "adam") return [](Parameters p) { return std::make_unique<optim::Adam>(p, optim::AdamOptions(1e-2)); };
-  if (name == "amsgrad") return [](Parameters p) { return std::make_unique<optim::Adam>(p, optim::AdamOptions(1e-2).amsgrad(true)); };
-  if (name == "adamw") return [](Parameters p) { return std::make_unique<optim::AdamW>(p, optim::AdamWOptions(1e-2)); };
-  if (name == "rmsprop") {
-    return [](Parameters p) { return std::make_unique<optim::RMSprop>(p, optim::RMSpropOptions(1e-3).momentum(0.5).centered(true)); };
-  }
-  TORCH_CHECK(name == "adagrad", "no optimizer is called ", name);
-  return [](Parameters p) { return std::make_unique<optim::Adagrad>(p, optim::AdagradOptions(1e-2)); };
+  using namespace torch::optim;  // NOLINT: the table reads as in programs.
+  static const auto* table = new std::map<std::string, MakeOptimizer>{
+      {"sgd", Make<SGD>(SGDOptions(0.05))},
+      {"momentum", Make<SGD>(SGDOptions(0.05).momentum(0.9).weight_decay(1e-3))},
+      {"damped", Make<SGD>(SGDOptions(0.05).momentum(0.9).dampening(0.2))},
+      {"nesterov", Make<SGD>(SGDOptions(0.05).momentum(0.9).nesterov(true))},
+      {"adam", Make<Adam>(AdamOptions(1e-2))},
+      {"adam_decay", Make<Adam>(AdamOptions(1e-2).weight_decay(1e-2).betas({0.8, 0.95}))},
+      {"amsgrad", Make<Adam>(AdamOptions(1e-2).amsgrad(true))},
+      {"adamw", Make<AdamW>(AdamWOptions(1e-2))},
+      {"adamw_amsgrad", Make<AdamW>(AdamWOptions(1e-2).amsgrad(true))},
+      {"rmsprop_plain", Make<RMSprop>(RMSpropOptions(1e-3))},
+      {"rmsprop", Make<RMSprop>(RMSpropOptions(1e-3).momentum(0.5).centered(true))},
+      {"adagrad", Make<Adagrad>(AdagradOptions(1e-2))},
+      {"adagrad_decay", Make<Adagrad>(AdagradOptions(1e-2).lr_decay(0.1).weight_decay(1e-2))},
+      {"lbfgs", Make<LBFGS>(LBFGSOptions(0.1).max_iter(4).history_size(3))},
+      {"lbfgs_wolfe", Make<LBFGS>(LBFGSOptions(1).max_iter(4).history_size(3).line_search_fn("strong_wolfe"))}};
+  const auto found = table->find(name);
+  TORCH_CHECK(found != table->end(), "no optimizer is called ", name);
+  return found->second;
 }
 
 }  // namespace lazuli::testing

@@ -27,6 +27,8 @@ struct Recipe {
   int steps = 20;
   double clip_norm = 0;                                            // 0: no clipping.
   std::function<void(torch::optim::Optimizer*, int)> before_step;  // May change the learning rate; may be null.
+  // Makes a scheduler, called after every step with the loss; may be null.
+  std::function<std::function<void(double)>(torch::optim::Optimizer*)> scheduler = nullptr;
 };
 
 struct Training {
@@ -42,11 +44,13 @@ Training Train(const Recipe& recipe, const std::optional<lazuli::Options>& optio
 // up.
 Model MlpWithDropoutAndNorms();
 Model PlainMlp();
+Model FixedRegression();  // One layer, one batch, squares: convex.
 Model CnnWithBatchNorm();
 Model LstmClassifier();
 Model TransformerEncoder();
 
-// Optimizers by name: "sgd", "momentum", "adam", "amsgrad", "adamw", "rmsprop", "adagrad".
+// Optimizers by name: "sgd", "momentum", "adam", "amsgrad", "adamw", "rmsprop", "adagrad" and variants of them: see the table in
+// train.cpp; "lbfgs" and "lbfgs_wolfe" for models with one batch.
 MakeOptimizer OptimizerNamed(const std::string& name);
 
 }  // namespace lazuli::testing

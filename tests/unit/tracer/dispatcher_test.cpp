@@ -69,12 +69,16 @@ TEST_F(DispatcherTest, BoxedAndTypedKernelsGiveTheSame) {
   }
 }
 
-TEST_F(DispatcherTest, OutVariantsRunEagerlyAfterACut) {
+TEST_F(DispatcherTest, OutVariantsAreRecordedUnlessTheResultHasAnotherShape) {
   auto x = torch::ones({3}) + 1;
   auto out = torch::empty({3});
   torch::exp_out(out, x);
-  EXPECT_EQ(lazuli::stats().eager_fallbacks.at("aten::exp.out"), 1);
+  EXPECT_EQ(lazuli::stats().eager_fallbacks.count("aten::exp.out"), 0);
   EXPECT_FLOAT_EQ(out[0].item<float>(), std::exp(2.0f));
+  auto none = torch::empty({0});
+  torch::exp_out(none, x + 1);
+  EXPECT_EQ(lazuli::stats().eager_fallbacks.at("aten::exp.out"), 1);
+  EXPECT_FLOAT_EQ(none[2].item<float>(), std::exp(3.0f));
 }
 
 }  // namespace
