@@ -41,6 +41,7 @@ struct OptionAccess {
   LAZULI_MEMBER(int64_t, cache_size)
   LAZULI_MEMBER(int64_t, trace_limit)
   LAZULI_MEMBER(int64_t, trace_bytes)
+  LAZULI_MEMBER(bool, threads)
   LAZULI_MEMBER(bool, step_aside)
   LAZULI_MEMBER(bool, stacks)
   LAZULI_MEMBER(std::string, logs)
@@ -113,6 +114,10 @@ std::vector<OptionRow> MakeTable() {
       Int("LAZULI_TRACE_LIMIT", A::trace_limit(), "4096", 1, "Operators in one trace; a longer one is cut and run."),
       Int("LAZULI_TRACE_BYTES", A::trace_bytes(), "2147483648", 1,
           "Bytes of results that may be pending; when a trace would make more, it is cut and run."),
+      Bool(
+          "LAZULI_THREADS", A::threads(), "0",
+          "1 turns the mode on, each with a trace of its own, for the threads that a recording thread starts. Needs liblazuli.so linked or "
+          "preloaded. Threads of LibTorch and OpenMP are left alone."),
       Bool("LAZULI_STEP_ASIDE", A::step_aside(), "1",
            "1: a short trace that runs often is timed against its operators run eagerly, once; where its program is slower they run "
            "eagerly from then on, without being recorded. Only for programs that compute the very bits that eager mode does."),
@@ -237,6 +242,7 @@ const ActiveOptions* MakeActive(const Options& options) {
   const Isa asked = options.isa() == "sse4" ? Isa::kSse4 : (options.isa() == "avx2" ? Isa::kAvx2 : Isa::kAvx512);
   active->isa = std::min(asked, WidestIsa());
   active->dynamic = false;
+  active->threads = options.threads();
   active->step_aside = options.step_aside();
   active->stacks = options.stacks();
   active->recompile_limit = options.recompile_limit();

@@ -25,6 +25,7 @@ struct ActiveOptions {
   Precision precision = Precision::kEager;
   Isa isa = Isa::kSse4;  // Already capped by what this CPU has.
   bool dynamic = false;
+  bool threads = false;
   bool step_aside = true;
   bool stacks = false;
   int64_t recompile_limit = 0;

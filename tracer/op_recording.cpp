@@ -1,3 +1,6 @@
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/COW.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -40,6 +43,21 @@ bool ContinuesAs(const std::vector<Word>& words, const std::vector<Word>& want, 
   Word difference = 0;
   for (size_t i = begin; i < words.size(); ++i) difference |= words[i] ^ want[i];
   return difference == 0;
+}
+
+// What `impl`'s window holds now, in memory of our own, from its first element on; null when the copy would be mostly gaps.
+c10::intrusive_ptr<c10::StorageImpl> Snapshot(const c10::TensorImpl& impl, c10::StorageImpl* storage) {
+  int64_t elements = impl.numel() == 0 ? 0 : 1;
+  for (int64_t d = 0; d < impl.dim() && elements > 0; ++d) elements += (impl.sizes()[d] - 1) * impl.strides()[d];
+  const auto item = static_cast<int64_t>(impl.itemsize());
+  const int64_t begin = impl.storage_offset() * item;
+  const int64_t bytes = elements * item;
+  if (elements > 2 * impl.numel() || begin + bytes > static_cast<int64_t>(storage->nbytes())) return nullptr;
+  auto* allocator = c10::GetCPUAllocator();
+  auto copy = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes, allocator->allocate(bytes), allocator,
+                                                    /*resizable=*/false);
+  if (bytes > 0) std::memcpy(copy->mutable_data(), static_cast<const char*>(storage->data()) + begin, bytes);
+  return copy;
 }
 
 // The bytes of one operand in its storage: from `begin`, one element at each sum of multiples of `steps`.
@@ -160,11 +178,18 @@ bool OpRecording::AddTensorItem(const at::Tensor& tensor) {
   const bool wrapped = impl->is_wrapped_number();
   if (wrapped && !mutated && impl->dim() == 0 && !IsPending(*storage) && AddWrappedNumber(tensor)) return true;
   bool first_use = false;
+  int64_t offset = impl->storage_offset();
+  c10::intrusive_ptr<c10::StorageImpl> snapshot;
+  if (IsForeign(storage)) {
+    if (!mutated && !recorder_->NeedsCut(tensor, /*writes=*/false)) snapshot = Snapshot(*impl, storage);
+    if (snapshot == nullptr) return false;
+    storage = snapshot.get();
+    offset = 0;
+  }
   const int32_t number = recorder_->StorageNumber(storage, &first_use);
   if (number < 0) return false;
-  Adopt(impl);
+  if (snapshot == nullptr) Adopt(impl);
   auto& log = recorder_->log_;
-  const int64_t offset = impl->storage_offset();
   const auto dtype = c10::typeMetaToScalarType(impl->dtype());
   if (info_.rejects_masks && (dtype == c10::kBool || dtype == c10::kByte) && operands_.size() > 0) return false;
   TensorWord word{dtype, static_cast<uint8_t>(impl->dim()), wrapped, first_use, c10::DeviceType::CPU, static_cast<uint32_t>(number), 0};

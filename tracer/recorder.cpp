@@ -3,6 +3,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/COW.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "runtime/counters.h"
@@ -30,6 +31,11 @@ struct ShapeMemory {
 ShapeMemory& GetShapeMemory() {
   static auto* memory = new ShapeMemory;
   return *memory;
+}
+
+bool ShareMemory(c10::StorageImpl& a, c10::StorageImpl& b) {
+  const auto begin = [](c10::StorageImpl& storage) { return static_cast<const char*>(storage._mutable_data_ptr_no_checks().get()); };
+  return begin(a) < begin(b) + b.nbytes() && begin(b) < begin(a) + a.nbytes();
 }
 
 }  // namespace
@@ -162,7 +168,12 @@ bool Recorder::NeedsCut(const at::Tensor& tensor, bool writes) {
   if (storage == nullptr) return false;
   RecorderLock lock(this);
   const int32_t number = FindStorage(storage);
-  if (number < 0) return false;
+  if (number < 0) {
+    // Memory of a tensor that went out through its pointer and came back as another's.
+    return IsForeign(storage) && std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
+             return slot.is_input && (writes || slot.mutated) && ShareMemory(*slot.impl, *storage);
+           });
+  }
   if (slots_[number].unwritten) {
     DetachUnwritten(static_cast<uint32_t>(number));
     return false;

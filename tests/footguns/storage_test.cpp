@@ -176,23 +176,6 @@ TEST_P(StorageTest, ParameterAccessorAfterARecordedOptimizerStep) {
   for (size_t i = 0; i < eager.size(); ++i) EXPECT_FLOAT_EQ(eager[i], lazy[i]);
 }
 
-TEST_P(StorageTest, FromBlobReadsWhatTheOwnerHasAtTheCut) {
-  float memory[4] = {1, 2, 3, 4};
-  const lazuli::DeviceMode mode(options());
-  auto blob = torch::from_blob(memory, {4});
-  auto doubled = blob * 2;
-  lazuli::sync();
-  memory[0] = 100;
-  auto again = blob * 2;
-  lazuli::sync();
-  EXPECT_EQ(doubled[0].item<float>(), 2);
-  EXPECT_EQ(again[0].item<float>(), 200);
-  blob.add_(1);
-  lazuli::sync();
-  EXPECT_EQ(memory[0], 101);
-  EXPECT_EQ(memory[3], 5);
-}
-
 TEST_P(StorageTest, DetachAndDataShareMemory) {
   ExpectSameAsEager([] {
     auto x = torch::arange(4, torch::kFloat).requires_grad_();
