@@ -1,5 +1,7 @@
 #include "guards/program_cache.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -41,6 +43,8 @@ void MakeProgram(CachedTrace* entry) {
   auto program = codegen::Compile(trace, options, &report);
   counters.kernels_compiled.Add(report.kernels_compiled);
   counters.kernel_cache_hits.Add(report.kernel_cache_hits);
+  // The compiler's heap is tens of megabytes that the program, whose peak is still to come, would never see again.
+  if (report.kernels_compiled > 0) malloc_trim(0);
   if (program.ok()) {
     entry->program = *std::move(program);
     entry->compiled = true;
