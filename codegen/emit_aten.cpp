@@ -6,7 +6,9 @@
 #include <c10/core/CPUAllocator.h>
 
 #include <cstring>
+#include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "runtime/mode_keys.h"
 
 namespace lazuli::codegen {
@@ -85,10 +87,16 @@ class Replay : public runtime::Program {
   void RunOp(const TraceOp& op, const runtime::RunArgs& args, torch::jit::Stack* stack, runtime::RunResult* result) {
     if (result->error != nullptr && Poisoned(op)) return;
     try {
+      // Equal windows of one call are one tensor: kernels (attention) ask whether their operands are.
+      absl::InlinedVector<std::pair<const TensorRef*, at::Tensor>, 4> windows;
       CallTraceOp(
           op, args.scalars.data(),
           [&](const TensorRef& ref) {
-            return MakeWindow(ref, storages_[ref.storage], ref.offset_slot < 0 ? 0 : args.offsets[ref.offset_slot]);
+            for (const auto& [known, tensor] : windows) {
+              if (*known == ref) return tensor;
+            }
+            windows.emplace_back(&ref, MakeWindow(ref, storages_[ref.storage], ref.offset_slot < 0 ? 0 : args.offsets[ref.offset_slot]));
+            return windows.back().second;
           },
           stack);
       for (size_t i = 0; i < op.results.size(); ++i) {

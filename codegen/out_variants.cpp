@@ -22,8 +22,7 @@ bool IsOutVariantOf(const c10::FunctionSchema& out, const c10::FunctionSchema& f
 
 bool NeedsMoreThanMemory(const c10::FunctionSchema& schema) {
   const std::string& name = schema.name();
-  if (name == "aten::_compute_linear_combination" || name == "aten::isin" || name == "aten::addmv") return true;
-  if (name.find("batch_norm") != std::string::npos) return true;
+  if (name == "aten::_compute_linear_combination" || name.find("batch_norm") != std::string::npos) return true;
   for (const auto& argument : schema.arguments()) {
     if (argument.name() == "reduction") return true;
   }
@@ -31,6 +30,16 @@ bool NeedsMoreThanMemory(const c10::FunctionSchema& schema) {
 }
 
 namespace {
+
+// Where there is nothing to read, kernels resize what they write.
+bool HasEmptyOperand(const TraceOp& op) {
+  for (const TraceArg& arg : op.args) {
+    for (const TensorRef& ref : arg.tensors) {
+      if (ref.defined() && ref.numel() == 0) return true;
+    }
+  }
+  return false;
+}
 
 const OpInfo* Search(const OpInfo& info) {
   // Planned memory is of one size and has no contents.
@@ -51,7 +60,7 @@ const OpInfo* Search(const OpInfo& info) {
 }  // namespace
 
 const OpInfo* FindOutVariant(const TraceOp& op) {
-  if (op.info->mutated_args != 0 || op.results.empty()) return nullptr;
+  if (op.info->mutated_args != 0 || op.results.empty() || HasEmptyOperand(op)) return nullptr;
   for (const TensorRef& result : op.results) {
     if (!result.defined()) return nullptr;
   }

@@ -12,8 +12,8 @@ const OpInfo* FindOutVariant(const TraceOp& op);
 // Whether `out` takes `functional`'s arguments and then one tensor for each of its results.
 bool IsOutVariantOf(const c10::FunctionSchema& out, const c10::FunctionSchema& functional);
 
-// Out-variants that do more than fill their output: losses that reduce resize it to compute every element in it first, others resize it
-// for empty operands, add to what is there or read it (batch norm of operands with gaps).
+// Out-variants that do more than fill their output: losses that reduce resize it to compute every element in it first, others add to what
+// is there or read it (batch norm of operands with gaps).
 bool NeedsMoreThanMemory(const c10::FunctionSchema& schema);
 
 }  // namespace lazuli::codegen

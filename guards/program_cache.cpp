@@ -131,7 +131,6 @@ CachedTracePtr ProgramCache::Compile(const codegen::TraceLog& log, std::string_v
   }
   auto entry = std::make_shared<CachedTrace>();
   entry->log = log;
-  entry->log.scalars.assign(log.scalars.size(), 0);
   entry->log.offsets.assign(log.offsets.size(), 0);
   entry->hash = Fingerprint(log);
   entry->serial = serial;

@@ -22,7 +22,7 @@ struct Site;
 
 // One trace that was seen, and what runs it. Shared by the cache and by recorders that predict it.
 struct CachedTrace {
-  codegen::TraceLog log;  // Complete; scalars and offsets empty.
+  codegen::TraceLog log;  // Complete; scalars as they were, offsets empty.
   uint64_t hash = 0;
   int64_t serial = 0;    // "trace #4": order of first sight in this process.
   Site* site = nullptr;  // Never freed while the cache lives.

@@ -36,6 +36,7 @@ struct PreparedCall {
   std::vector<ScalarPatch> scalars;
   std::vector<OffsetPatch> offsets;
   std::vector<int> lists;  // Positions of tensor lists.
+  absl::InlinedVector<std::pair<const WindowSpec*, at::Tensor>, 4> windows;
 };
 
 at::Scalar ReadScalar(c10::ScalarType type, uint64_t bits) {
@@ -154,8 +155,17 @@ class StepProgram : public Program {
     }
   }
 
+  // Equal windows of one call are one tensor: kernels (attention) ask whether their operands are.
   at::Tensor Window(const WindowSpec& window, PreparedCall* prepared) {
     if (window.memory < 0) return at::Tensor();
+    for (const auto& [spec, tensor] : prepared->windows) {
+      if (*spec == window) return tensor;
+    }
+    prepared->windows.emplace_back(&window, MakeWindow(window, prepared));
+    return prepared->windows.back().second;
+  }
+
+  at::Tensor MakeWindow(const WindowSpec& window, PreparedCall* prepared) {
     const auto keys = c10::DispatchKeySet(c10::computeDispatchKey(window.dtype, c10::kStrided, c10::kCPU));
     at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(StorageOf(window.memory), keys, c10::scalarTypeToTypeMeta(window.dtype));
     c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();

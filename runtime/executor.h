@@ -39,6 +39,10 @@ struct WindowSpec {
   c10::DimVector strides;
   int32_t offset_slot = -1;  // Index into RunArgs::offsets; -1: 0.
   bool wrapped_number = false;
+  bool operator==(const WindowSpec& o) const {
+    return memory == o.memory && dtype == o.dtype && sizes == o.sizes && strides == o.strides && offset_slot == o.offset_slot &&
+           wrapped_number == o.wrapped_number;
+  }
 };
 
 struct CallArg {

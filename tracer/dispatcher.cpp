@@ -9,6 +9,7 @@
 #include <torch/library.h>
 
 #include "absl/container/flat_hash_set.h"
+#include "codegen/lower.h"
 #include "runtime/counters.h"
 #include "runtime/mode_keys.h"
 #include "tracer/lazy_tensor.h"
@@ -90,7 +91,7 @@ Outcome TryRecord(Recorder* recorder, const OpInfo& info, torch::jit::Stack* sta
   if (!recording.OverlapsAreSafe()) return Outcome::kNotRecordable;
   if (recording.Known() == nullptr) {
     auto inferred = InferShapes(info, args);
-    if (!inferred.has_value()) {
+    if (!inferred.has_value() || !TakesDtypes(info, args, *inferred)) {
       *key = recording.ShapeKey();
       return Outcome::kUnknownShape;
     }
@@ -203,6 +204,11 @@ bool IsCompositeOut(const c10::OperatorHandle& op) {
   return op.hasSchema() && op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) && codegen::GetOpInfo(op).is_out;
 }
 
+// Runs at once, as a whole, on memory of its own.
+void BoxedEager(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  RunEagerly(Recorder::Current(), codegen::GetOpInfo(op), keys, stack);
+}
+
 enum class KernelKind { kNone, kRecord, kView };
 
 bool HasScalarOverloadOfTensorOp(const c10::OperatorName& name) {
@@ -239,6 +245,14 @@ KernelKind KindOf(const c10::OperatorHandle& op) {
   return KernelKind::kRecord;
 }
 
+// BackendSelect sends a factory (linspace, kaiser_window) past the recorder's key to a kernel that may reach for memory past the
+// dispatcher.
+bool IsFactoryPastRecorder(const c10::OperatorHandle& op) {
+  const OpInfo& info = codegen::GetOpInfo(op);
+  return info.is_factory && info.recordable && !info.is_allocation && op.hasKernelForDispatchKey(c10::DispatchKey::BackendSelect) &&
+         op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) && codegen::FindRowByName(info.name) == nullptr;
+}
+
 }  // namespace
 
 void RunEagerly(Recorder* recorder, const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack, bool transient) {
@@ -264,7 +278,9 @@ void RunAndObserve(Recorder* recorder, const OpInfo& info, std::vector<codegen::
   const auto last = torch::jit::last(*stack, info.num_args);
   const std::vector<c10::IValue> args(last.begin(), last.end());
   RunEagerly(recorder, info, keys, stack, /*transient=*/!CannotBeObserved(key));
-  auto observed = Observe(info, args, torch::jit::last(*stack, info.num_returns));
+  const auto results = torch::jit::last(*stack, info.num_returns);
+  RememberDtypes(info, args, results);
+  auto observed = Observe(info, args, results);
   if (!observed.has_value()) {
     RememberShapes(std::move(key), nullptr);
     return;
@@ -324,6 +340,8 @@ void RegisterKernels() {
     const KernelKind kind = KindOf(*op);
     const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
     if (IsCompositeOut(*op)) generic->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&BoxedOut>());
+    if (op->hasSchema() && IsFactoryPastRecorder(*op))
+      generic->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&BoxedEager>());
     if (kind == KernelKind::kNone || typed.contains(full)) continue;
     aten->impl(full.c_str(), kind == KernelKind::kView ? torch::CppFunction::makeFromBoxedFunction<&BoxedView>()
                                                        : torch::CppFunction::makeFromBoxedFunction<&BoxedRecord>());

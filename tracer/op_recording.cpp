@@ -87,7 +87,26 @@ bool AreDisjoint(const Bytes& a, const Bytes& b) {
 }
 
 // Whether some integer type cannot hold `number`.
-bool IsWide(const at::Scalar& number) { return number.isComplex() || c10::overflows<int8_t, double>(number.toDouble()); }
+bool IsWide(const at::Scalar& number) {
+  return number.isComplex() || number.toDouble() < 0 || c10::overflows<int8_t, double>(number.toDouble());
+}
+
+// What kernels ask of numbers: their sign, and whether they are probabilities. (An integer's bits, and those of true, order like it.)
+uint64_t ClassOf(c10::ScalarType type, uint64_t bits) {
+  double value = static_cast<double>(static_cast<int64_t>(bits));
+  if (type == c10::kDouble) std::memcpy(&value, &bits, sizeof(value));
+  if (value == 0) return 0;
+  if (value == 1) return 1;
+  return value < 0 ? 2 : value < 1 ? 3 : value > 1 ? 4 : 5;
+}
+
+// Whether one element of a window (`ndim` sizes, then strides) appears at several places: writing it is an error.
+bool RepeatsElements(const Word* shape, size_t ndim) {
+  for (size_t d = 0; d < ndim; ++d) {
+    if (shape[ndim + d] == 0 && shape[d] > 1) return true;
+  }
+  return false;
+}
 
 template <class Integer>
 bool Fits(const at::Scalar& number) {
@@ -210,6 +229,12 @@ void OpRecording::AddSlot(c10::ScalarType type, uint64_t bits) {
   scalars.push_back(bits);
 }
 
+void OpRecording::AddNumberSlot(c10::ScalarType type, uint64_t bits) {
+  const size_t slot = recorder_->log_.scalars.size() - scalars_begin_;
+  if (slot < 64) numbers_ |= uint64_t{1} << slot;
+  AddSlot(type, bits);
+}
+
 void OpRecording::AddNone() {
   Append(static_cast<Word>(Tag::kNone));
   ++arg_;
@@ -231,7 +256,7 @@ void OpRecording::AddDouble(double value) {
     Append(static_cast<Word>(Tag::kDouble));
     Append(BitsOf(value));
   } else {
-    AddSlot(c10::kDouble, BitsOf(value));
+    AddNumberSlot(c10::kDouble, BitsOf(value));
   }
   ++arg_;
 }
@@ -256,10 +281,10 @@ bool OpRecording::AddScalar(const at::Scalar& value) {
     AddSlot(type, bits);
     return true;
   }
-  if (!is_default && IsWide(value)) wide_number_ = std::make_unique<at::Scalar>(value);
+  if (!is_default && IsWide(value)) wide_number_ = value;
   const bool is_factor = is_default && (info_.factor_args >> arg & 1) != 0;
   if (has_slot && !info_.static_scalars && !is_factor) {
-    AddSlot(type, bits);
+    AddNumberSlot(type, bits);
     return true;
   }
   Append(MakeWord(Tag::kScalarConst, static_cast<uint64_t>(type)));
@@ -314,18 +339,34 @@ std::vector<Word> OpRecording::ShapeKey() const {
   const auto& log = recorder_->log_;
   std::vector<Word> key(log.code.begin() + code_begin_, log.code.end());
   for (const Operand& operand : operands_) key[operand.code_position - code_begin_] &= codegen::kShapeRelevantTensorBits;
-  // A run-time scalar's slot number is not part of what the op computes.
+  // A run-time scalar's slot number is not part of what the op computes, nor is its value but for what kernels check.
   for (const uint32_t position : slot_positions_) {
     Word& word = key[position - code_begin_];
-    word = MakeWord(Tag::kScalarSlot, codegen::PayloadOf(word) & 255);
+    const uint64_t payload = codegen::PayloadOf(word), slot = payload >> 8, type = payload & 255;
+    const uint64_t at = slot - scalars_begin_;
+    const bool is_number = at < 64 && (numbers_ >> at & 1) != 0;
+    word = MakeWord(Tag::kScalarSlot, type | (is_number ? ClassOf(static_cast<c10::ScalarType>(type), log.scalars[slot]) << 8 : 0));
   }
   key.insert(key.end(), log.shapes.begin() + shapes_begin_, log.shapes.end());
   return key;
 }
 
+// Whether the numbers are of the same classes as when the prediction was recorded.
+bool OpRecording::NumbersAreAlike() const {
+  if (numbers_ == 0) return true;
+  const auto& now = recorder_->log_.scalars;
+  const auto& then = recorder_->prediction_->log.scalars;
+  for (const uint32_t position : slot_positions_) {
+    const uint64_t payload = codegen::PayloadOf(recorder_->log_.code[position]), slot = payload >> 8, at = slot - scalars_begin_;
+    const auto type = static_cast<c10::ScalarType>(payload & 255);
+    if (at < 64 && (numbers_ >> at & 1) != 0 && ClassOf(type, now[slot]) != ClassOf(type, then[slot])) return false;
+  }
+  return true;
+}
+
 const codegen::OutputMetas* OpRecording::Known() {
   predicted_ = FollowsPrediction();
-  if (predicted_) {
+  if (predicted_ && NumbersAreAlike()) {
     metas_ = recorder_->prediction_->log.ops[recorder_->log_.ops.size()].outputs.get();
     return metas_;
   }
@@ -380,6 +421,7 @@ bool OpRecording::OverlapsAreSafe() const {
   };
   for (const Operand& written : operands_) {
     if (!written.mutated) continue;
+    if (RepeatsElements(log.shapes.data() + written.shape_position, written.ndim)) return false;
     for (const Operand& other : operands_) {
       if (&other == &written || other.storage != written.storage) continue;
       const auto a = TensorWord::Unpack(log.code[written.code_position]);

@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -184,7 +185,7 @@ class OpRecording {
   // Remembers the outputs' metadata for these arguments.
   const codegen::OutputMetas* Learn(codegen::OutputMetas outputs);
   // Whether every number fits the integers it is written as (fill_, masked_fill_, full): ATen throws where one does not. After Known.
-  bool NumbersFit() const { return wide_number_ == nullptr || FitsResult(*wide_number_); }
+  bool NumbersFit() const { return !wide_number_.has_value() || FitsResult(*wide_number_); }
   // Whether written windows overlap others in a way that only eager execution checks.
   bool OverlapsAreSafe() const;
 
@@ -203,6 +204,8 @@ class OpRecording {
 
   void Append(codegen::Word word) { recorder_->log_.code.push_back(word); }
   void AddSlot(c10::ScalarType type, uint64_t bits);
+  void AddNumberSlot(c10::ScalarType type, uint64_t bits);
+  bool NumbersAreAlike() const;
   bool AddWrappedNumber(const at::Tensor& tensor);
   bool FollowsPrediction() const;
   bool FitsResult(const at::Scalar& number) const;
@@ -213,7 +216,8 @@ class OpRecording {
   size_t code_begin_, shapes_begin_, scalars_begin_, offsets_begin_, slots_begin_;
   c10::SmallVector<Operand, 8> operands_;
   c10::SmallVector<uint32_t, 8> slot_positions_;  // Of kScalarSlot words in the code.
-  std::unique_ptr<at::Scalar> wide_number_;       // The last number that may not fit some integer type; usually none.
+  std::optional<at::Scalar> wide_number_;         // The last number that may not fit some integer type; usually none.
+  uint64_t numbers_ = 0;                          // Bit i: the op's slot i is a number that its kernel gets, and may refuse.
   int arg_ = 0;
   bool predicted_ = false;
   bool committed_ = false;

@@ -26,44 +26,49 @@ void AddMetaFunction(ShapeTable* table, typename Op::schema* function) {
   });
 }
 
-void AddMetaFunctions(ShapeTable* table) {
-#define LAZULI_META_OP(op, function) AddMetaFunction<at::_ops::op>(table, at::meta::function);
-#include "tracer/meta_ops.def"
-#undef LAZULI_META_OP
-}
-
-const ShapeTable& Table() {
+const ShapeTable& AtenTable() {
   static const auto* table = [] {
     auto* all = new ShapeTable;
-    AddBasicShapes(all);
-    AddLayerShapes(all);
-    AddMetaFunctions(all);
+#define LAZULI_META_OP(op, function) AddMetaFunction<at::_ops::op>(all, at::meta::function);
+#include "tracer/meta_ops.def"
+#undef LAZULI_META_OP
     return all;
   }();
   return *table;
 }
 
-}  // namespace
+const ShapeTable& OwnTable() {
+  static const auto* table = [] {
+    auto* all = new ShapeTable;
+    AddBasicShapes(all);
+    AddLayerShapes(all);
+    return all;
+  }();
+  return *table;
+}
 
-const ShapeFunction* FindShapeFunction(const std::string& name) {
-  const ShapeTable& table = Table();
+// An in-place operator (aten::relu_, aten::floor_divide_.Tensor) has its functional form's.
+const ShapeFunction* FindIn(const ShapeTable& table, const std::string& name) {
   auto it = table.find(name);
   if (it == table.end()) {
-    // aten::relu_ and aten::floor_divide_.Tensor: the functional form's.
-    const size_t dot = name.find('.');
-    const size_t end = dot == std::string::npos ? name.size() : dot;
-    if (name[end - 1] != '_') return nullptr;
-    it = table.find(name.substr(0, end - 1) + name.substr(end));
+    const size_t end = std::min(name.find('.'), name.size());
+    if (name[end - 1] == '_') it = table.find(name.substr(0, end - 1) + name.substr(end));
   }
   return it == table.end() ? nullptr : &it->second;
 }
 
+}  // namespace
+
+const ShapeFunction* FindShapeFunction(const std::string& name) {
+  const ShapeFunction* own = FindIn(OwnTable(), name);
+  return own != nullptr ? own : FindIn(AtenTable(), name);
+}
+
+bool IsOwnShapeFunction(const std::string& name) { return FindIn(OwnTable(), name) != nullptr; }
+
 std::vector<std::string> OwnShapeFunctionNames() {
-  ShapeTable own;
-  AddBasicShapes(&own);
-  AddLayerShapes(&own);
   std::vector<std::string> names;
-  for (const auto& row : own) names.push_back(row.first);
+  for (const auto& row : OwnTable()) names.push_back(row.first);
   return names;
 }
 

@@ -22,7 +22,10 @@ using ShapeFunction = std::function<std::vector<at::Tensor>(c10::ArrayRef<c10::I
 // functional form.
 const ShapeFunction* FindShapeFunction(const std::string& name);
 
-// The operators whose functions are ours, not ATen's; without in-place forms.
+// Whether the function that FindShapeFunction returns for `name` is ours, not ATen's.
+bool IsOwnShapeFunction(const std::string& name);
+
+// The operators whose functions are ours; without in-place forms.
 std::vector<std::string> OwnShapeFunctionNames();
 
 }  // namespace lazuli::tracer

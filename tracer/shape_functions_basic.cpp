@@ -1,5 +1,6 @@
 // Shape functions of pointwise operators, copies, fills, reductions and indexing.
 #include <ATen/CompositeExplicitAutogradFunctions.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/WrapDimUtils.h>
 
@@ -23,6 +24,13 @@ Shapes UnaryShape(Args args) {
   const at::Tensor self = TensorArg(args[0]);
   if (!IsReal(self)) return {};
   return {Pointwise({self}, self.scalar_type())};
+}
+
+// A kernel that fills an empty_like(): strides of size 1 are kept, too.
+Shapes FloatLikeShape(Args args) {
+  const at::Tensor self = TensorArg(args[0]);
+  if (!HaveOneFloatDtype({self})) return {};
+  return {at::compositeexplicitautograd::empty_like(self)};
 }
 
 Shapes FloatUnaryShape(Args args) {
@@ -193,6 +201,30 @@ Shapes ZerosLikeShape(Args args) { return Like(TensorArg(args[0]), args[1], args
 Shapes FullLikeShape(Args args) { return Like(TensorArg(args[0]), args[2], args[6]); }
 Shapes ToCopyShape(Args args) { return Like(TensorArg(args[0]), args[1], args[6]); }
 
+// (self, number) or (self): overwritten whole.
+Shapes FillShape(Args args) { return {at::compositeexplicitautograd::empty_like(TensorArg(args[0]))}; }
+
+// (self, value), a tensor that stands for a number.
+Shapes FillTensorShape(Args args) {
+  if (TensorArg(args[1]).dim() != 0) return {};
+  return FillShape(args);
+}
+
+// (self, mask, number)
+Shapes MaskedFillShape(Args args) {
+  const at::Tensor self = TensorArg(args[0]);
+  const at::Tensor mask = TensorArg(args[1]);
+  if (mask.scalar_type() != at::kBool || (args[2].isComplexDouble() && !self.is_complex())) return {};
+  return {Fresh(at::infer_size(self.sizes(), mask.sizes()), self.scalar_type())};
+}
+
+// (self, mask, value)
+Shapes MaskedFillTensorShape(Args args) {
+  const at::Tensor value = TensorArg(args[2]);
+  if (value.dim() != 0 || value.scalar_type() != TensorArg(args[0]).scalar_type()) return {};
+  return MaskedFillShape(args);
+}
+
 // (self, dtype?): over everything.
 Shapes SumShape(Args args) {
   const at::ScalarType own = TensorArg(args[0]).scalar_type();
@@ -238,7 +270,7 @@ Shapes SelectBackwardShape(Args args) {
 void AddBasicShapes(ShapeTable* table) {
   const std::pair<const char*, Shapes (*)(Args)> rows[] = {
       {"aten::relu", UnaryShape},
-      {"aten::hardtanh", FloatUnaryShape},
+      {"aten::hardtanh", FloatLikeShape},
       {"aten::hardswish", FloatUnaryShape},
       {"aten::logit", FloatUnaryShape},
       {"aten::isnan", IsNanShape},
@@ -273,6 +305,11 @@ void AddBasicShapes(ShapeTable* table) {
       {"aten::ones_like", ZerosLikeShape},
       {"aten::full_like", FullLikeShape},
       {"aten::_to_copy", ToCopyShape},
+      {"aten::fill.Scalar", FillShape},
+      {"aten::fill.Tensor", FillTensorShape},
+      {"aten::zero", FillShape},
+      {"aten::masked_fill.Scalar", MaskedFillShape},
+      {"aten::masked_fill.Tensor", MaskedFillTensorShape},
       {"aten::sum", SumShape},
       {"aten::mean", MeanShape},
       {"aten::stack", StackShape},

@@ -108,6 +108,8 @@ Shapes ConvolutionBackwardShape(Args args) {
   const std::vector<int64_t> sizes = OutputSizes(conv);
   if (sizes.empty() || !grad.sizes().equals(sizes) || !HasDefaultStrides(grad)) return {};
   const std::vector<bool> mask = MaskArg(args[10]);
+  // Some kernels compute the weight's gradient along with the bias's, wanted or not.
+  if (mask[2] && !mask[1]) return {};
   const auto dtype = conv.input.scalar_type();
   return {FreshIf(mask[0], conv.input.sizes(), dtype), FreshIf(mask[1], conv.weight.sizes(), dtype), FreshIf(mask[2], {sizes[1]}, dtype)};
 }
@@ -139,6 +141,7 @@ Shapes LayerNormBackwardShape(Args args) {
     return {};
   }
   const std::vector<bool> mask = MaskArg(args[7]);
+  if ((mask[1] && !weight.defined()) || (mask[2] && !bias.defined())) return {};
   const auto dtype = input.scalar_type();
   return {FreshIf(mask[0], input.sizes(), dtype), FreshIf(mask[1], normalized, dtype), FreshIf(mask[2], normalized, dtype)};
 }
@@ -203,6 +206,7 @@ Shapes GroupNormBackwardShape(Args args) {
     return {};
   }
   const std::vector<bool> mask = MaskArg(args[9]);
+  if ((mask[1] || mask[2]) && !weight.defined()) return {};
   const auto dtype = input.scalar_type();
   return {FreshIf(mask[0], input.sizes(), dtype), FreshIf(mask[1], {channels}, dtype), FreshIf(mask[2], {channels}, dtype)};
 }

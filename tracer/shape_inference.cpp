@@ -4,12 +4,16 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/enum_tag.h>
+#include <c10/util/irange.h>
 
-#include "absl/container/flat_hash_set.h"
+#include <algorithm>
+
 #include "codegen/lower.h"
 #include "runtime/mode_keys.h"
 #include "tracer/lazy_tensor.h"
-#include "tracer/shape_functions.h"
+#include "tracer/recorder.h"
+#include "tracer/shape_function_table.h"
 
 namespace lazuli::tracer {
 namespace {
@@ -68,21 +72,105 @@ bool SharesStorage(const c10::IValue& arg, const c10::StorageImpl* storage) {
   return false;
 }
 
-// Kernels that insist on operands of one dtype while their Meta kernels take any.
-bool NeedsOneDtype(const std::string& name) {
-  static const auto* names =
-      new absl::flat_hash_set<std::string>{"aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::_addmm_activation"};
-  return names->contains(name);
+// Calls `visit` with each defined tensor among `args`, those in lists too, and the argument's position.
+template <class Visit>
+void ForEachTensor(c10::ArrayRef<c10::IValue> args, const Visit& visit) {
+  const auto visit_if = [&](const at::Tensor& tensor, size_t i) {
+    if (tensor.defined()) visit(tensor, i);
+  };
+  for (const auto i : c10::irange(args.size())) {
+    if (args[i].isTensor()) {
+      visit_if(args[i].toTensor(), i);
+    } else if (args[i].isTensorList()) {
+      for (const at::Tensor& tensor : args[i].toTensorVector()) visit_if(tensor, i);
+    } else if (args[i].isOptionalTensorList()) {
+      for (const std::optional<at::Tensor> tensor : args[i].toOptionalTensorList()) visit_if(tensor.value_or(at::Tensor()), i);
+    }
+  }
 }
 
-bool HasOneDtype(c10::ArrayRef<c10::IValue> args) {
+// Kernels that are not loops over elements choose layouts of their own for images in unusual ones, and sizes for operands without elements,
+// where Meta kernels do not follow them.
+bool IsOrdinary(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args) {
+  constexpr int64_t kImageDims = 4;
+  if (info.handle.hasTag(at::Tag::pointwise) || codegen::FindRowByName(info.name) != nullptr) return true;
+  bool ordinary = true;
+  ForEachTensor(args, [&](const at::Tensor& tensor, size_t) {
+    if (tensor.numel() == 0 || (tensor.dim() >= kImageDims && !HasDefaultStrides(tensor))) ordinary = false;
+  });
+  return ordinary;
+}
+
+// The CPU casts operands to the common dtype before it chooses a result's layout, and so gives those with gaps another one; meta tensors
+// are not cast.
+bool CastsLooseOperands(c10::ArrayRef<c10::IValue> args) {
+  bool loose = false, mixed = false;
   std::optional<c10::ScalarType> dtype;
-  for (const c10::IValue& arg : args) {
-    if (!arg.isTensor() || !arg.toTensor().defined()) continue;
-    if (dtype.has_value() && *dtype != arg.toTensor().scalar_type()) return false;
-    dtype = arg.toTensor().scalar_type();
+  ForEachTensor(args, [&](const at::Tensor& tensor, size_t) {
+    if (tensor.dim() == 0) return;
+    mixed = mixed || (dtype.has_value() && *dtype != tensor.scalar_type());
+    dtype = tensor.scalar_type();
+    loose = loose || (tensor.dim() > 1 && !tensor.is_non_overlapping_and_dense());
+  });
+  return loose && mixed;
+}
+
+bool HasElements(c10::ArrayRef<c10::IValue> args) {
+  bool has_elements = true;
+  ForEachTensor(args, [&](const at::Tensor& tensor, size_t) { has_elements = has_elements && tensor.numel() != 0; });
+  return has_elements;
+}
+
+// Types that have kernels of their own almost everywhere, or take part in type promotion.
+bool IsPlain(c10::ScalarType dtype) { return codegen::TypeBit(dtype) != 0; }
+
+// Whether argument `i` holds positions or classes rather than numbers to compute with.
+bool HoldsPlaces(const codegen::OpInfo& info, size_t i) {
+  const std::string& name = info.handle.schema().arguments()[i].name();
+  return name.find("ind") != std::string::npos || name == "target";
+}
+
+// The dtypes that an operator computes with, as bits.
+uint64_t OperandDtypes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args) {
+  uint64_t dtypes = 0;
+  ForEachTensor(args, [&](const at::Tensor& tensor, size_t i) {
+    const bool counts = !tensor.unsafeGetTensorImpl()->is_wrapped_number() && !(IsIndex(tensor) && HoldsPlaces(info, i));
+    if (counts) dtypes |= uint64_t{1} << static_cast<int>(tensor.scalar_type());
+  });
+  return dtypes;
+}
+
+template <class Predicate>
+bool AllDtypes(uint64_t dtypes, const Predicate& predicate) {
+  for (int type = 0; type < static_cast<int>(c10::ScalarType::NumOptions); ++type) {
+    if ((dtypes >> type & 1) != 0 && !predicate(static_cast<c10::ScalarType>(type))) return false;
   }
   return true;
+}
+
+constexpr uint64_t BitOf(c10::ScalarType dtype) { return uint64_t{1} << static_cast<int>(dtype); }
+
+uint64_t ResultDtypes(const codegen::OutputMetas& outputs) {
+  uint64_t dtypes = 0;
+  for (const auto& meta : outputs) {
+    if (meta.defined) dtypes |= BitOf(meta.dtype);
+  }
+  return dtypes;
+}
+
+// Whether the caller chose a dtype: kernels do not convert between all of them.
+bool ConvertsDtype(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args) {
+  for (const auto i : c10::irange(args.size())) {
+    const c10::Type& type = *info.handle.schema().arguments()[i].real_type();
+    const bool chosen = type.kind() == c10::TypeKind::OptionalType && !args[i].isNone();
+    if (chosen && type.containedTypes()[0]->kind() == c10::TypeKind::ScalarTypeType) return true;
+  }
+  return false;
+}
+
+// Apart from every key of RememberShapes that begins with an operator.
+std::vector<codegen::Word> DtypesKey(const codegen::OpInfo& info, uint64_t operands, uint64_t results) {
+  return {codegen::MakeWord(codegen::Tag::kLiveOut, static_cast<uint64_t>(info.id)), operands, results};
 }
 
 // In a Python process most Meta kernels are Python functions: slow, and they would wait for the interpreter's lock while others wait for
@@ -105,9 +193,9 @@ bool FitsInPlace(const codegen::OpInfo& info, const at::Tensor& self, const at::
 }  // namespace
 
 std::optional<codegen::OutputMetas> InferShapes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args) {
-  if (NeedsOneDtype(info.name) && !HasOneDtype(args)) return std::nullopt;
   const ShapeFunction* function = FindShapeFunction(info.name);
-  if (function == nullptr && (!info.has_meta || HasPythonMeta(info))) return std::nullopt;
+  if (info.handle.hasTag(at::Tag::pointwise) && !IsOwnShapeFunction(info.name) && CastsLooseOperands(args)) return std::nullopt;
+  if (function == nullptr && (!info.has_meta || !IsOrdinary(info, args) || HasPythonMeta(info))) return std::nullopt;
   const runtime::AtenScope scope;
   torch::jit::Stack stack;
   for (const c10::IValue& arg : args) stack.push_back(ToMeta(arg));
@@ -126,10 +214,41 @@ std::optional<codegen::OutputMetas> InferShapes(const codegen::OpInfo& info, c10
   codegen::OutputMetas outputs;
   if (info.returns_mutated_self) return outputs;
   for (const c10::IValue& result : stack) {
-    if (OverlapsItself(result.toTensor())) return std::nullopt;
-    outputs.push_back(MetaOf(result.toTensor()));
+    const at::Tensor& tensor = result.toTensor();
+    // Nothing from something (isin) is a place holder.
+    const bool is_stub = function == nullptr && tensor.defined() && tensor.numel() == 0 && !info.is_factory && HasElements(args);
+    if (OverlapsItself(tensor) || is_stub) return std::nullopt;
+    outputs.push_back(MetaOf(tensor));
   }
   return outputs;
+}
+
+bool TakesDtypes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, const codegen::OutputMetas& outputs) {
+  const uint64_t dtypes = OperandDtypes(info, args);
+  const uint64_t results = ResultDtypes(outputs);
+  if (AllDtypes(dtypes | results, IsPlain)) {
+    if (IsOwnShapeFunction(info.name) || dtypes == 0) return true;
+    const bool has_wide = (dtypes & (BitOf(at::kFloat) | BitOf(at::kDouble))) != 0;
+    const bool is_one = (dtypes & (dtypes - 1)) == 0;
+    const codegen::OpRow* row = codegen::FindRowByName(info.name);
+    if (row != nullptr && row->types != 0) {
+      if (AllDtypes(dtypes, [row](auto dtype) { return (codegen::TypeBit(dtype) & row->types) != 0; })) return true;
+      // Pointwise operands are promoted to the wide one.
+      if (has_wide && (row->types & codegen::kWide) != 0 && info.handle.hasTag(at::Tag::pointwise)) return true;
+    } else if (is_one && !ConvertsDtype(info, args) && !info.handle.hasTag(at::Tag::pointwise)) {
+      if (has_wide || (dtypes == BitOf(at::kBFloat16) && info.handle.hasTag(at::Tag::core))) return true;
+    }
+  }
+  return RecallShapes(DtypesKey(info, dtypes, results)) != nullptr;
+}
+
+void RememberDtypes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, c10::ArrayRef<c10::IValue> results) {
+  static const auto* taken = new codegen::OutputMetasPtr(std::make_shared<const codegen::OutputMetas>());
+  uint64_t dtypes = 0;
+  if (!info.returns_mutated_self) {
+    ForEachTensor(results, [&](const at::Tensor& tensor, size_t) { dtypes |= BitOf(tensor.scalar_type()); });
+  }
+  RememberShapes(DtypesKey(info, OperandDtypes(info, args), dtypes), *taken);
 }
 
 std::optional<codegen::OutputMetas> Observe(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args,

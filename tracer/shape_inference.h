@@ -14,6 +14,13 @@ namespace lazuli::tracer {
 // eager execution then gives either the shapes or the error, in its own words.
 std::optional<codegen::OutputMetas> InferShapes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args);
 
+// Whether the operator's kernel is known to take operands of these dtypes: from its row in op.def, from a shape function of ours, because
+// they are float or double, or because it did before. Kernels reject dtypes that Meta kernels accept, and only running tells which.
+bool TakesDtypes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, const codegen::OutputMetas& outputs);
+
+// `info` ran on operands of the dtypes of `args` and returned `results`.
+void RememberDtypes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, c10::ArrayRef<c10::IValue> results);
+
 // The metadata of results that ran eagerly; none when they are not fresh dense CPU tensors (an alias of an argument, another device).
 std::optional<codegen::OutputMetas> Observe(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args,
                                             c10::ArrayRef<c10::IValue> results);

@@ -87,10 +87,15 @@ bool IsBackendSpecific(const std::string& base) {
   return false;
 }
 
-// The Meta kernel gives other strides than the CPU's for channels-last operands, or other sizes for empty ones.
-bool MetaMisleads(const std::string& base) {
-  return base == "aten::replication_pad2d" || base == "aten::replication_pad3d" || base == "aten::reflection_pad3d" ||
-         base == "aten::isin" || base == "aten::addmv";
+// In-place operators that are not structured have generated Meta kernels that check nothing, which their composite functional forms call.
+// What is structured has a Meta kernel in its functional form.
+bool ChecksNothing(const c10::OperatorHandle& handle) {
+  const c10::OperatorName& name = handle.operator_name();
+  const bool in_place = name.name.back() == '_';
+  const std::string base = in_place ? name.name.substr(0, name.name.size() - 1) : name.name;
+  const auto functional = c10::Dispatcher::singleton().findSchema({base, name.overload_name});
+  return (in_place || c10::Dispatcher::singleton().findSchema({base + "_", name.overload_name}).has_value()) &&
+         !(functional.has_value() && functional->hasKernelForDispatchKey(c10::DispatchKey::Meta));
 }
 
 // Results keep the storage offset of their operand, and what lies before it.
@@ -215,7 +220,7 @@ OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
                          handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
   info.has_meta = handle.hasKernelForDispatchKey(c10::DispatchKey::Meta) ||
                   (composite && !handle.hasKernelForDispatchKey(c10::DispatchKey::CPU) && !IsBackendSpecific(op_name.name));
-  info.has_meta = info.has_meta && !MetaMisleads(op_name.name);
+  info.has_meta = info.has_meta && !ChecksNothing(handle);
   info.recordable = encodable && !info.is_out && !info.is_view && !info.is_random && !info.data_dependent &&
                     !handle.hasTag(at::Tag::inplace_view) && !ChangesStorage(op_name.name) && !KeepsOffset(op_name.name) &&
                     !ReadsGradMode(op_name.name);

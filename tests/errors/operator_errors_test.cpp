@@ -174,11 +174,35 @@ TEST_P(OperatorErrorsTest, NumbersThatDoNotFitIntegers) {
     ExpectSameErrorAtOnce([&](const torch::Tensor& x) { torch::full_like(x, number, torch::kShort); });
   }
   ExpectSameErrorAtOnce([](const torch::Tensor& x) { x.to(torch::kByte).fill_(300); });
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { x.to(torch::kByte).fill_(-1.5); });
 }
 
-TEST_P(OperatorErrorsTest, KernelThatLacksADtypeAtTheCut) {
-  ExpectSameErrorAtTheCut([](const torch::Tensor& x) { return x.bitwise_or(1); },
-                          [](const torch::Tensor& x) { return x.to(torch::kInt).bitwise_or(1); });
+TEST_P(OperatorErrorsTest, KernelThatLacksADtype) {
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { x.bitwise_or(1); });
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { torch::gcd(x, x); });
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { torch::gelu(x.to(torch::kLong)); });
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { x.to(torch::kComplexHalf).sum(); });
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { torch::mm(x, x.t().to(torch::kDouble)); });
+}
+
+TEST_P(OperatorErrorsTest, InPlaceKernelsThatChecksComeFrom) {
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { x.index_fill_(0, torch::zeros({1}, torch::kLong), x); });
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { x.masked_fill_(torch::ones({7}, torch::kBool), 1); });
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { x.sum(0).expand({3, 4}).fill_(torch::ones({})); });
+}
+
+TEST_P(OperatorErrorsTest, NumberThatWasFineBefore) {
+  const auto backward = [](const torch::Tensor& x, double slope) {
+    return torch::leaky_relu_backward(x, x, slope, /*self_is_result=*/true);
+  };
+  const lazuli::DeviceMode mode(options());
+  for (int round = 0; round < 4; ++round) {
+    const auto x = torch::ones({3, 4}) + 1;
+    EXPECT_EQ(backward(x, 0.1 * (round + 1)).sum().item<float>(), 24);
+  }
+  const auto x = torch::ones({3, 4}) + 1;
+  EXPECT_THROW(backward(x, -0.5), c10::Error);
+  EXPECT_EQ(x.sum().item<float>(), 24);
 }
 
 TEST_P(OperatorErrorsTest, OperatorOfAnotherLibraryThrowsInsideATrace) {

@@ -46,6 +46,14 @@ std::string ReasonUntested(const c10::OperatorHandle& op) {
   return "";
 }
 
+bool IsOutOfReach(const std::string& reason) {
+  for (const char* out : {"another backend", "another backend's tensors", "sparse tensors", "nested tensors", "quantized tensors",
+                          "without a CPU kernel below it"}) {
+    if (reason == out) return true;
+  }
+  return false;
+}
+
 std::vector<c10::OperatorHandle> CpuOperators(const std::string& filter) {
   std::vector<c10::OperatorHandle> ops;
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {

@@ -10,6 +10,9 @@ namespace lazuli::testing {
 
 // A way to call an operator: texts of some of its arguments, by name, separated by spaces. Arguments that no overload has are ignored.
 // `ops` are names without "aten::", of one overload or of all, separated by spaces; a name stands for its in-place form as well.
+// Whether `reason`, one of ReasonUntested, says that no strided CPU tensor gets to the operator's kernel.
+bool IsOutOfReach(const std::string& reason);
+
 struct SchemaRow {
   const char* ops;
   const char* args;

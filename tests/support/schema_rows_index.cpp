@@ -133,6 +133,8 @@ const SchemaRows& IndexRows() {
        "self=t(N,7) k=3|1|7 dim=dimname::N1"},
       {"mode median.dim nanmedian.dim",
        "self=I4(N,7) dim=-1|0"},
+      {"median.names_dim nanmedian.names_dim median.names_dim_values nanmedian.names_dim_values",
+       "self=!t dim=dimname::N0 keepdim=false|true"},
       {"unique_dim unique_dim_consecutive",
        "self=I3(N,4) dim=1|-1"},
       {"unique_consecutive",

@@ -103,7 +103,7 @@ const SchemaRows& PointwiseRows() {
       {"allclose isclose",
        "self=t other=t rtol=0.1|1e-05 atol=1e-08 equal_nan=false|true"},
       {"hardtanh hardtanh_",
-       "self=x min_val=-1|0 max_val=1|6"},
+       "self=t min_val=-1|0 max_val=1|6"},
       {"hardtanh_backward",
        "grad_output=t self=t min_val=-1 max_val=1"},
       {"softplus_backward",

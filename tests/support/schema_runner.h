@@ -16,9 +16,13 @@ struct SchemaTotals {
   int64_t ops_recorded = 0, programs_compiled = 0, cache_hits = 0, predicted_hits = 0;
   double seconds = 0;
   std::map<std::string, std::string> untested;        // Operator to reason.
+  std::set<std::string> unsure;                       // Operators of which eager execution differs from itself.
   std::map<std::string, std::string> never_accepted;  // Operator to the first error.
   std::set<std::string> late;                         // Operators with an error after the call, and the error.
   std::set<int> shards;                               // That have run.
+
+  // Operators that plain CPU tensors can meet and that are not called.
+  int NumUntested() const;
 };
 
 // Those of `backend`.

@@ -69,7 +69,13 @@ void AddPointwise(std::vector<Case>* cases) {
     cases->push_back({"aten::sum", {x, None()}});
     cases->push_back({"aten::mean", {x, None()}});
     cases->push_back({"aten::stack", {std::vector<Tensor>{x, x}, -1}});
+    cases->push_back({"aten::fill.Scalar", {x, 2}});
+    cases->push_back({"aten::fill.Tensor", {x, F({})}});
+    cases->push_back({"aten::zero", {x}});
+    cases->push_back({"aten::masked_fill.Scalar", {x, x > 0, 2}});
+    cases->push_back({"aten::masked_fill.Tensor", {x, x > 0, torch::zeros({}, x.options())}});
   }
+  cases->push_back({"aten::masked_fill.Scalar", {F({3}), F({4, 1}) > 0, 2}});
   cases->push_back({"aten::sum", {torch::arange(4), None()}});
   cases->push_back({"aten::sum", {torch::arange(4), at::kDouble}});
   cases->push_back({"aten::where.self", {F({4, 1}) > 0.5, torch::arange(3), torch::arange(3)}});
