@@ -1,8 +1,14 @@
 // Shape functions of pointwise operators, copies, fills, reductions and indexing.
 #include <ATen/CompositeExplicitAutogradFunctions.h>
+#include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorIterator.h>
+#include <ATen/TensorUtils.h>
 #include <ATen/WrapDimUtils.h>
+#include <ATen/ops/cat_meta_dispatch.h>
+#include <ATen/ops/unsqueeze_native.h>
+
+#include <algorithm>
 
 #include "tracer/shape_function_table.h"
 
@@ -239,17 +245,38 @@ Shapes MeanShape(Args args) {
 }
 
 // (tensors, dim)
+// ATen's own way: `cat` along the new dimension, and a view of that; along a new last dimension, `cat` of unsqueezed tensors.
 Shapes StackShape(Args args) {
-  const std::vector<at::Tensor> tensors = args[0].toTensorVector();
+  std::vector<at::Tensor> tensors = args[0].toTensorVector();
   if (tensors.empty()) return {};
   for (const at::Tensor& tensor : tensors) {
-    if (!tensor.sizes().equals(tensors[0].sizes()) || tensor.scalar_type() != tensors[0].scalar_type() || !HasDefaultStrides(tensor))
-      return {};
+    if (!tensor.sizes().equals(tensors[0].sizes())) return {};
   }
+  const int64_t rank = tensors[0].dim(), dim = c10::maybe_wrap_dim(args[1].toInt(), rank + 1);
   std::vector<int64_t> sizes = tensors[0].sizes().vec();
-  sizes.insert(sizes.begin() + c10::maybe_wrap_dim(args[1].toInt(), static_cast<int64_t>(sizes.size()) + 1),
-               static_cast<int64_t>(tensors.size()));
-  return {Fresh(sizes, tensors[0].scalar_type())};
+  sizes.insert(sizes.begin() + dim, static_cast<int64_t>(tensors.size()));
+  if (dim == rank) {
+    for (at::Tensor& tensor : tensors) tensor = at::native::unsqueeze(tensor, dim);
+  }
+  const at::Tensor joined = at::meta::cat(tensors, dim);
+  const auto strides = at::detail::computeStride(joined.sizes(), joined.strides(), sizes);
+  if (!strides.has_value()) return {};
+  return {at::detail::empty_strided_meta(sizes, *strides, joined.scalar_type())};
+}
+
+// (grad, input_sizes, dim, start, end, step): zeros of these sizes with `grad` in a slice of them.
+Shapes SliceBackwardShape(Args args) {
+  const at::Tensor grad = TensorArg(args[0]);
+  const std::vector<int64_t> sizes = IntsArg(args[1]);
+  const int64_t dim = c10::maybe_wrap_dim(args[2].toInt(), static_cast<int64_t>(sizes.size()), /*wrap_scalar=*/false);
+  const int64_t size = sizes[dim], step = args[5].toInt();
+  if (step <= 0) return {};
+  const auto clamp = [size](int64_t at) { return std::clamp<int64_t>(at < 0 ? at + size : at, 0, size); };
+  const int64_t length = std::max<int64_t>(0, clamp(args[4].toInt()) - clamp(args[3].toInt()));
+  std::vector<int64_t> slice = sizes;
+  slice[dim] = (length + step - 1) / step;
+  if (!grad.sizes().equals(slice)) return {};
+  return {Fresh(sizes, grad.scalar_type())};
 }
 
 // (grad, input_sizes, ...): zeros of these sizes with `grad` somewhere in them. Whether it fits, the operator decides.
@@ -314,6 +341,7 @@ void AddBasicShapes(ShapeTable* table) {
       {"aten::mean", MeanShape},
       {"aten::stack", StackShape},
       {"aten::select_backward", SelectBackwardShape},
+      {"aten::slice_backward", SliceBackwardShape},
   };
   for (const auto& [name, function] : rows) table->emplace(name, function);
 }

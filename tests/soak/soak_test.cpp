@@ -63,7 +63,8 @@ TEST(SoakTest, MemoryDoesNotGrow) {
   for (int64_t step = warm_up; step < steps; ++step) trainer.Step(step);
   lazuli::sync();
   const int64_t grown = ResidentBytes() - before;
-  std::cout << steps - warm_up << " steps after the first " << warm_up << ": " << grown / 1024 << " KB more, loss " << trainer.last_loss() << "\n";
+  std::cout << steps - warm_up << " steps after the first " << warm_up << ": " << grown / 1024 << " KB more, loss " << trainer.last_loss()
+            << "\n";
   EXPECT_LT(grown, 4 << 20);
   EXPECT_LT(trainer.last_loss(), 1);
   // It ran from programs, and found them.
