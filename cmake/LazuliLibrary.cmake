@@ -18,7 +18,9 @@ function(lazuli_link_folders target)
 endfunction()
 
 # liblazuli.so, the one library that programs link: every folder's objects, with LLVM and Abseil linked in and hidden.
-add_library(lazuli SHARED ${PROJECT_SOURCE_DIR}/cmake/empty.cpp)
+add_library(lazuli SHARED ${PROJECT_SOURCE_DIR}/tracer/preload/thread_start.cpp)
+target_include_directories(lazuli PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
+lazuli_warnings(lazuli)
 add_library(Lazuli::lazuli ALIAS lazuli)
 lazuli_link_folders(lazuli ${LAZULI_FOLDERS})
 target_link_libraries(lazuli INTERFACE Lazuli::torch)

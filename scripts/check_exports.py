@@ -12,7 +12,8 @@ def main():
     library = sys.argv[1]
     names = lines_of("nm", "-DC", "--defined-only", "--format=just-symbols", library)
     ours = ("lazuli::", "typeinfo for lazuli::", "typeinfo name for lazuli::", "vtable for lazuli::")
-    foreign = [name for name in names if not name.startswith(ours)]
+    # Interposed for LAZULI_THREADS.
+    foreign = [name for name in names if not name.startswith(ours) and name != "pthread_create"]
     needed = [line for line in lines_of("readelf", "-d", library) if "(NEEDED)" in line]
     clashing = [line.split("[")[1].rstrip("]") for line in needed if "libLLVM" in line]
     for name in foreign:

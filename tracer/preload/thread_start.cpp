@@ -11,7 +11,6 @@
 #include <string_view>
 #include <thread>
 
-#include "absl/strings/match.h"
 #include "lazuli/lazuli.h"
 #include "runtime/options.h"
 #include "tracer/mode.h"
@@ -36,12 +35,12 @@ bool IsRuntimesOwn(Routine routine, void* argument) {
   std::memcpy(&code, &routine, sizeof(code));
   std::string_view object = ObjectOf(code);
   // All of std::thread's threads start in one function of the C++ library, with an object whose class belongs to who made the thread.
-  if (absl::StartsWith(object, "libstdc++") && argument != nullptr) {
+  if (object.rfind("libstdc++", 0) == 0 && argument != nullptr) {
     std::memcpy(&code, argument, sizeof(code));
     object = ObjectOf(code);
   }
   for (const std::string_view name : {"libtorch", "libc10", "libgomp", "libiomp", "libomp", "liblazuli"}) {
-    if (absl::StartsWith(object, name)) return true;
+    if (object.rfind(name, 0) == 0) return true;
   }
   return false;
 }

@@ -1,1 +1,0 @@
-// A library needs a source of its own; all of its code comes from the folders.
