@@ -81,7 +81,9 @@ bool AddBoxed(OpRecording* recording, const c10::IValue& value, const c10::Type&
 
 enum class Outcome { kRecorded, kUnknownShape, kNotRecordable };
 
-Outcome TryRecord(Recorder* recorder, const OpInfo& info, torch::jit::Stack* stack, std::vector<codegen::Word>* key) {
+// With `places`: only when the results are what those are.
+Outcome TryRecord(Recorder* recorder, const OpInfo& info, torch::jit::Stack* stack, std::vector<codegen::Word>* key,
+                  const std::vector<c10::IValue>* places = nullptr) {
   OpRecording recording(recorder, info);
   const auto args = torch::jit::last(*stack, info.num_args);
   const auto& arguments = info.handle.schema().arguments();
@@ -89,14 +91,16 @@ Outcome TryRecord(Recorder* recorder, const OpInfo& info, torch::jit::Stack* sta
     if (!AddBoxed(&recording, args[i], *arguments[i].real_type())) return Outcome::kNotRecordable;
   }
   if (!recording.OverlapsAreSafe()) return Outcome::kNotRecordable;
-  if (recording.Known() == nullptr) {
+  const codegen::OutputMetas* metas = recording.Known();
+  if (metas == nullptr) {
     auto inferred = InferShapes(info, args);
     if (!inferred.has_value() || !TakesDtypes(info, args, *inferred)) {
       *key = recording.ShapeKey();
       return Outcome::kUnknownShape;
     }
-    recording.Learn(*std::move(inferred));
+    metas = recording.Learn(*std::move(inferred));
   }
+  if (places != nullptr && !Fit(*metas, *places)) return Outcome::kNotRecordable;
   if (!recording.NumbersFit()) return Outcome::kNotRecordable;
   recording.Commit();
   if (info.returns_mutated_self) {
@@ -180,20 +184,27 @@ void BoxedSharing(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch
   CallBelowGeneric(op, keys, stack);
 }
 
-// Composite out= kernels run above the recorder and may resize their result past the dispatcher: it must have its memory, unless the
-// functional operator gives what fits it.
+// Whether the composite out= kernel `info` leaves the sizes of its results alone.
+bool ResultsFit(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
+  const OpInfo* twin = FindTwin(info);
+  if (twin == nullptr || info.num_returns != twin->num_returns) return false;
+  const auto places = args.slice(twin->num_args);
+  if (!AreApart(*twin, args.slice(0, twin->num_args), places)) return false;
+  OpInfo composite = *twin;
+  composite.has_meta = true;
+  const auto metas = InferShapes(composite, args.slice(0, twin->num_args));
+  return metas.has_value() && Fit(*metas, places);
+}
+
+// Composite out= kernels run above the recorder and resize their result past the dispatcher: it must have its memory, unless it fits.
 void BoxedOut(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const OpInfo& info = codegen::GetOpInfo(op);
-  {
-    // Autocast leaves out= operators alone.
-    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-    if (RunAsFunctional(info, stack, [](const OpInfo& called, torch::jit::Stack* s) { called.handle.callBoxed(s); })) return;
-  }
   const auto args = torch::jit::last(*stack, info.num_args);
   for (const auto i : c10::irange(static_cast<size_t>(info.num_args))) {
     if ((info.mutated_args >> i & 1) == 0 || !args[i].isTensor() || !args[i].toTensor().defined()) continue;
     c10::StorageImpl* storage = args[i].toTensor().unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
     if (storage == nullptr || !IsPending(*storage)) continue;
+    if (ResultsFit(info, args)) break;
     Counters::Get().CountEagerFallback(info.name);
     Settle(storage);
   }
@@ -289,12 +300,32 @@ void RunAndObserve(Recorder* recorder, const OpInfo& info, std::vector<codegen::
   RememberShapes(std::move(key), std::make_shared<const codegen::OutputMetas>(*std::move(observed)));
 }
 
+// False: nothing was done.
+static bool RecordAsFunctional(Recorder* recorder, const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const OpInfo* twin = FindTwin(info);
+  if (twin == nullptr || !twin->recordable || info.num_returns != twin->num_returns || codegen::FindRowByName(twin->name) == nullptr) {
+    return false;
+  }
+  const auto args = torch::jit::last(*stack, info.num_args).slice(0, twin->num_args);
+  const auto last = torch::jit::last(*stack, info.num_returns);
+  const std::vector<c10::IValue> places(last.begin(), last.end());
+  if (!AreApart(*twin, args, places)) return false;
+  torch::jit::Stack results(args.begin(), args.end());
+  std::vector<codegen::Word> key;
+  if (TryRecord(recorder, *twin, &results, &key, &places) != Outcome::kRecorded) return false;
+  static const OpInfo& copy = *codegen::FindOpInfo("aten::copy_");
+  for (const auto i : c10::irange(places.size())) {
+    torch::jit::Stack copied{places[i], results[i], false};
+    RecordOrRun(copy, keys, &copied);
+  }
+  torch::jit::drop(*stack, info.num_args);
+  stack->insert(stack->end(), places.begin(), places.end());
+  return true;
+}
+
 void RecordOrRun(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   Recorder* recorder = Recorder::Current();
-  if (recorder != nullptr && info.is_out &&
-      RunAsFunctional(info, stack, [keys](const OpInfo& called, torch::jit::Stack* s) { RecordOrRun(called, keys, s); })) {
-    return;
-  }
+  if (recorder != nullptr && info.is_out && RecordAsFunctional(recorder, info, keys, stack)) return;
   if (recorder == nullptr || !info.recordable) {
     RunEagerly(recorder, info, keys, stack);
     return;

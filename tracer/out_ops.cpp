@@ -1,6 +1,5 @@
 #include "tracer/out_ops.h"
 
-#include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
@@ -30,20 +29,11 @@ const OpInfo* SearchTwin(const OpInfo& info) {
   return twin == nullptr || twin->is_random || twin->mutated_args != 0 || twin->is_view ? nullptr : twin;
 }
 
-const OpInfo* FindTwin(const OpInfo& info) {
-  static std::mutex mutex;
-  static auto* found = new absl::flat_hash_map<int32_t, const OpInfo*>;
-  std::lock_guard<std::mutex> lock(mutex);
-  const auto [it, inserted] = found->try_emplace(info.id, nullptr);
-  if (inserted) it->second = SearchTwin(info);
-  return it->second;
-}
-
 bool IsPlace(const c10::IValue& value) {
   if (!value.isTensor() || !value.toTensor().defined()) return false;
   const at::Tensor& tensor = value.toTensor();
   return IsPlainOrLazy(*tensor.unsafeGetTensorImpl()) && tensor.key_set().has(c10::DispatchKey::CPU) && !tensor.is_conj() &&
-         !tensor.is_neg() && !tensor.has_names() && at::has_internal_overlap(tensor) != at::MemOverlap::Yes;
+         !tensor.is_neg() && !tensor.has_names();
 }
 
 c10::StorageImpl* StorageOf(const at::Tensor& tensor) {
@@ -67,54 +57,43 @@ bool Collect(const c10::IValue& value, std::vector<at::Tensor>* tensors) {
   return true;
 }
 
-bool MayRun(const OpInfo& twin, c10::ArrayRef<c10::IValue> args, c10::ArrayRef<c10::IValue> places) {
+}  // namespace
+
+const OpInfo* FindTwin(const OpInfo& info) {
+  static std::mutex mutex;
+  static auto* found = new absl::flat_hash_map<int32_t, const OpInfo*>;
+  std::lock_guard<std::mutex> lock(mutex);
+  const auto [it, inserted] = found->try_emplace(info.id, nullptr);
+  if (inserted) it->second = SearchTwin(info);
+  return it->second;
+}
+
+bool AreApart(const OpInfo& twin, c10::ArrayRef<c10::IValue> args, c10::ArrayRef<c10::IValue> places) {
   std::vector<at::Tensor> operands;
   for (const c10::IValue& arg : args) {
     if (!Collect(arg, &operands)) return false;
   }
-  // Eager lets pointwise operators read the window that they write.
-  const bool may_share =
-      codegen::FindRowByName(twin.name) != nullptr || twin.handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
   const bool grad = at::GradMode::is_enabled();
   for (const c10::IValue& place : places) {
     if (!IsPlace(place) || (grad && place.toTensor().requires_grad())) return false;
     for (const at::Tensor& operand : operands) {
       if (!operand.defined()) continue;
       if (grad && operand.requires_grad()) return false;
-      if (StorageOf(operand) == StorageOf(place.toTensor()) && !(may_share && SameWindow(operand, place.toTensor()))) return false;
+      if (StorageOf(operand) == StorageOf(place.toTensor()) && !SameWindow(operand, place.toTensor())) return false;
     }
   }
   return true;
 }
 
-bool Fits(const c10::IValue& result, const at::Tensor& place) {
-  if (!result.isTensor() || !result.toTensor().defined()) return false;
-  const at::Tensor& tensor = result.toTensor();
-  return tensor.layout() == c10::kStrided && tensor.dtype() == place.dtype() && tensor.sizes() == place.sizes() &&
-         tensor.device() == place.device();
-}
-
-}  // namespace
-
-bool RunAsFunctional(const OpInfo& info, torch::jit::Stack* stack, const std::function<void(const OpInfo&, torch::jit::Stack*)>& call) {
-  const OpInfo* twin = info.is_out ? FindTwin(info) : nullptr;
-  if (twin == nullptr || info.num_returns != twin->num_returns) return false;
-  const auto args = torch::jit::last(*stack, info.num_args).slice(0, twin->num_args);
-  const auto last = torch::jit::last(*stack, info.num_returns);
-  const std::vector<c10::IValue> places(last.begin(), last.end());
-  if (!MayRun(*twin, args, places)) return false;
-  torch::jit::Stack results(args.begin(), args.end());
-  call(*twin, &results);
-  for (size_t i = 0; i < places.size(); ++i) {
-    if (!Fits(results[i], places[i].toTensor())) return false;
+bool Fit(const codegen::OutputMetas& metas, c10::ArrayRef<c10::IValue> places) {
+  if (metas.size() != places.size()) return false;
+  for (size_t i = 0; i < metas.size(); ++i) {
+    const at::Tensor& place = places[i].toTensor();
+    if (!metas[i].defined || metas[i].dtype != place.scalar_type() || place.sizes() != at::IntArrayRef(metas[i].sizes) ||
+        place.strides() != at::IntArrayRef(metas[i].strides)) {
+      return false;
+    }
   }
-  static const OpInfo& copy = *codegen::FindOpInfo("aten::copy_");
-  for (size_t i = 0; i < places.size(); ++i) {
-    torch::jit::Stack copied{places[i], results[i], false};
-    call(copy, &copied);
-  }
-  torch::jit::drop(*stack, info.num_args);
-  stack->insert(stack->end(), places.begin(), places.end());
   return true;
 }
 

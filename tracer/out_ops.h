@@ -1,19 +1,22 @@
-// Operators with an `out` argument: where the results already have their place, they are the functional operator and a copy, and are
-// recorded as such.
+// Operators with an `out` argument: where the results already have their place, a pointwise or reducing one is its functional operator and
+// a copy, and is recorded as such.
 #pragma once
 
 #include <ATen/core/stack.h>
 
-#include <functional>
-
 #include "codegen/ir/op_info.h"
+#include "codegen/ir/trace_log.h"
 
 namespace lazuli::tracer {
 
-// Runs the out= operator `info` on `stack` as its functional twin, found by schema, and a copy into each result; `call` runs an operator.
-// Returns false, with the stack as it was, when that could differ from eager: no twin, gradients wanted, results of another size or
-// dtype than their places (eager resizes, casts or throws), or places that share memory with an operand in another window.
-bool RunAsFunctional(const codegen::OpInfo& info, torch::jit::Stack* stack,
-                     const std::function<void(const codegen::OpInfo&, torch::jit::Stack*)>& call);
+// The functional operator of the out= operator `info`, found by schema; null when there is none, or when it does something else.
+const codegen::OpInfo* FindTwin(const codegen::OpInfo& info);
+
+// Whether `places`, the results of an out= operator with twin `twin`, can be written by a copy after `args` were read: plain memory, no
+// gradients wanted, and no operand in the same memory but through the very window.
+bool AreApart(const codegen::OpInfo& twin, c10::ArrayRef<c10::IValue> args, c10::ArrayRef<c10::IValue> places);
+
+// Whether results with `metas` are what `places` are: eager would not resize, cast or lay out anything, nor compute in another order.
+bool Fit(const codegen::OutputMetas& metas, c10::ArrayRef<c10::IValue> places);
 
 }  // namespace lazuli::tracer

@@ -29,17 +29,11 @@ TEST_P(StorageTest, OutArgumentOfTheResultsShapeNeedsNoCut) {
     auto largest = a * 1.5;
     torch::max_out(largest, a, largest);
     torch::mul_out(a, a, b);
-    auto product = torch::zeros({2, 2}) * 1;
-    torch::mm_out(product, a, b.t());
-    auto values = torch::zeros({2}) * 1;
-    auto indices = torch::zeros({2}, torch::kLong) * 1;
-    torch::max_out(values, indices, a, 1);
-    auto wide = torch::zeros({2, 6}) * 1;
-    auto strided = wide.slice(1, 0, 6, 2);
-    torch::exp_out(strided, a * 0.01);
+    auto sums = torch::zeros({2}) * 1;
+    torch::sum_out(sums, a, 1);
     EXPECT_EQ(a._version(), 1);
-    EXPECT_EQ(wide._version(), 1);
-    return Tensors{a, b, largest, product, values, indices, wide};
+    EXPECT_EQ(largest._version(), 1);
+    return Tensors{a, b, largest, sums};
   });
   EXPECT_EQ(lazuli::stats().eager_fallbacks, (std::map<std::string, int64_t>{}));
 }
