@@ -158,12 +158,10 @@ uint64_t ResultDtypes(const codegen::OutputMetas& outputs) {
   return dtypes;
 }
 
-// Whether the caller chose a dtype: kernels do not convert between all of them.
+// Whether the caller chose the results' dtype: kernels do not convert between all of them.
 bool ConvertsDtype(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args) {
   for (const auto i : c10::irange(args.size())) {
-    const c10::Type& type = *info.handle.schema().arguments()[i].real_type();
-    const bool chosen = type.kind() == c10::TypeKind::OptionalType && !args[i].isNone();
-    if (chosen && type.containedTypes()[0]->kind() == c10::TypeKind::ScalarTypeType) return true;
+    if (info.handle.schema().arguments()[i].name() == "dtype" && !args[i].isNone()) return true;
   }
   return false;
 }

@@ -21,7 +21,7 @@ constexpr int64_t kBatches[] = {2, 1, 3, 0, 5};
 constexpr Memory kMemories[] = {Memory::kContiguous, Memory::kTransposed,  Memory::kSliced,     Memory::kChannelsLast, Memory::kExpanded,
                                 Memory::kStrided,    Memory::kOverlapping, Memory::kTransposed, Memory::kSliced,       Memory::kContiguous};
 constexpr uint64_t kNumListedMemories = sizeof(kMemories) / sizeof(kMemories[0]);
-constexpr int kCasesWithoutRow = 6;
+constexpr int kCasesWithoutRow = 8;
 
 Texts ParseRow(const std::string& row) {
   Texts texts;
@@ -220,7 +220,7 @@ std::vector<CallPlan> PlanCalls(const c10::OperatorHandle& op, uint64_t seed) {
   std::vector<std::string> rows = RowsOf(op);
   const bool has_row = !rows.empty();
   if (rows.empty()) rows.emplace_back();
-  const int cases = !has_row ? kCasesWithoutRow : rows.size() == 1 ? 4 : rows.size() == 2 ? 3 : 2;
+  const int cases = !has_row ? kCasesWithoutRow : rows.size() == 1 ? 5 : rows.size() == 2 ? 4 : 3;
   std::vector<CallPlan> plans;
   for (size_t row = 0; row < rows.size(); ++row) {
     for (int number = 0; number < cases; ++number)

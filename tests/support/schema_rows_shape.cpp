@@ -6,6 +6,9 @@ namespace lazuli::testing {
 const SchemaRows& ShapeRows() {
   // clang-format off
   static const auto* rows = new SchemaRows{
+      // Below the checks of stack: dimensions are not wrapped.
+      {"_stack",
+       "tensors=[t;t]|[t;t;t] dim=0"},
       {"view _unsafe_view",
        "self=t(N,3,4) size=N,12|-1,4|3,N,4"},
       {"view.dtype",
