@@ -12,7 +12,11 @@ namespace {
 const char* const kTypedOps[] = {
 #define LAZULI_TYPED_OP(name) #name,
 #define LAZULI_SCALAR_TWIN(called, op) #called,
+#define LAZULI_TYPED_VIEW(name)
+#define LAZULI_TYPED_EAGER(name)
 #include "tracer/typed_ops.def"
+#undef LAZULI_TYPED_EAGER
+#undef LAZULI_TYPED_VIEW
 #undef LAZULI_SCALAR_TWIN
 #undef LAZULI_TYPED_OP
 };

@@ -107,7 +107,8 @@ void AddIndexing(std::vector<Case>* cases) {
   cases->push_back({"aten::index_select", {F({4, 3, 5}), 1, Ids({7})}});
   cases->push_back({"aten::select_backward", {F({4, 5}), Ints({4, 3, 5}), 1, -2}});
   cases->push_back({"aten::slice_backward", {F({4, 2, 5}), Ints({4, 6, 5}), 1, -5, 4, 2}});
-  cases->push_back({"aten::slice_backward", {F({4, 1, 5}).expand({4, 3, 5}), Ints({4, 6, 5}), 1, 3, std::numeric_limits<int64_t>::max(), 1}});
+  cases->push_back(
+      {"aten::slice_backward", {F({4, 1, 5}).expand({4, 3, 5}), Ints({4, 6, 5}), 1, 3, std::numeric_limits<int64_t>::max(), 1}});
   cases->push_back({"aten::index_select", {F({5, 4}).t(), -1, Ids({2}).to(torch::kInt)}});
   cases->push_back({"aten::index_select", {torch::arange(6), 0, Ids({3})}});
   for (const Tensor& ids : {Ids({}), Ids({5}), Ids({2, 7}), Ids({7, 2}).t(), Ids({0})}) {
