@@ -17,6 +17,19 @@ namespace lazuli::tracer {
 
 using runtime::Counters;
 
+namespace {
+
+// Runs `log` op by op, as eager mode would have.
+runtime::RunResult RunReplay(const codegen::TraceLog& log, const runtime::RunArgs& args) {
+  auto& counters = Counters::Get();
+  counters.eager_replays.Add();
+  auto replay = codegen::MakeReplay(codegen::DecodeTrace(log));
+  counters.aten_calls.Add(replay->num_aten_calls());
+  return replay->Run(args);
+}
+
+}  // namespace
+
 void Recorder::Flush(std::string_view cause, bool transient) {
   RecorderLock lock(this);
   if (running_) return;
@@ -98,19 +111,10 @@ Recorder::Binding Recorder::Bind() {
   return binding;
 }
 
-// Op by op, as eager mode would have run it.
-runtime::RunResult Recorder::RunReplay(const runtime::RunArgs& args) {
-  auto& counters = Counters::Get();
-  counters.eager_replays.Add();
-  auto replay = codegen::MakeReplay(codegen::DecodeTrace(log_));
-  counters.aten_calls.Add(replay->num_aten_calls());
-  return replay->Run(args);
-}
-
 runtime::RunResult Recorder::RunPrograms(const guards::CachedTracePtr& entry, Binding* binding) {
   auto& counters = Counters::Get();
   const runtime::RunArgs args{binding->storages, log_.scalars, log_.offsets, absl::MakeSpan(binding->outputs)};
-  if (entry == nullptr) return RunReplay(args);
+  if (entry == nullptr) return RunReplay(log_, args);
   if (!entry->compiled) counters.eager_replays.Add();
   counters.kernel_launches.Add(entry->program->num_kernels());
   counters.aten_calls.Add(entry->program->num_aten_calls());
@@ -122,7 +126,7 @@ runtime::RunResult Recorder::RunPrograms(const guards::CachedTracePtr& entry, Bi
   if (!result.not_started) return result;
   // Without memory for all of it at once, op by op may still do; else the op fails that would have failed in eager mode.
   runtime::LogOnce(absl::StrCat("not enough memory for the program of trace #", entry->serial, ": it runs eagerly when that happens"));
-  return RunReplay(args);
+  return RunReplay(entry->log, args);
 }
 
 void Recorder::AddLocation(const runtime::RunResult& result) const {

@@ -100,7 +100,6 @@ class Recorder {
   guards::CachedTracePtr FindOrCompile(bool transient, bool* predicted);
   void CompleteOutputs();
   Binding Bind();
-  runtime::RunResult RunReplay(const runtime::RunArgs& args);
   runtime::RunResult RunPrograms(const guards::CachedTracePtr& entry, Binding* binding);
   void Distribute(Binding* binding, const runtime::RunResult& result);
   // Says in the error, when the call stacks are kept, which op of the trace failed and where the program called it.
