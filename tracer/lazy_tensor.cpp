@@ -2,7 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/CPUAllocator.h>
-#include <c10/core/impl/COW.h>
 #include <torch/csrc/autograd/input_buffer.h>
 
 #include <cstdlib>
@@ -137,12 +136,6 @@ bool IsPending(const c10::StorageImpl& storage) { return __atomic_load_n(&(stora
 void SetPending(c10::StorageImpl* storage, bool pending) {
   storage->*Get(MutableCheck()) = pending;
   __atomic_store_n(&(storage->*Get(ImmutableFlag())), pending, __ATOMIC_RELEASE);
-}
-
-bool IsForeign(c10::StorageImpl* storage) {
-  if (AsLazy(storage) != nullptr || IsPending(*storage)) return false;
-  const at::DataPtr& data = storage->data_ptr();
-  return data.get() != nullptr && data.get_deleter() != c10::GetCPUAllocator()->raw_deleter() && !c10::impl::cow::is_cow_data_ptr(data);
 }
 
 void RegisterPendingPlain(c10::StorageImpl* storage, Recorder* recorder) {

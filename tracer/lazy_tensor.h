@@ -88,10 +88,6 @@ at::Tensor MakeLazyTensor(const codegen::OutputMeta& meta, c10::intrusive_ptr<La
 bool IsPending(const c10::StorageImpl& storage);
 void SetPending(c10::StorageImpl* storage, bool pending);
 
-// Memory that the program or another library owns (from_blob, DLPack, NumPy, shared or mapped memory): it may change or go away between an
-// operator's recording and its run, without a word to LibTorch. False while `storage` is pending.
-bool IsForeign(c10::StorageImpl* storage);
-
 // Plain storages with pending in-place writes, across recorders. Thread-safe.
 void RegisterPendingPlain(c10::StorageImpl* storage, Recorder* recorder);
 void UnregisterPendingPlain(c10::StorageImpl* storage);

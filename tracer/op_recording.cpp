@@ -45,21 +45,6 @@ bool ContinuesAs(const std::vector<Word>& words, const std::vector<Word>& want, 
   return difference == 0;
 }
 
-// What `impl`'s window holds now, in memory of our own, from its first element on; null when the copy would be mostly gaps.
-c10::intrusive_ptr<c10::StorageImpl> Snapshot(const c10::TensorImpl& impl, c10::StorageImpl* storage) {
-  int64_t elements = impl.numel() == 0 ? 0 : 1;
-  for (int64_t d = 0; d < impl.dim() && elements > 0; ++d) elements += (impl.sizes()[d] - 1) * impl.strides()[d];
-  const auto item = static_cast<int64_t>(impl.itemsize());
-  const int64_t begin = impl.storage_offset() * item;
-  const int64_t bytes = elements * item;
-  if (elements > 2 * impl.numel() || begin + bytes > static_cast<int64_t>(storage->nbytes())) return nullptr;
-  auto* allocator = c10::GetCPUAllocator();
-  auto copy = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes, allocator->allocate(bytes), allocator,
-                                                    /*resizable=*/false);
-  if (bytes > 0) std::memcpy(copy->mutable_data(), static_cast<const char*>(storage->data()) + begin, bytes);
-  return copy;
-}
-
 // The bytes of one operand in its storage: from `begin`, one element at each sum of multiples of `steps`.
 struct Bytes {
   int64_t begin = 0;
@@ -199,7 +184,7 @@ bool OpRecording::AddTensorItem(const at::Tensor& tensor) {
   bool first_use = false;
   int64_t offset = impl->storage_offset();
   c10::intrusive_ptr<c10::StorageImpl> snapshot;
-  if (IsForeign(storage)) {
+  if (IsForeign(storage) && (mutated || !recorder_->foreign_.CanWait(storage, recorder_->epoch_))) {
     if (!mutated && !recorder_->NeedsCut(tensor, /*writes=*/false)) snapshot = Snapshot(*impl, storage);
     if (snapshot == nullptr) return false;
     storage = snapshot.get();

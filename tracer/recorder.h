@@ -19,6 +19,7 @@
 #include "codegen/ir/op_info.h"
 #include "codegen/ir/trace_log.h"
 #include "guards/program_cache.h"
+#include "tracer/foreign_memory.h"
 #include "tracer/lazy_tensor.h"
 
 namespace lazuli::tracer {
@@ -127,6 +128,7 @@ class Recorder {
   guards::CachedTracePtr previous_;
   std::string start_cause_ = "start";
 
+  ForeignMemory foreign_;
   bool keeps_stacks_ = false;               // LAZULI_STACKS, as of the trace's first op.
   std::vector<codegen::CallStack> stacks_;  // By op: where the program called it.
 };

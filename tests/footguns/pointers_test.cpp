@@ -4,6 +4,11 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/native/cpu/Loops.h>
 #include <ATen/ops/_lazy_clone.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdio>
 
 #include "tests/support/same_as_eager.h"
 
@@ -45,6 +50,40 @@ TEST_P(PointersTest, BlobIsWrittenAtOnce) {
   torch::exp_out(blob, torch::zeros({2, 3}) * 1);
   EXPECT_EQ(memory[4], 1);
   EXPECT_EQ(doubled[0][0].item<float>(), 6);
+}
+
+// Weights of a model, mapped from a file: a snapshot for the first trace, which may be all that reads them before they go away.
+TEST_P(PointersTest, LargeReadOnlyMappingIsReadInPlaceFromTheSecondTraceOn) {
+  constexpr int64_t kCount = 1 << 19;
+  const std::string path = ::testing::TempDir() + "lazuli_weights_" + std::to_string(getpid());
+  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
+  ASSERT_GE(file, 0);
+  ASSERT_EQ(ftruncate(file, kCount * sizeof(float)), 0);
+  void* weights = mmap(nullptr, kCount * sizeof(float), PROT_READ, MAP_SHARED, file, 0);
+  auto* writable = static_cast<float*>(mmap(nullptr, kCount * sizeof(float), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
+  {
+    const auto blob = torch::from_blob(weights, {kCount});
+    const lazuli::DeviceMode mode(options());
+    writable[kCount - 1] = 1;
+    const auto first = blob * 2;
+    writable[kCount - 1] = 2;  // As somebody else might; only to tell when it is read.
+    EXPECT_EQ(first[kCount - 1].item<float>(), 2);
+    const auto second = blob * 2;
+    writable[kCount - 1] = 3;
+    EXPECT_EQ(second[kCount - 1].item<float>(), 6);
+    // The same block, but writable: always as it was.
+    const auto other = torch::from_blob(writable, {kCount});
+    for (int i = 0; i < 3; ++i) {
+      writable[kCount - 1] = 5;
+      const auto third = other * 2;
+      writable[kCount - 1] = 6;
+      EXPECT_EQ(third[kCount - 1].item<float>(), 10);
+    }
+  }
+  munmap(weights, kCount * sizeof(float));
+  munmap(writable, kCount * sizeof(float));
+  close(file);
+  std::remove(path.c_str());
 }
 
 TEST_P(PointersTest, WindowsOfABlob) {
