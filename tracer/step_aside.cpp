@@ -28,8 +28,8 @@ void ReportSlower(const guards::CachedTrace& trace) {
   runtime::Counters::Get().programs_stepped_aside.Add();
   if (!runtime::LogEnabled(LogCategory::kPerfHints)) return;
   const auto us = [](int64_t nanoseconds) { return absl::StrFormat("%.2f us", static_cast<double>(nanoseconds) / 1000); };
-  runtime::Log(LogCategory::kPerfHints, absl::StrCat("trace #", trace.serial, " (", trace.log.ops.size(), " ops, site ", trace.site->id,
-                                                     ") takes ", us(trace.trial.program_nanoseconds()), " with its program and ",
+  runtime::Log(LogCategory::kPerfHints, absl::StrCat("trace #", trace.serial, " (", trace.log.ops.size(), " ops) takes ",
+                                                     us(trace.trial.program_nanoseconds()), " with its program and ",
                                                      us(trace.trial.eager_nanoseconds()), " eagerly: its operators run eagerly from here"));
 }
 

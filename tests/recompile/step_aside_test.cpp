@@ -70,7 +70,8 @@ TEST_P(StepAsideTest, OnlyProgramsThatAreBitEqualToEager) {
   const torch::Tensor x = torch::rand({8});
   const float first = x.exp().sum().item<float>();
   for (int64_t i = 0; i < kLong; ++i) ASSERT_EQ(x.exp().sum().item<float>(), first);
-  if (GetParam() == "llvm") EXPECT_EQ(lazuli::stats().ops_stepped_aside, 0);
+  if (GetParam() == "aten") return;  // Its programs are eager's own operators.
+  EXPECT_EQ(lazuli::stats().ops_stepped_aside, 0);
 }
 
 LAZULI_FOR_EACH_BACKEND(StepAsideTest);
