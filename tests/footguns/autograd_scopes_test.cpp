@@ -172,7 +172,7 @@ TEST_P(AutogradScopesTest, HookThatThrowsEndsTheBackwardAndNothingElse) {
     auto x = torch::ones({3}).requires_grad_();
     auto w = torch::ones({3}).requires_grad_();
     auto y = x * 2;
-    auto handle = y.register_hook([](const torch::Tensor& g) {
+    y.register_hook([](const torch::Tensor& g) {
       if (g.sum().item<float>() > 0) throw std::runtime_error("the program's own");
     });
     (y * w).sum().backward();
