@@ -19,9 +19,9 @@ bool IsForeignModule(std::string_view path) {
   return path.empty();
 }
 
-// Library code that is linked into the program itself, or inlined from headers.
+// Library code that is linked into the program itself (a sanitizer's, whose names begin with underscores), or inlined from headers.
 bool IsForeignFunction(std::string_view name) {
-  for (const char* space : {"lazuli::", "at::", "c10::", "torch::", "std::", "operator", "void c10::"}) {
+  for (const char* space : {"__", "lazuli::", "at::", "c10::", "torch::", "std::", "operator", "void c10::"}) {
     if (name.rfind(space, 0) == 0) return true;
   }
   return name.find("lazuli::tracer") != std::string_view::npos;
