@@ -259,6 +259,7 @@ Shapes StackShape(Args args) {
     for (at::Tensor& tensor : tensors) tensor = at::native::unsqueeze(tensor, dim);
   }
   const at::Tensor joined = at::meta::cat(tensors, dim);
+  if (dim == rank) return {joined};
   const auto strides = at::detail::computeStride(joined.sizes(), joined.strides(), sizes);
   if (!strides.has_value()) return {};
   return {at::detail::empty_strided_meta(sizes, *strides, joined.scalar_type())};
