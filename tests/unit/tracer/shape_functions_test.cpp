@@ -69,7 +69,7 @@ void AddPointwise(std::vector<Case>* cases) {
     cases->push_back({"aten::sum", {x, None()}});
     cases->push_back({"aten::mean", {x, None()}});
     for (const int64_t dim : {-1, 0}) cases->push_back({"aten::stack", {std::vector<Tensor>{x, x, x}, dim}});
-    cases->push_back({"aten::stack", {std::vector<Tensor>{x.unsqueeze(1), x.unsqueeze(1)}, -1}});
+    cases->push_back({"aten::stack", {std::vector<Tensor>{x.unsqueeze(0), x.unsqueeze(0)}, -1}});
     cases->push_back({"aten::fill.Scalar", {x, 2}});
     cases->push_back({"aten::fill.Tensor", {x, F({})}});
     cases->push_back({"aten::zero", {x}});
