@@ -79,13 +79,13 @@ BufferPool::Block* BufferPool::TakeIdle(int64_t rounded, bool scratch) {
 }
 
 BufferPool::Block* BufferPool::MakeBlock(int64_t rounded, bool scratch) {
-  if (Block* idle = TakeIdle(rounded, scratch)) return idle;
+  const auto make = [&] { return new Block{c10::GetCPUAllocator()->allocate(static_cast<size_t>(rounded)), rounded, scratch}; };
   try {
-    return new Block{c10::GetCPUAllocator()->allocate(static_cast<size_t>(rounded)), rounded, scratch};
+    return make();
   } catch (...) {
     if (Trim() > 0) {
       try {
-        return new Block{c10::GetCPUAllocator()->allocate(static_cast<size_t>(rounded)), rounded, scratch};
+        return make();
       } catch (...) {  // Counted off below.
       }
     }
@@ -95,16 +95,19 @@ BufferPool::Block* BufferPool::MakeBlock(int64_t rounded, bool scratch) {
   }
 }
 
-at::DataPtr BufferPool::Allocate(int64_t nbytes) {
-  if (nbytes < kSmallest) return c10::GetCPUAllocator()->allocate(static_cast<size_t>(nbytes));
-  Block* block = MakeBlock((nbytes + kGranule - 1) / kGranule * kGranule, /*scratch=*/false);
+at::DataPtr BufferPool::Provide(int64_t nbytes, bool scratch) {
+  const int64_t rounded = (nbytes + kGranule - 1) / kGranule * kGranule;
+  Block* block = TakeIdle(rounded, scratch);
+  if (block == nullptr) block = MakeBlock(rounded, scratch);
   return at::DataPtr(block->data.get(), block, &BufferPool::Free, c10::kCPU);
 }
 
-at::DataPtr BufferPool::AllocateScratch(int64_t nbytes) {
-  Block* block = MakeBlock((nbytes + kGranule - 1) / kGranule * kGranule, /*scratch=*/true);
-  return at::DataPtr(block->data.get(), block, &BufferPool::Free, c10::kCPU);
+at::DataPtr BufferPool::Allocate(int64_t nbytes) {
+  if (nbytes < kSmallest) return c10::GetCPUAllocator()->allocate(static_cast<size_t>(nbytes));
+  return Provide(nbytes, /*scratch=*/false);
 }
+
+at::DataPtr BufferPool::AllocateScratch(int64_t nbytes) { return Provide(nbytes, /*scratch=*/true); }
 
 void BufferPool::Free(void* context) {
   auto* block = static_cast<Block*>(context);

@@ -28,6 +28,7 @@ class BufferPool {
   BufferPool();
   struct State;
   struct Block;
+  at::DataPtr Provide(int64_t nbytes, bool scratch);
   Block* TakeIdle(int64_t rounded, bool scratch);
   Block* MakeBlock(int64_t rounded, bool scratch);
   static void Free(void* context);
