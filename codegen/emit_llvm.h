@@ -14,8 +14,9 @@ namespace lazuli::codegen {
 
 // One function of the module, run over its units before the next function starts.
 struct KernelPhase {
-  std::string function;  // void(void** buffers, uint64_t* scalars, int64_t unit_begin, int64_t unit_end, void* scratch)
-  int64_t num_units = 1;
+  // void(void** buffers, uint64_t* scalars, int64_t* symbols, int64_t unit_begin, int64_t unit_end, void* scratch)
+  std::string function;
+  UnitCount units;
   double unit_ns = 0;  // Estimated.
 };
 
@@ -23,7 +24,7 @@ struct EmittedKernel {
   std::unique_ptr<llvm::LLVMContext> context;  // Before the module, which must die first.
   std::unique_ptr<llvm::Module> module;
   std::vector<KernelPhase> phases;
-  int64_t scratch_bytes = 0;
+  ScratchSize scratch;
 };
 
 // `kernel` must verify and have no kept dimension of size 0. Function names start with `prefix`.

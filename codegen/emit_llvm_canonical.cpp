@@ -27,6 +27,7 @@ class Canonicalizer {
     std::vector<std::vector<int>> reduced = Group(num_kept, rank);
     KernelIR result;
     result.num_scalars = kernel_.num_scalars;
+    result.symbols = kernel_.symbols;
     result.buffers = kernel_.buffers;
     for (KBuffer& buffer : result.buffers) buffer.strides.clear();
     std::vector<int> new_dim(rank, -1);
@@ -50,7 +51,7 @@ class Canonicalizer {
   // Whether dimension `a` should be outside `b`: -1 no, 1 yes, 0 no preference.
   int Compare(int a, int b) const {
     for (const KBuffer* buffer : priority_) {
-      const int64_t sa = std::abs(buffer->strides[a]), sb = std::abs(buffer->strides[b]);
+      const int64_t sa = std::abs(kernel_.symbols.Hint(buffer->strides[a])), sb = std::abs(kernel_.symbols.Hint(buffer->strides[b]));
       if (sa == sb || sa == 0 || sb == 0) continue;
       return sa > sb ? 1 : -1;
     }
@@ -140,7 +141,7 @@ void MoveDim(c10::DimVector* values, int dim, int64_t outer, int64_t inner) {
 
 bool TileTransposedLoads(KernelIR* kernel, int lanes) {
   const int dim = TransposedDim(*kernel);
-  if (dim < 0 || kernel->sizes.back() < lanes) return false;
+  if (dim < 0 || kernel->symbols.Hint(kernel->sizes.back()) < lanes || kernel->symbols.IsSymbolic(kernel->sizes[dim])) return false;
   for (const KInst& inst : kernel->insts) {
     if (inst.op == KOp::kIndex) return false;
   }

@@ -8,28 +8,20 @@ namespace lazuli::codegen {
 
 using llvm::Value;
 
-ScratchLayout LayOutScratch(const LoopPlan& plan) {
-  ScratchLayout layout;
-  const size_t n = plan.kernel.insts.size();
-  layout.result.assign(n, -1);
-  layout.partial.assign(n, -1);
-  if (!plan.IsSplit()) return layout;
-  for (size_t i = 0; i < n; ++i) {
-    if (!plan.live[i] || !IsReduce(plan.kernel.insts[i].op)) continue;
-    const int64_t bytes = plan.kept_numel * ElementBytes(plan.kernel.insts[i].type);
-    layout.result[i] = layout.bytes;
-    layout.bytes += (bytes + 63) / 64 * 64;
-    layout.partial[i] = layout.bytes;
-    layout.bytes += (bytes * plan.num_splits + 63) / 64 * 64;
+ScratchSize ScratchOf(const LoopPlan& plan) {
+  ScratchSize size;
+  size.kept = plan.kernel.symbols.Decode(plan.kept_numel);
+  size.splits = plan.num_splits;
+  for (size_t i = 0; plan.IsSplit() && i < plan.kernel.insts.size(); ++i) {
+    const KInst& inst = plan.kernel.insts[i];
+    if (plan.live[i] && IsReduce(inst.op)) size.element_bytes.push_back(ElementBytes(inst.type));
   }
-  return layout;
+  return size;
 }
 
-FunctionEmitter::FunctionEmitter(llvm::Module& module, const LoopPlan& plan, const ScratchLayout& scratch, const IsaInfo& isa,
-                                 const std::string& precision)
+FunctionEmitter::FunctionEmitter(llvm::Module& module, const LoopPlan& plan, const IsaInfo& isa, const std::string& precision)
     : module_(module),
       plan_(plan),
-      scratch_(scratch),
       builder_(module.getContext()),
       ops_(builder_, module, isa, precision),
       memory_(builder_, isa, plan.lanes) {}
@@ -77,7 +69,7 @@ void FunctionEmitter::EmitCombine(const std::string& name, int pass, bool stores
 void FunctionEmitter::Begin(const std::string& name) {
   llvm::Type* pointer = builder_.getPtrTy();
   llvm::Type* i64 = builder_.getInt64Ty();
-  auto* type = llvm::FunctionType::get(builder_.getVoidTy(), {pointer, pointer, i64, i64, pointer}, false);
+  auto* type = llvm::FunctionType::get(builder_.getVoidTy(), {pointer, pointer, pointer, i64, i64, pointer}, false);
   function_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, name, module_);
   function_->setDoesNotThrow();
   builder_.SetInsertPoint(llvm::BasicBlock::Create(module_.getContext(), "entry", function_));
@@ -87,31 +79,98 @@ void FunctionEmitter::Begin(const std::string& name) {
   accumulators_.assign(num_insts(), {});
   blocks_.assign(num_insts(), {});
   tiles_.assign(num_insts(), nullptr);
+  symbols_.clear();
+  for (int k = 0; k < plan_.kernel.symbols.size(); ++k) {
+    symbols_.push_back(builder_.CreateLoad(i64, builder_.CreateConstGEP1_64(i64, function_->getArg(2), k)));
+  }
   ranges_.clear();
-  for (int64_t size : plan_.kernel.sizes) ranges_.push_back({builder_.getInt64(0), builder_.getInt64(size)});
+  for (int64_t size : plan_.kernel.sizes) ranges_.push_back({builder_.getInt64(0), Number(size)});
+  BindSlots();
+  if (plan_.IsSplit()) BindScratch();
+  BindCache();
+}
+
+void FunctionEmitter::BindSlots() {
+  llvm::Type* pointer = builder_.getPtrTy();
   slots_.clear();
   for (size_t b = 0; b < plan_.kernel.buffers.size(); ++b) {
     Value* address = builder_.CreateConstGEP1_64(pointer, function_->getArg(0), b);
     slots_.push_back({plan_.kernel.buffers[b].dtype, plan_.kernel.buffers[b].strides, builder_.CreateLoad(pointer, address)});
   }
+  slot_of_result_.assign(num_insts(), -1);
+  slot_of_partial_.assign(num_insts(), -1);
+}
+
+// The layout that ScratchSize counts.
+void FunctionEmitter::BindScratch() {
   c10::DimVector kept_strides(plan_.rank, 0);
   int64_t stride = 1;
   for (int d = plan_.num_kept - 1; d >= 0; --d) {
     kept_strides[d] = stride;
     stride *= plan_.kernel.sizes[d];
   }
-  slot_of_result_.assign(num_insts(), -1);
-  slot_of_partial_.assign(num_insts(), -1);
-  for (int i = 0; plan_.IsSplit() && i < num_insts(); ++i) {
-    if (scratch_.result[i] < 0) continue;
+  Value* next = function_->getArg(5);
+  for (int i = 0; i < num_insts(); ++i) {
+    if (!plan_.live[i] || !IsReduce(inst(i).op)) continue;
     c10::DimVector strides = kept_strides;
     if (plan_.IsUniform(i)) strides[plan_.vector_dim] = 0;
+    Value* bytes = Number(plan_.kept_numel, ElementBytes(inst(i).type));
     slot_of_result_[i] = static_cast<int>(slots_.size());
-    slots_.push_back({inst(i).type, strides, memory_.Offset(function_->getArg(4), scratch_.result[i])});
+    slots_.push_back({inst(i).type, strides, next});
+    next = memory_.Offset(next, RoundUp(bytes, 64));
     slot_of_partial_[i] = static_cast<int>(slots_.size());
-    slots_.push_back({inst(i).type, strides, memory_.Offset(function_->getArg(4), scratch_.partial[i])});
+    slots_.push_back({inst(i).type, strides, next});
+    next = memory_.Offset(next, RoundUp(builder_.CreateMul(bytes, builder_.getInt64(plan_.num_splits)), 64));
   }
-  if (plan_.cache_bytes > 0) cache_ = memory_.StackSlot(llvm::ArrayType::get(builder_.getInt8Ty(), plan_.cache_bytes), 64);
+}
+
+// Rows of known length are cached on the stack, others in memory that the thread keeps.
+void FunctionEmitter::BindCache() {
+  cache_.assign(num_insts(), nullptr);
+  Value* bytes = builder_.getInt64(0);
+  for (int i = 0; i < num_insts(); ++i) {
+    if (!plan_.cached[i]) continue;
+    Value* elements = builder_.getInt64(plan_.VectorIsReduced() ? 1 : static_cast<int64_t>(plan_.lanes) * plan_.unroll);
+    for (int d = plan_.num_kept; d < plan_.rank; ++d) elements = builder_.CreateMul(elements, CacheLength(d));
+    cache_[i] = bytes;
+    bytes = builder_.CreateAdd(bytes, RoundUp(builder_.CreateMul(elements, builder_.getInt64(ElementBytes(inst(i).type))), 64));
+  }
+  Value* base = nullptr;
+  if (auto* constant = llvm::dyn_cast<llvm::ConstantInt>(bytes)) {
+    if (constant->isZero()) return;
+    base = memory_.StackSlot(llvm::ArrayType::get(builder_.getInt8Ty(), constant->getZExtValue()), 64);
+  } else {
+    auto* type = llvm::FunctionType::get(builder_.getPtrTy(), {builder_.getInt64Ty()}, false);
+    base = builder_.CreateCall(module_.getOrInsertFunction(kRowCacheFunction, type), {bytes});
+  }
+  for (Value*& row : cache_) {
+    if (row != nullptr) row = memory_.Offset(base, row);
+  }
+}
+
+Value* FunctionEmitter::CacheLength(int dim) {
+  Value* size = Number(plan_.kernel.sizes[dim]);
+  return dim == plan_.vector_dim ? RoundUp(size, plan_.lanes) : size;
+}
+
+Value* FunctionEmitter::Number(int64_t number, int64_t factor) {
+  const runtime::Product product = plan_.kernel.symbols.Decode(number);
+  Value* value = builder_.getInt64(product.coefficient * factor);
+  for (const int32_t symbol : product.symbols) value = builder_.CreateMul(value, symbols_[static_cast<size_t>(symbol)]);
+  return value;
+}
+
+Value* FunctionEmitter::RoundUp(Value* number, int64_t multiple) {
+  Value* raised = builder_.CreateAdd(number, builder_.getInt64(multiple - 1));
+  return builder_.CreateMul(builder_.CreateUDiv(raised, builder_.getInt64(multiple)), builder_.getInt64(multiple));
+}
+
+Value* FunctionEmitter::NumUnits() {
+  if (plan_.num_kept == 0) return builder_.getInt64(1);
+  int64_t outer = 1;
+  for (int d = 0; d < plan_.unit_dim; ++d) outer *= plan_.kernel.sizes[d];
+  Value* raised = builder_.CreateAdd(Number(plan_.kernel.sizes[plan_.unit_dim]), builder_.getInt64(plan_.unit_chunk - 1));
+  return builder_.CreateMul(Number(outer), builder_.CreateUDiv(raised, builder_.getInt64(plan_.unit_chunk)));
 }
 
 void FunctionEmitter::Finish() { builder_.CreateRetVoid(); }
@@ -120,39 +179,44 @@ void FunctionEmitter::EmitUnits(int64_t num_splits, const Body& leaf) {
   for (int i = 0; i < num_insts(); ++i) {
     if (kept_needs_[i] && plan_.stage[i] == 0 && plan_.deps[i] == 0) EmitInst(i);
   }
-  EmitLoop(function_->getArg(2), function_->getArg(3), 1, [&](Value* unit) {
+  Value* num_units = num_splits == 1 ? nullptr : NumUnits();
+  EmitLoop(function_->getArg(3), function_->getArg(4), 1, [&](Value* unit) {
     if (num_splits == 1) return EmitUnit(unit, leaf);
-    Value* split = builder_.CreateUDiv(unit, builder_.getInt64(plan_.num_units));
-    Value* begin = builder_.CreateMul(split, builder_.getInt64(plan_.split_chunk));
-    Value* end = builder_.CreateAdd(begin, builder_.getInt64(plan_.split_chunk));
-    Value* size = builder_.getInt64(plan_.kernel.sizes[plan_.split_dim]);
-    ranges_[plan_.split_dim] = {begin, builder_.CreateSelect(builder_.CreateICmpULT(end, size), end, size)};
+    Value* split = builder_.CreateUDiv(unit, num_units);
+    Value* size = Number(plan_.kernel.sizes[plan_.split_dim]);
+    Value* per_split = builder_.CreateUDiv(builder_.CreateAdd(size, builder_.getInt64(num_splits - 1)), builder_.getInt64(num_splits));
+    ranges_[plan_.split_dim] = Chunk(split, RoundUp(per_split, plan_.split_multiple), size);
     for (int i = 0; i < num_insts(); ++i) {
       if (slot_of_partial_[i] < 0) continue;
-      const int64_t bytes = plan_.kept_numel * ElementBytes(inst(i).type);
       Slot& slot = slots_[slot_of_partial_[i]];
-      slot.pointer = memory_.Offset(slot.pointer, builder_.CreateMul(split, builder_.getInt64(bytes)));
+      slot.pointer = memory_.Offset(slot.pointer, builder_.CreateMul(split, Number(plan_.kept_numel, ElementBytes(inst(i).type))));
     }
-    EmitUnit(builder_.CreateURem(unit, builder_.getInt64(plan_.num_units)), leaf);
+    EmitUnit(builder_.CreateURem(unit, num_units), leaf);
   });
+}
+
+FunctionEmitter::Range FunctionEmitter::Chunk(Value* index, Value* length, Value* size) {
+  const auto clamp = [&](Value* position) { return builder_.CreateSelect(builder_.CreateICmpULT(position, size), position, size); };
+  Value* begin = builder_.CreateMul(index, length);
+  return {clamp(begin), clamp(builder_.CreateAdd(begin, length))};
 }
 
 void FunctionEmitter::EmitUnit(Value* unit, const Body& leaf) {
   if (plan_.num_kept == 0) return leaf();
-  const int64_t size = plan_.kernel.sizes[plan_.unit_dim];
-  const int64_t chunks = (size + plan_.unit_chunk - 1) / plan_.unit_chunk;
+  Value* size = Number(plan_.kernel.sizes[plan_.unit_dim]);
+  Value* length = builder_.getInt64(plan_.unit_chunk);
+  Value* chunks = builder_.CreateUDiv(builder_.CreateAdd(size, builder_.getInt64(plan_.unit_chunk - 1)), length);
   Value* rest = unit;
-  if (chunks > 1) {
-    Value* chunk = plan_.unit_dim == 0 ? rest : builder_.CreateURem(rest, builder_.getInt64(chunks));
-    Value* begin = builder_.CreateMul(chunk, builder_.getInt64(plan_.unit_chunk));
-    Value* end = builder_.CreateAdd(begin, builder_.getInt64(plan_.unit_chunk));
-    Value* limit = builder_.getInt64(size);
-    ranges_[plan_.unit_dim] = {begin, builder_.CreateSelect(builder_.CreateICmpULT(end, limit), end, limit)};
-    rest = builder_.CreateUDiv(rest, builder_.getInt64(chunks));
+  auto* constant = llvm::dyn_cast<llvm::ConstantInt>(chunks);
+  if (constant == nullptr || constant->getZExtValue() > 1) {
+    Value* chunk = plan_.unit_dim == 0 ? rest : builder_.CreateURem(rest, chunks);
+    ranges_[plan_.unit_dim] = Chunk(chunk, length, size);
+    rest = builder_.CreateUDiv(rest, chunks);
   }
   for (int d = plan_.unit_dim - 1; d >= 0; --d) {
-    ranges_[d] = {builder_.CreateURem(rest, builder_.getInt64(plan_.kernel.sizes[d])), nullptr};
-    rest = builder_.CreateUDiv(rest, builder_.getInt64(plan_.kernel.sizes[d]));
+    Value* extent = Number(plan_.kernel.sizes[d]);
+    ranges_[d] = {builder_.CreateURem(rest, extent), nullptr};
+    rest = builder_.CreateUDiv(rest, extent);
   }
   EmitKept(0, leaf);
 }
@@ -197,7 +261,7 @@ void FunctionEmitter::AtIndex(int dim, Value* index, const Body& body) {
   index_[dim] = index;
   for (Slot& slot : slots_) {
     if (slot.strides[dim] == 0) continue;
-    Value* bytes = builder_.CreateMul(index, builder_.getInt64(slot.strides[dim] * ElementBytes(slot.dtype)));
+    Value* bytes = builder_.CreateMul(index, Number(slot.strides[dim], ElementBytes(slot.dtype)));
     slot.pointer = memory_.Offset(slot.pointer, bytes);
   }
   body();
@@ -214,19 +278,20 @@ void FunctionEmitter::EmitDim(int dim, const Body& body) {
 void FunctionEmitter::EmitVectorDim(int dim, const Body& body) {
   const Range range = ranges_[dim];
   const int64_t size = plan_.kernel.sizes[dim];
+  const bool any_size = plan_.IsSymbolic(size);
   const int64_t block = static_cast<int64_t>(plan_.lanes) * plan_.unroll;
   Value* main_end = range.begin;
-  if (size >= block) {
+  if (any_size || size >= block) {
     Value* length = builder_.CreateSub(range.end, range.begin);
     Value* whole = builder_.CreateSub(length, builder_.CreateURem(length, builder_.getInt64(block)));
     main_end = builder_.CreateAdd(range.begin, whole);
     width_ = plan_.unroll;
     EmitLoop(range.begin, main_end, block, [&](Value* i) { AtIndex(dim, i, body); });
   }
-  if (size % block == 0) return;
+  if (!any_size && size % block == 0) return;
   width_ = 1;
   EmitLoop(main_end, range.end, plan_.lanes, [&](Value* i) {
-    if (size % plan_.lanes != 0) tail_ = MakeTail(i, range.end);
+    if (any_size || size % plan_.lanes != 0) tail_ = MakeTail(i, range.end);
     AtIndex(dim, i, body);
     tail_ = Tail();
   });

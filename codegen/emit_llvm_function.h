@@ -1,6 +1,7 @@
 // One function of a kernel: the loops of a plan around its instructions.
 //
-// Every function has the signature void(ptr buffers, ptr scalars, i64 unit_begin, i64 unit_end, ptr scratch) and runs a range of its units.
+// Every function has the signature void(ptr buffers, ptr scalars, ptr symbols, i64 unit_begin, i64 unit_end, ptr scratch) and runs a range
+// of its units.
 #pragma once
 
 #include <llvm/IR/IRBuilder.h>
@@ -14,19 +15,12 @@
 
 namespace lazuli::codegen {
 
-// Where a split kernel keeps its reductions between functions. Offsets in bytes; -1 for instructions that are no live Reduce.
-struct ScratchLayout {
-  std::vector<int64_t> result;   // [kept point]
-  std::vector<int64_t> partial;  // [split][kept point]
-  int64_t bytes = 0;
-};
-
-ScratchLayout LayOutScratch(const LoopPlan& plan);
+// What a split kernel keeps its live reductions in, in their order.
+ScratchSize ScratchOf(const LoopPlan& plan);
 
 class FunctionEmitter {
  public:
-  FunctionEmitter(llvm::Module& module, const LoopPlan& plan, const ScratchLayout& scratch, const IsaInfo& isa,
-                  const std::string& precision);
+  FunctionEmitter(llvm::Module& module, const LoopPlan& plan, const IsaInfo& isa, const std::string& precision);
 
   // The whole kernel; units are the plan's.
   void EmitWhole(const std::string& name);
@@ -58,6 +52,15 @@ class FunctionEmitter {
 
   // Function frame.
   void Begin(const std::string& name);
+  void BindSlots();
+  void BindScratch();
+  void BindCache();
+  // A number of the kernel's, which may hold symbols, times a constant.
+  llvm::Value* Number(int64_t number, int64_t factor = 1);
+  llvm::Value* RoundUp(llvm::Value* number, int64_t multiple);
+  llvm::Value* NumUnits();
+  // The `index`th of the pieces of `length` that [0, size) falls into; empty past the end.
+  Range Chunk(llvm::Value* index, llvm::Value* length, llvm::Value* size);
   void EmitUnits(int64_t num_splits, const Body& leaf);
   void EmitUnit(llvm::Value* unit, const Body& leaf);
   void Finish();
@@ -99,16 +102,17 @@ class FunctionEmitter {
   void EmitStore(int i);
   void EmitIndex(int i);
   void EmitArithmetic(int i);
+  llvm::Value* Convert(llvm::Value* value, c10::ScalarType from, c10::ScalarType to);
   void Define(int i, llvm::Value* scalar);
   llvm::Value* Vector(int i, int step) const;
   bool ReduceIsScalar(int i) const { return !plan_.VectorIsReduced() && plan_.IsUniform(i); }
   void LoadSlot(int i, const Slot& slot, llvm::Value* pointer);
   void StoreSlot(int i, const Slot& slot, llvm::Value* pointer);
   llvm::Value* CachePointer(int i, int step);
+  llvm::Value* CacheLength(int dim);
 
   llvm::Module& module_;
   const LoopPlan& plan_;
-  const ScratchLayout& scratch_;
   llvm::IRBuilder<> builder_;
   InstEmitter ops_;
   MemoryEmitter memory_;
@@ -123,9 +127,10 @@ class FunctionEmitter {
   std::vector<llvm::SmallVector<llvm::AllocaInst*, 8>> accumulators_;  // Per Reduce.
   std::vector<llvm::SmallVector<llvm::AllocaInst*, 8>> blocks_;        // Per Reduce that cascades: sums of whole blocks.
   std::vector<llvm::AllocaInst*> tiles_;                               // Per packed load: [lane][index in the innermost loop].
-  llvm::Value* cache_ = nullptr;
-  int combining_pass_ = -1;  // Whose Reduce results are at hand rather than in scratch.
-  int width_ = 1;            // Vectors per iteration where code is being emitted.
+  std::vector<llvm::Value*> symbols_;                                  // Per symbol of the kernel.
+  std::vector<llvm::Value*> cache_;                                    // Per cached instruction: its row cache.
+  int combining_pass_ = -1;                                            // Whose Reduce results are at hand rather than in scratch.
+  int width_ = 1;                                                      // Vectors per iteration where code is being emitted.
   Tail tail_;
 };
 

@@ -14,7 +14,7 @@ void FunctionEmitter::NeedKept(int i) {
 
 void FunctionEmitter::NeedPass(int pass) {
   for (int i = num_insts() - 1; i >= 0; --i) {
-    const bool evaluated = plan_.pass_needs[pass][i] && !(plan_.cache[i] >= 0 && plan_.cache_pass[i] < pass);
+    const bool evaluated = plan_.pass_needs[pass][i] && !(plan_.cached[i] && plan_.cache_pass[i] < pass);
     const bool root = InPass(i, pass) || plan_.store_pass[i] == pass;
     const bool kept = kept_needs_[i] && !(IsReduce(inst(i).op) && plan_.IsSplit());
     if (!evaluated && !root && !(kept && !IsReduce(inst(i).op))) continue;
@@ -56,7 +56,7 @@ void FunctionEmitter::EmitPass(int pass, bool to_partials) {
 void FunctionEmitter::EmitFull(int pass, int depth) {
   for (int i = 0; depth > plan_.num_kept && i < num_insts(); ++i) {
     if (!plan_.pass_needs[pass][i] || inst(i).op == KOp::kStore || plan_.Depth(i) != depth) continue;
-    if (plan_.cache[i] >= 0 && plan_.cache_pass[i] < pass) {
+    if (plan_.cached[i] && plan_.cache_pass[i] < pass) {
       values_[i] = Values();
       auto* type = llvm::FixedVectorType::get(ops_.MemoryType(inst(i).type), plan_.lanes);
       for (int u = 0; u < width_; ++u) {
@@ -96,7 +96,7 @@ void FunctionEmitter::EmitCascade(int pass, int depth) {
 
 void FunctionEmitter::EmitInnermost(int pass) {
   for (int i = 0; i < num_insts(); ++i) {
-    if (plan_.cache[i] < 0 || plan_.cache_pass[i] != pass) continue;
+    if (!plan_.cached[i] || plan_.cache_pass[i] != pass) continue;
     for (int u = 0; u < width_; ++u) {
       Value* bits = ops_.ToMemory(inst(i).type, Vector(i, u));
       builder_.CreateAlignedStore(bits, CachePointer(i, u), llvm::Align(ElementBytes(inst(i).type)));
@@ -111,15 +111,14 @@ void FunctionEmitter::EmitInnermost(int pass) {
 }
 
 Value* FunctionEmitter::CachePointer(int i, int step) {
-  int64_t stride = plan_.VectorIsReduced() ? 1 : static_cast<int64_t>(plan_.lanes) * plan_.unroll;
+  Value* stride = builder_.getInt64(plan_.VectorIsReduced() ? 1 : static_cast<int64_t>(plan_.lanes) * plan_.unroll);
   Value* element = builder_.getInt64(static_cast<int64_t>(step) * plan_.lanes);
   for (int d = plan_.rank - 1; d >= plan_.num_kept; --d) {
-    element = builder_.CreateAdd(element, builder_.CreateMul(index_[d], builder_.getInt64(stride)));
-    const int64_t size = plan_.kernel.sizes[d];
-    stride *= d == plan_.vector_dim ? (size + plan_.lanes - 1) / plan_.lanes * plan_.lanes : size;
+    element = builder_.CreateAdd(element, builder_.CreateMul(index_[d], stride));
+    stride = builder_.CreateMul(stride, CacheLength(d));
   }
   Value* bytes = builder_.CreateMul(element, builder_.getInt64(ElementBytes(inst(i).type)));
-  return memory_.Offset(memory_.Offset(cache_, plan_.cache[i]), bytes);
+  return memory_.Offset(cache_[i], bytes);
 }
 
 void FunctionEmitter::BeginAccumulators(int pass) {
@@ -208,8 +207,8 @@ void FunctionEmitter::CombinePartials(int reduce) {
     builder_.CreateStore(start, slots.back());
   }
   EmitLoop(builder_.getInt64(0), builder_.getInt64(plan_.num_splits), 1, [&](Value* split) {
-    const int64_t bytes = plan_.kept_numel * ElementBytes(inst(reduce).type);
-    LoadSlot(reduce, partial, memory_.Offset(partial.pointer, builder_.CreateMul(split, builder_.getInt64(bytes))));
+    Value* bytes = Number(plan_.kept_numel, ElementBytes(inst(reduce).type));
+    LoadSlot(reduce, partial, memory_.Offset(partial.pointer, builder_.CreateMul(split, bytes)));
     for (size_t u = 0; u < slots.size(); ++u) {
       Value* acc = builder_.CreateLoad(slots[u]->getAllocatedType(), slots[u]);
       Value* value = uniform ? values_[reduce].scalar : values_[reduce].vectors[u];
@@ -245,16 +244,22 @@ void FunctionEmitter::EmitInst(int i) {
       const bool floating = IsFloatingType(inst(i).type);
       llvm::Type* slot = floating ? builder_.getDoubleTy() : builder_.getInt64Ty();
       Value* value = builder_.CreateLoad(slot, builder_.CreateConstGEP1_64(slot, function_->getArg(1), inst(i).imm));
-      KInst narrow;
-      narrow.op = KOp::kCast;
-      narrow.type = inst(i).type;
-      return Define(i, ops_.Emit(narrow, floating ? c10::ScalarType::Double : c10::ScalarType::Long, value, nullptr, nullptr, nullptr));
+      return Define(i, Convert(value, floating ? c10::ScalarType::Double : c10::ScalarType::Long, inst(i).type));
     }
     case KOp::kIndex:
       return EmitIndex(i);
+    case KOp::kSize:
+      return Define(i, Convert(Number(inst(i).imm), c10::ScalarType::Long, inst(i).type));
     default:
       return EmitArithmetic(i);
   }
+}
+
+Value* FunctionEmitter::Convert(Value* value, c10::ScalarType from, c10::ScalarType to) {
+  KInst cast;
+  cast.op = KOp::kCast;
+  cast.type = to;
+  return ops_.Emit(cast, from, value, nullptr, nullptr, nullptr);
 }
 
 void FunctionEmitter::EmitIndex(int i) {
@@ -299,7 +304,7 @@ void FunctionEmitter::PackTiles() {
     }
     Value* rows = tail_.count != nullptr ? tail_.count : builder_.getInt64(static_cast<int64_t>(plan_.lanes) * width_);
     EmitLoop(builder_.getInt64(0), rows, 1, [&](Value* row) {
-      Value* from = memory_.Offset(slot.pointer, builder_.CreateMul(row, builder_.getInt64(slot.strides[plan_.vector_dim] * bytes)));
+      Value* from = memory_.Offset(slot.pointer, builder_.CreateMul(row, Number(slot.strides[plan_.vector_dim], bytes)));
       Value* to = memory_.Offset(tiles_[i], builder_.CreateMul(row, builder_.getInt64(tile * bytes)));
       builder_.CreateMemCpy(to, llvm::Align(bytes), from, llvm::Align(bytes), static_cast<uint64_t>(tile * bytes));
     });
@@ -315,27 +320,27 @@ void FunctionEmitter::LoadPacked(int i) {
 
 void FunctionEmitter::LoadSlot(int i, const Slot& slot, Value* pointer) {
   const c10::ScalarType type = slot.dtype;
-  const int64_t stride = slot.strides[plan_.vector_dim];
+  Value* stride = Number(slot.strides[plan_.vector_dim]);
   llvm::Type* element = ops_.MemoryType(type);
-  if (stride == 0) {
+  if (slot.strides[plan_.vector_dim] == 0) {
     return Define(i, ops_.FromMemory(type, builder_.CreateAlignedLoad(element, pointer, llvm::Align(ElementBytes(type)))));
   }
   values_[i] = Values();
   for (int u = 0; u < width_; ++u) {
-    Value* at = memory_.Offset(pointer, u * plan_.lanes * stride * ElementBytes(type));
+    Value* at = memory_.Offset(pointer, builder_.CreateMul(stride, builder_.getInt64(u * plan_.lanes * ElementBytes(type))));
     values_[i].vectors.push_back(ops_.FromMemory(type, memory_.Load(element, at, stride, tail_)));
   }
 }
 
 void FunctionEmitter::StoreSlot(int i, const Slot& slot, Value* pointer) {
   const c10::ScalarType type = slot.dtype;
-  const int64_t stride = slot.strides[plan_.vector_dim];
-  if (stride == 0) {
+  Value* stride = Number(slot.strides[plan_.vector_dim]);
+  if (slot.strides[plan_.vector_dim] == 0) {
     builder_.CreateAlignedStore(ops_.ToMemory(type, values_[i].scalar), pointer, llvm::Align(ElementBytes(type)));
     return;
   }
   for (int u = 0; u < width_; ++u) {
-    Value* at = memory_.Offset(pointer, u * plan_.lanes * stride * ElementBytes(type));
+    Value* at = memory_.Offset(pointer, builder_.CreateMul(stride, builder_.getInt64(u * plan_.lanes * ElementBytes(type))));
     memory_.Store(ops_.ToMemory(type, Vector(i, u)), at, stride, tail_);
   }
 }

@@ -7,6 +7,8 @@
 #include <llvm/IR/Module.h>
 
 #include <cmath>
+#include <cstdlib>
+#include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "codegen/emit_llvm_poly.h"
@@ -23,6 +25,18 @@ float FloatFromHalf(uint16_t bits) { return c10::detail::fp16_ieee_to_fp32_value
 float ErfinvFloat(float x) { return calc_erfinv(x); }
 double ErfinvDouble(double x) { return calc_erfinv(x); }
 
+void* RowCache(int64_t bytes) {
+  thread_local std::unique_ptr<void, decltype(&std::free)> memory(nullptr, &std::free);
+  thread_local int64_t capacity = 0;
+  if (bytes > capacity) {
+    memory.reset();
+    capacity = (bytes + 4095) / 4096 * 4096;
+    memory.reset(std::aligned_alloc(64, static_cast<size_t>(capacity)));
+    if (memory == nullptr) std::abort();  // Code that runs on many threads at once cannot report it.
+  }
+  return memory.get();
+}
+
 struct Helper {
   const char* name;
   void* address;
@@ -30,6 +44,7 @@ struct Helper {
 
 // Own functions, and those of libm whose names are overloaded in C++ or inlined away by the compiler.
 const Helper kHelpers[] = {
+    {kRowCacheFunction, reinterpret_cast<void*>(&RowCache)},
     {"lazuli_half_from_float", reinterpret_cast<void*>(&HalfFromFloat)},
     {"lazuli_float_from_half", reinterpret_cast<void*>(&FloatFromHalf)},
     {"lazuli_erfinvf", reinterpret_cast<void*>(&ErfinvFloat)},

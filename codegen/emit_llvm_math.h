@@ -37,6 +37,9 @@ class MathEmitter {
   std::string precision_;
 };
 
+// ptr(i64 bytes): memory that the calling thread may use until it asks again.
+constexpr const char* kRowCacheFunction = "lazuli_row_cache";
+
 // Address of a function that emitted code may call (SLEEF, libm, and the helpers defined here); null when there is none. Thread-safe.
 void* ResolveKernelSymbol(const std::string& name);
 

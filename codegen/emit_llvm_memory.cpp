@@ -9,6 +9,11 @@ using llvm::Value;
 
 int64_t BytesOf(Type* element) { return element->getPrimitiveSizeInBits() / 8; }
 
+bool IsOne(Value* number) {
+  auto* constant = llvm::dyn_cast<llvm::ConstantInt>(number);
+  return constant != nullptr && constant->isOne();
+}
+
 }  // namespace
 
 Value* MemoryEmitter::Offset(Value* pointer, Value* bytes) { return builder_.CreateGEP(builder_.getInt8Ty(), pointer, bytes); }
@@ -34,19 +39,23 @@ Value* MemoryEmitter::Staging() {
   return staging_;
 }
 
-Value* MemoryEmitter::Load(Type* element, Value* pointer, int64_t stride, const Tail& tail) {
+Value* MemoryEmitter::LanePointer(Type* element, Value* pointer, Value* stride, int lane) {
+  return Offset(pointer, builder_.CreateMul(stride, builder_.getInt64(lane * BytesOf(element))));
+}
+
+Value* MemoryEmitter::Load(Type* element, Value* pointer, Value* stride, const Tail& tail) {
   auto* type = llvm::FixedVectorType::get(element, lanes_);
   const Align align(BytesOf(element));
-  if (tail.mask == nullptr && stride == 1) return builder_.CreateAlignedLoad(type, pointer, align);
+  if (tail.mask == nullptr && IsOne(stride)) return builder_.CreateAlignedLoad(type, pointer, align);
   if (tail.mask == nullptr) {
     Value* result = llvm::PoisonValue::get(type);
     for (int lane = 0; lane < lanes_; ++lane) {
-      Value* value = builder_.CreateAlignedLoad(element, Offset(pointer, lane * stride * BytesOf(element)), align);
+      Value* value = builder_.CreateAlignedLoad(element, LanePointer(element, pointer, stride, lane), align);
       result = builder_.CreateInsertElement(result, value, static_cast<uint64_t>(lane));
     }
     return result;
   }
-  if (stride == 1 && HasMaskedMemory(BytesOf(element))) {
+  if (IsOne(stride) && HasMaskedMemory(BytesOf(element))) {
     return builder_.CreateMaskedLoad(type, pointer, align, tail.mask, llvm::Constant::getNullValue(type));
   }
   builder_.CreateAlignedStore(llvm::Constant::getNullValue(type), Staging(), Align(64));
@@ -54,17 +63,17 @@ Value* MemoryEmitter::Load(Type* element, Value* pointer, int64_t stride, const 
   return builder_.CreateAlignedLoad(type, Staging(), Align(64));
 }
 
-void MemoryEmitter::Store(Value* vector, Value* pointer, int64_t stride, const Tail& tail) {
+void MemoryEmitter::Store(Value* vector, Value* pointer, Value* stride, const Tail& tail) {
   Type* element = vector->getType()->getScalarType();
   const Align align(BytesOf(element));
-  if (tail.mask == nullptr && stride == 1) {
+  if (tail.mask == nullptr && IsOne(stride)) {
     builder_.CreateAlignedStore(vector, pointer, align);
   } else if (tail.mask == nullptr) {
     for (int lane = 0; lane < lanes_; ++lane) {
       Value* value = builder_.CreateExtractElement(vector, static_cast<uint64_t>(lane));
-      builder_.CreateAlignedStore(value, Offset(pointer, lane * stride * BytesOf(element)), align);
+      builder_.CreateAlignedStore(value, LanePointer(element, pointer, stride, lane), align);
     }
-  } else if (stride == 1 && HasMaskedMemory(BytesOf(element))) {
+  } else if (IsOne(stride) && HasMaskedMemory(BytesOf(element))) {
     builder_.CreateMaskedStore(vector, pointer, align, tail.mask);
   } else {
     builder_.CreateAlignedStore(vector, Staging(), Align(64));
@@ -72,10 +81,10 @@ void MemoryEmitter::Store(Value* vector, Value* pointer, int64_t stride, const T
   }
 }
 
-void MemoryEmitter::CopyTail(Type* element, Value* memory, Value* packed, int64_t stride, const Tail& tail, bool to_memory) {
+void MemoryEmitter::CopyTail(Type* element, Value* memory, Value* packed, Value* stride, const Tail& tail, bool to_memory) {
   const int64_t bytes = BytesOf(element);
   const Align align(bytes);
-  if (stride == 1) {
+  if (IsOne(stride)) {
     Value* length = builder_.CreateMul(tail.count, builder_.getInt64(bytes));
     builder_.CreateMemCpy(to_memory ? memory : packed, align, to_memory ? packed : memory, align, length);
     return;
@@ -88,7 +97,7 @@ void MemoryEmitter::CopyTail(Type* element, Value* memory, Value* packed, int64_
   builder_.SetInsertPoint(loop);
   llvm::PHINode* lane = builder_.CreatePHI(builder_.getInt64Ty(), 2);
   lane->addIncoming(builder_.getInt64(0), before);
-  Value* in_memory = Offset(memory, builder_.CreateMul(lane, builder_.getInt64(stride * bytes)));
+  Value* in_memory = Offset(memory, builder_.CreateMul(lane, builder_.CreateMul(stride, builder_.getInt64(bytes))));
   Value* in_packed = Offset(packed, builder_.CreateMul(lane, builder_.getInt64(bytes)));
   Value* value = builder_.CreateAlignedLoad(element, to_memory ? in_packed : in_memory, align);
   builder_.CreateAlignedStore(value, to_memory ? in_memory : in_packed, align);

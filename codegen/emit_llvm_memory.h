@@ -17,9 +17,9 @@ class MemoryEmitter {
  public:
   MemoryEmitter(llvm::IRBuilder<>& builder, const IsaInfo& isa, int lanes) : builder_(builder), isa_(isa), lanes_(lanes) {}
 
-  // `pointer` is lane 0's; lanes lie `stride` elements apart. Lanes beyond the tail are zero and their memory is not touched.
-  llvm::Value* Load(llvm::Type* element, llvm::Value* pointer, int64_t stride, const Tail& tail);
-  void Store(llvm::Value* vector, llvm::Value* pointer, int64_t stride, const Tail& tail);
+  // `pointer` is lane 0's; lanes lie `stride` (i64) elements apart. Lanes beyond the tail are zero and their memory is not touched.
+  llvm::Value* Load(llvm::Type* element, llvm::Value* pointer, llvm::Value* stride, const Tail& tail);
+  void Store(llvm::Value* vector, llvm::Value* pointer, llvm::Value* stride, const Tail& tail);
 
   // `pointer` plus a number of bytes.
   llvm::Value* Offset(llvm::Value* pointer, llvm::Value* bytes);
@@ -31,7 +31,9 @@ class MemoryEmitter {
  private:
   bool HasMaskedMemory(int64_t element_bytes) const;
   // Copies the tail's elements between memory and a packed stack slot.
-  void CopyTail(llvm::Type* element, llvm::Value* memory, llvm::Value* packed, int64_t stride, const Tail& tail, bool to_memory);
+  void CopyTail(llvm::Type* element, llvm::Value* memory, llvm::Value* packed, llvm::Value* stride, const Tail& tail, bool to_memory);
+  // Where lane `lane` lies.
+  llvm::Value* LanePointer(llvm::Type* element, llvm::Value* pointer, llvm::Value* stride, int lane);
   llvm::Value* Staging();
 
   llvm::IRBuilder<>& builder_;

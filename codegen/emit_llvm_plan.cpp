@@ -15,6 +15,7 @@ constexpr double kUnitNs = 4000;
 constexpr double kSplitNs = 20000;
 constexpr double kMinSplitTotalNs = 60000;
 constexpr int64_t kCascadeBlock = 128;
+constexpr int64_t kAnyLength = int64_t{1} << 32;  // Sums over a size that changes are prepared for long ones.
 constexpr int64_t kMaxSplits = 64;
 constexpr int64_t kEnoughUnits = 16;
 constexpr int64_t kCacheBytes = 32 * 1024;
@@ -152,8 +153,8 @@ class Planner {
     int reduces = 0;
     for (int i = 0; i < num_insts(); ++i) reduces += plan_.live[i] && IsReduce(inst(i).op) ? 1 : 0;
     const int last_kept = plan_.num_kept - 1;
-    const int64_t row = plan_.kernel.sizes[plan_.rank - 1];
-    const int64_t column = plan_.kernel.sizes[last_kept];
+    const int64_t row = plan_.SizeHint(plan_.rank - 1);
+    const int64_t column = plan_.SizeHint(last_kept);
     if (row == 0 || column == 0) return;
     const double per_row = 12.0 * reduces + 4;  // Collapsing a vector into one number.
     const double row_cost = static_cast<double>(column) * (Vectors(row) * VectorCost(plan_.rank - 1) + per_row);
@@ -190,7 +191,7 @@ class Planner {
     if (reduction && !plan_.VectorIsReduced()) unroll = weight <= 6 ? 8 : weight <= 16 ? 4 : weight <= 40 ? 2 : 1;
     if (reduction && plan_.VectorIsReduced() && unroll == 1 && weight <= 40) unroll = 2;
     if (plan_.IsTiled()) unroll = 1;  // Keeps tiles small.
-    while (unroll > 1 && plan_.lanes * unroll > plan_.kernel.sizes[plan_.vector_dim]) unroll /= 2;
+    while (unroll > 1 && plan_.lanes * unroll > plan_.SizeHint(plan_.vector_dim)) unroll /= 2;
     plan_.unroll = unroll;
   }
 
@@ -200,18 +201,20 @@ class Planner {
     for (int i = 0; i < num_insts(); ++i) {
       if (AtEveryPoint(i) && (inst(i).op == KOp::kLoad || inst(i).op == KOp::kStore)) bytes += ElementBytes(inst(i).type);
     }
-    const double size = static_cast<double>(std::max<int64_t>(1, plan_.kernel.sizes[plan_.vector_dim]));
+    const double size = static_cast<double>(std::max<int64_t>(1, plan_.SizeHint(plan_.vector_dim)));
     const double utilisation = size / (std::ceil(size / plan_.lanes) * plan_.lanes);
     return kNsPerVectorOp * VectorCost(plan_.vector_dim) / (plan_.lanes * std::max(utilisation, 0.01)) + kNsPerByte * bytes;
   }
 
-  double TotalNs() const { return PointNs() * static_cast<double>(plan_.kept_numel) * static_cast<double>(plan_.reduced_numel); }
+  double TotalNs() const {
+    return PointNs() * static_cast<double>(plan_.Hint(plan_.kept_numel)) * static_cast<double>(plan_.Hint(plan_.reduced_numel));
+  }
 
   void ChooseSplits() {
     if (plan_.kernel.num_reduced == 0 || plan_.kept_numel == 0 || plan_.reduced_numel == 0) return;
-    int64_t units = plan_.kept_numel;
+    int64_t units = plan_.Hint(plan_.kept_numel);
     if (!plan_.VectorIsReduced()) {
-      const int64_t size = plan_.kernel.sizes[plan_.vector_dim];
+      const int64_t size = plan_.SizeHint(plan_.vector_dim);
       const int64_t block = plan_.lanes * plan_.unroll;
       units = units / size * ((size + block - 1) / block);
     }
@@ -220,16 +223,16 @@ class Planner {
     const int64_t wanted = std::min<int64_t>(kMaxSplits, static_cast<int64_t>(total / kSplitNs)) / units;
     if (wanted < 2) return;
     int best = plan_.num_kept;
-    for (int d = plan_.num_kept; d < plan_.rank && plan_.kernel.sizes[best] < wanted; ++d) {
-      if (plan_.kernel.sizes[d] > plan_.kernel.sizes[best]) best = d;
+    for (int d = plan_.num_kept; d < plan_.rank && plan_.SizeHint(best) < wanted; ++d) {
+      if (plan_.SizeHint(d) > plan_.SizeHint(best)) best = d;
     }
-    const int64_t size = plan_.kernel.sizes[best];
-    int64_t chunk = (size + wanted - 1) / wanted;
-    if (best == plan_.vector_dim) chunk = RoundUp(chunk, plan_.lanes * plan_.unroll);
+    const int64_t size = plan_.SizeHint(best);
+    const int64_t multiple = best == plan_.vector_dim ? plan_.lanes * plan_.unroll : 1;
+    const int64_t chunk = RoundUp((size + wanted - 1) / wanted, multiple);
     const int64_t splits = (size + chunk - 1) / chunk;
     if (splits < 2) return;
     plan_.split_dim = best;
-    plan_.split_chunk = chunk;
+    plan_.split_multiple = multiple;
     plan_.num_splits = splits;
   }
 
@@ -240,7 +243,8 @@ class Planner {
     int64_t iterations = 1;
     for (int d = plan_.rank - 1; d >= plan_.num_kept; --d) {
       const int64_t step = d == plan_.vector_dim ? plan_.lanes * plan_.unroll : 1;
-      const int64_t size = d == plan_.split_dim ? plan_.split_chunk : plan_.kernel.sizes[d];
+      int64_t size = plan_.IsSymbolic(plan_.kernel.sizes[d]) ? kAnyLength : plan_.kernel.sizes[d];
+      if (d == plan_.split_dim) size = RoundUp((size + plan_.num_splits - 1) / plan_.num_splits, plan_.split_multiple);
       const int64_t here = (size + step - 1) / step;
       if (iterations * here > kCascadeBlock) {
         plan_.cascade_dim = d;
@@ -268,7 +272,7 @@ class Planner {
   int64_t CacheElements() const {
     int64_t elements = 1;
     for (int d = plan_.num_kept; d < plan_.rank; ++d) {
-      const int64_t size = plan_.kernel.sizes[d];
+      const int64_t size = plan_.SizeHint(d);
       elements *= d == plan_.vector_dim ? RoundUp(size, plan_.lanes) : size;
       if (elements > kCacheBytes) return elements;
     }
@@ -279,18 +283,18 @@ class Planner {
     const uint64_t reduced = ((uint64_t{1} << plan_.rank) - 1) & ~KeptMask();
     if (plan_.IsSplit() || slice_cost[i] < kCacheWorth) return false;
     if ((plan_.deps[i] & reduced) != reduced || plan_.IsUniform(i)) return false;
-    if (plan_.cache[i] < 0) {
+    if (!plan_.cached[i]) {
       const int64_t bytes = RoundUp(CacheElements() * ElementBytes(inst(i).type), 64);
-      if (plan_.cache_bytes + bytes > kCacheBytes) return false;
-      plan_.cache[i] = plan_.cache_bytes;
-      plan_.cache_bytes += bytes;
+      if (cache_bytes_ + bytes > kCacheBytes) return false;
+      plan_.cached[i] = true;
+      cache_bytes_ += bytes;
       plan_.cache_pass[i] = pass;
     }
     return true;
   }
 
   void Passes() {
-    plan_.cache.assign(num_insts(), -1);
+    plan_.cached.assign(num_insts(), false);
     plan_.cache_pass.assign(num_insts(), -1);
     std::vector<double> slice_cost(num_insts(), 0);
     std::vector<int> first_pass(num_insts(), -1);
@@ -320,15 +324,15 @@ class Planner {
       plan_.unit_ns = TotalNs() / static_cast<double>(plan_.num_splits);
       return;
     }
-    const double point_ns = PointNs() * static_cast<double>(plan_.reduced_numel) / static_cast<double>(plan_.num_splits);
+    const double point_ns = PointNs() * static_cast<double>(plan_.Hint(plan_.reduced_numel)) / static_cast<double>(plan_.num_splits);
     double inner_ns = std::max(point_ns, 1e-3);
     plan_.unit_dim = 0;
-    plan_.unit_chunk = std::max<int64_t>(plan_.kernel.sizes[0], 1);
+    plan_.unit_chunk = std::max<int64_t>(plan_.SizeHint(0), 1);
     // Kept loops inside the vector loop stay whole.
     const int innermost = std::min(plan_.num_kept - 1, plan_.vector_dim);
-    for (int d = plan_.num_kept - 1; d > innermost; --d) inner_ns *= static_cast<double>(plan_.kernel.sizes[d]);
+    for (int d = plan_.num_kept - 1; d > innermost; --d) inner_ns *= static_cast<double>(plan_.SizeHint(d));
     for (int d = innermost; d >= 0; --d) {
-      const int64_t size = plan_.kernel.sizes[d];
+      const int64_t size = plan_.SizeHint(d);
       if (plan_.IsSplit() || inner_ns * static_cast<double>(size) >= kUnitNs) {
         int64_t chunk = plan_.IsSplit() ? 1 : std::max<int64_t>(1, static_cast<int64_t>(std::ceil(kUnitNs / inner_ns)));
         if (d == plan_.vector_dim) chunk = RoundUp(chunk, vector_block);
@@ -338,13 +342,12 @@ class Planner {
       }
       inner_ns *= static_cast<double>(size);
     }
-    plan_.num_units = (plan_.kernel.sizes[plan_.unit_dim] + plan_.unit_chunk - 1) / plan_.unit_chunk;
-    for (int d = 0; d < plan_.unit_dim; ++d) plan_.num_units *= plan_.kernel.sizes[d];
-    plan_.unit_ns = inner_ns * static_cast<double>(std::min(plan_.unit_chunk, plan_.kernel.sizes[plan_.unit_dim]));
+    plan_.unit_ns = inner_ns * static_cast<double>(std::min(plan_.unit_chunk, plan_.SizeHint(plan_.unit_dim)));
   }
 
   IsaInfo isa_;
   LoopPlan plan_;
+  int64_t cache_bytes_ = 0;
 };
 
 }  // namespace
@@ -353,6 +356,23 @@ int LoopPlan::Depth(int inst) const {
   int depth = 0;
   for (uint64_t bits = deps[inst]; bits != 0; bits >>= 1) ++depth;
   return depth;
+}
+
+UnitCount LoopPlan::Units() const {
+  UnitCount units;
+  if (num_kept == 0) return units;
+  int64_t outer = 1;
+  for (int d = 0; d < unit_dim; ++d) outer *= kernel.sizes[d];
+  units.outer = kernel.symbols.Decode(outer);
+  units.size = kernel.symbols.Decode(kernel.sizes[unit_dim]);
+  units.chunk = unit_chunk;
+  return units;
+}
+
+int64_t LoopPlan::UnitsHint() const {
+  std::vector<int64_t> hints;
+  for (int i = 0; i < kernel.symbols.size(); ++i) hints.push_back(kernel.symbols.hint(i));
+  return Units().Count(hints.data());
 }
 
 LoopPlan PlanLoops(const KernelIR& kernel, const IsaInfo& isa) { return Planner(kernel, isa).Run(); }

@@ -16,6 +16,33 @@ struct IsaInfo {
   bool half_conversion = false;  // F16C.
 };
 
+// How many units of parallel work a kernel has.
+struct UnitCount {
+  runtime::Product outer;  // Sizes of the loops of which every index is a unit, times splits.
+  runtime::Product size;   // Of the loop that is cut into chunks.
+  int64_t chunk = 1;
+
+  int64_t Count(const int64_t* symbols) const { return outer.Evaluate(symbols) * ((size.Evaluate(symbols) + chunk - 1) / chunk); }
+};
+
+// How much memory a split kernel keeps its reductions in, between its functions: for each, a result and then its partial results, one
+// for each kept point (and split).
+struct ScratchSize {
+  runtime::Product kept;
+  int64_t splits = 1;
+  std::vector<int64_t> element_bytes;  // Of each reduction.
+
+  static int64_t Aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+  int64_t Bytes(const int64_t* symbols) const {
+    int64_t bytes = 0;
+    for (const int64_t element : element_bytes) {
+      const int64_t whole = kept.Evaluate(symbols) * element;
+      bytes += Aligned(whole) + Aligned(whole * splits);
+    }
+    return bytes;
+  }
+};
+
 // Loops are numbered outermost first: `num_kept` loops over kept dimensions, then the reduced ones. Loop i is dimension i of `kernel`.
 struct LoopPlan {
   KernelIR kernel;  // Canonical: no size-1 dimensions, loop order, adjacent dimensions merged. At least one loop in all.
@@ -31,22 +58,21 @@ struct LoopPlan {
   std::vector<int> stage;                     // Number of passes over the reduced loops that must be complete before it can be evaluated.
   std::vector<bool> needs_splat;              // Uniform along the vector loop but used by something that is not.
   std::vector<int> store_pass;                // Full-level stores: their pass. Otherwise -1.
-  std::vector<int64_t> cache;                 // Byte offset in the row cache, -1 when not cached.
+  std::vector<bool> cached;                   // Kept in the row cache.
   std::vector<int> cache_pass;                // The pass that fills the cache.
   std::vector<bool> packed;                   // Loads whose tile is copied to the stack before the loop over it.
   std::vector<std::vector<bool>> pass_needs;  // [pass][instruction]: full-level instructions evaluated in that pass.
   int num_passes = 0;
-  int64_t cache_bytes = 0;
 
   // Units of parallel work: every index of the kept loops before unit_dim, times chunks of unit_dim. One unit when num_kept is 0.
   int unit_dim = 0;
   int64_t unit_chunk = 1;
-  int64_t num_units = 1;
   double unit_ns = 0;  // Estimated time of one unit (of one split of one unit, when split).
 
-  // Splitting of one reduced loop into a fixed number of chunks whose partial results are combined in order.
+  // Splitting of one reduced loop into a fixed number of chunks, multiples of `split_multiple`, whose partial results are combined in
+  // order.
   int split_dim = -1;
-  int64_t split_chunk = 0;
+  int64_t split_multiple = 1;
   int64_t num_splits = 1;
 
   // Float sums are added up in blocks of `cascade_block` iterations of this reduced loop, and the blocks' sums then, so that rounding
@@ -54,7 +80,7 @@ struct LoopPlan {
   int cascade_dim = -1;
   int64_t cascade_block = 1;
 
-  int64_t kept_numel = 1;
+  int64_t kept_numel = 1;  // May hold symbols, as may the kernel's sizes and strides.
   int64_t reduced_numel = 1;
 
   bool IsFull(int inst) const { return (deps[inst] >> num_kept) != 0; }
@@ -66,6 +92,12 @@ struct LoopPlan {
   int Depth(int inst) const;
   // Whether the instruction is a store at every point (as opposed to one per kept point).
   bool IsFullStore(int inst) const { return store_pass[inst] >= 0; }
+  bool IsSymbolic(int64_t number) const { return kernel.symbols.IsSymbolic(number); }
+  int64_t Hint(int64_t number) const { return kernel.symbols.Hint(number); }
+  int64_t SizeHint(int dim) const { return Hint(kernel.sizes[dim]); }
+  // Units of one function, without splits.
+  UnitCount Units() const;
+  int64_t UnitsHint() const;
 };
 
 // `kernel` must verify.

@@ -15,6 +15,7 @@ class Builder {
     graph_.contents.assign(trace.storages.size(), kNoValue);
     graph_.num_scalars = trace.num_scalars;
     graph_.num_offsets = trace.num_offsets;
+    graph_.symbols = trace.symbols;
     graph_.nodes.reserve(trace.ops.size() + trace.ops.size() / 2);
   }
 

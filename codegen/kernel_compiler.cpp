@@ -47,7 +47,7 @@ bool HasNoWork(const KernelIR& kernel) {
 }
 
 absl::StatusOr<std::shared_ptr<const CompiledKernel>> Compile(const KernelIR& kernel, Isa isa, const std::string& precision) {
-  if (HasNoWork(kernel)) return std::make_shared<KernelRunner>(nullptr, std::vector<RunnablePhase>(), 0);
+  if (HasNoWork(kernel)) return std::make_shared<KernelRunner>(nullptr, std::vector<RunnablePhase>(), ScratchSize());
   static std::atomic<int64_t> next_id{0};
   EmittedKernel emitted = EmitKernel(kernel, InfoOf(isa), precision, absl::StrCat("lazuli_kernel_", next_id.fetch_add(1)));
   std::vector<std::string> names;
@@ -58,11 +58,11 @@ absl::StatusOr<std::shared_ptr<const CompiledKernel>> Compile(const KernelIR& ke
   for (size_t i = 0; i < emitted.phases.size(); ++i) {
     RunnablePhase phase;
     phase.function = reinterpret_cast<KernelFunction>((*code)->addresses()[i]);
-    phase.num_units = emitted.phases[i].num_units;
+    phase.units = emitted.phases[i].units;
     phase.grain = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(kGrainNs / std::max(emitted.phases[i].unit_ns, 1.0))));
     phases.push_back(phase);
   }
-  return std::make_shared<KernelRunner>(*std::move(code), std::move(phases), emitted.scratch_bytes);
+  return std::make_shared<KernelRunner>(*std::move(code), std::move(phases), emitted.scratch);
 }
 
 constexpr size_t kMaxIdleKernels = 4096;

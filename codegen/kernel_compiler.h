@@ -15,8 +15,8 @@ class CompiledKernel {
  public:
   virtual ~CompiledKernel() = default;
   // Runs the whole domain, splitting it with at::parallel_for where that pays. `buffers`: one pointer per KernelIR::buffers entry,
-  // offsets applied; `scalars`: KernelIR::num_scalars 64-bit slots.
-  virtual void Run(void* const* buffers, const uint64_t* scalars) const = 0;
+  // offsets applied; `scalars`: KernelIR::num_scalars 64-bit slots; `symbols`: a value for each of KernelIR::symbols.
+  virtual void Run(void* const* buffers, const uint64_t* scalars, const int64_t* symbols = nullptr) const = 0;
 };
 
 struct KernelTarget {

@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace lazuli::codegen {
@@ -33,6 +35,7 @@ constexpr OpTraits kTraits[] = {
     {KOp::kConst, "const", 0, Rule::kLeaf},
     {KOp::kScalar, "scalar", 0, Rule::kLeaf},
     {KOp::kIndex, "index", 0, Rule::kLeaf},
+    {KOp::kSize, "size", 0, Rule::kLeaf},
     {KOp::kCast, "cast", 1, Rule::kMemory},
     {KOp::kAdd, "add", 2, Rule::kNumber},
     {KOp::kSub, "sub", 2, Rule::kNumber},
@@ -271,6 +274,7 @@ class Verifier {
   absl::Status CheckLeaf(int index) const {
     const KInst& inst = kernel_.insts[index];
     if (inst.op == KOp::kScalar && (inst.imm < 0 || inst.imm >= kernel_.num_scalars)) return FailAt(index, "no such scalar");
+    if (inst.op == KOp::kSize && !kernel_.symbols.IsSymbolic(inst.imm)) return FailAt(index, "not a symbol");
     if (inst.op != KOp::kIndex) return absl::OkStatus();
     if (inst.imm < 0 || inst.imm >= rank()) return FailAt(index, "no such dimension");
     if (inst.type != c10::ScalarType::Long) return FailAt(index, "an index is Long");

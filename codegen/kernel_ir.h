@@ -8,6 +8,9 @@
 // Types: arithmetic is on Float, Double, Long, Int, Short, Char, Byte and Bool. BFloat16 and Half appear only as operands and results of
 // Load, Store and Cast (round to nearest even): rounding between ops is explicit in the IR. Integer arithmetic wraps.
 // No instruction is contracted or reassociated, except inside reductions; Fma is explicit.
+//
+// Sizes and strides may hold symbols (runtime/symbols.h): run-time numbers, each independent of the others, passed to every run. Estimates
+// use their hints; a symbol that is a size is at least 2, one that is a stride is not 0.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -20,6 +23,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "runtime/symbols.h"
 
 namespace lazuli::codegen {
 
@@ -30,6 +34,7 @@ enum class KOp : uint8_t {
   kConst,   // imm: bits (of a double for Float/Double, else an int64_t).
   kScalar,  // imm: index into the run-time scalars: double bits when `type` is floating, else int64_t; narrowed to `type`.
   kIndex,   // imm: domain dimension; the current coordinate, Long.
+  kSize,    // imm: a product of symbols; its value, converted to `type`.
   kCast,    // C++ conversion in[0] -> type; to Bool: != 0; float -> int truncates as ATen's CPU kernels do.
   // Binary, in[0] op in[1], same types, result of that type.
   kAdd, kSub, kMul, kDiv,        // Integer kDiv truncates; division by zero is undefined (lowering sends those to ATen).
@@ -81,6 +86,7 @@ struct KernelIR {
   std::vector<KBuffer> buffers;
   int num_scalars = 0;
   std::vector<KInst> insts;
+  runtime::SymbolTable symbols;
 };
 
 // Lower-case mnemonic of `op` ("add", "reduce_sum"), as PrintKernel writes it.

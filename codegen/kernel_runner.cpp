@@ -32,19 +32,21 @@ class Scratch {
 
 }  // namespace
 
-KernelRunner::KernelRunner(std::shared_ptr<const JitCode> code, std::vector<RunnablePhase> phases, int64_t scratch_bytes)
-    : code_(std::move(code)), phases_(std::move(phases)), scratch_bytes_(scratch_bytes) {}
+KernelRunner::KernelRunner(std::shared_ptr<const JitCode> code, std::vector<RunnablePhase> phases, ScratchSize scratch)
+    : code_(std::move(code)), phases_(std::move(phases)), scratch_(std::move(scratch)) {}
 
-void KernelRunner::Run(void* const* buffers, const uint64_t* scalars) const {
+void KernelRunner::Run(void* const* buffers, const uint64_t* scalars, const int64_t* symbols) const {
   thread_local Scratch thread_scratch;
-  void* scratch = scratch_bytes_ > 0 ? thread_scratch.Reserve(scratch_bytes_) : nullptr;
+  const int64_t scratch_bytes = scratch_.Bytes(symbols);
+  void* scratch = scratch_bytes > 0 ? thread_scratch.Reserve(scratch_bytes) : nullptr;
   for (const RunnablePhase& phase : phases_) {
-    if (phase.num_units <= phase.grain) {
-      phase.function(buffers, scalars, 0, phase.num_units, scratch);
+    const int64_t num_units = phase.units.Count(symbols);
+    if (num_units <= phase.grain) {
+      phase.function(buffers, scalars, symbols, 0, num_units, scratch);
       continue;
     }
-    at::parallel_for(0, phase.num_units, phase.grain,
-                     [&](int64_t begin, int64_t end) { phase.function(buffers, scalars, begin, end, scratch); });
+    at::parallel_for(0, num_units, phase.grain,
+                     [&](int64_t begin, int64_t end) { phase.function(buffers, scalars, symbols, begin, end, scratch); });
   }
 }
 

@@ -4,16 +4,18 @@
 #include <memory>
 #include <vector>
 
+#include "codegen/emit_llvm_plan.h"
 #include "codegen/kernel_compiler.h"
 #include "codegen/orc_compiler.h"
 
 namespace lazuli::codegen {
 
-using KernelFunction = void (*)(void* const* buffers, const uint64_t* scalars, int64_t unit_begin, int64_t unit_end, void* scratch);
+using KernelFunction = void (*)(void* const* buffers, const uint64_t* scalars, const int64_t* symbols, int64_t unit_begin, int64_t unit_end,
+                                void* scratch);
 
 struct RunnablePhase {
   KernelFunction function = nullptr;
-  int64_t num_units = 1;
+  UnitCount units;
   int64_t grain = 1;  // Units that are worth a thread.
 };
 
@@ -21,13 +23,13 @@ struct RunnablePhase {
 class KernelRunner : public CompiledKernel {
  public:
   // `code` holds the phases' functions. Without phases, Run does nothing.
-  KernelRunner(std::shared_ptr<const JitCode> code, std::vector<RunnablePhase> phases, int64_t scratch_bytes);
-  void Run(void* const* buffers, const uint64_t* scalars) const override;
+  KernelRunner(std::shared_ptr<const JitCode> code, std::vector<RunnablePhase> phases, ScratchSize scratch);
+  void Run(void* const* buffers, const uint64_t* scalars, const int64_t* symbols) const override;
 
  private:
   std::shared_ptr<const JitCode> code_;
   std::vector<RunnablePhase> phases_;
-  int64_t scratch_bytes_;
+  ScratchSize scratch_;
 };
 
 }  // namespace lazuli::codegen

@@ -7,6 +7,7 @@
 //   %3 = store.Float b0, %2
 // A nonzero imm of another instruction comes first, as `#1`.
 // Const takes the raw 64 bits in hexadecimal for Float and Double, decimal otherwise; Scalar takes `s1`, Index `d0`.
+// With symbols the header ends with their hints, `symbols [64, 512]`, and a size, a stride or Size's imm may be `s0`, `64*s0*s1`.
 #include <cstdlib>
 #include <cstring>
 
@@ -48,13 +49,13 @@ bool ParseOp(absl::string_view name, KOp* op) {
 
 bool IsFloating(c10::ScalarType type) { return type == c10::ScalarType::Float || type == c10::ScalarType::Double; }
 
-void AppendList(const c10::DimVector& values, std::string* out) {
+void AppendList(const KernelIR& kernel, const c10::DimVector& values, std::string* out) {
   out->push_back('[');
-  for (size_t i = 0; i < values.size(); ++i) absl::StrAppend(out, i == 0 ? "" : ", ", values[i]);
+  for (size_t i = 0; i < values.size(); ++i) absl::StrAppend(out, i == 0 ? "" : ", ", kernel.symbols.Text(values[i]));
   out->push_back(']');
 }
 
-std::string ImmText(const KInst& inst) {
+std::string ImmText(const KernelIR& kernel, const KInst& inst) {
   switch (inst.op) {
     case KOp::kLoad:
     case KOp::kStore:
@@ -63,6 +64,8 @@ std::string ImmText(const KInst& inst) {
       return absl::StrCat("s", inst.imm);
     case KOp::kIndex:
       return absl::StrCat("d", inst.imm);
+    case KOp::kSize:
+      return kernel.symbols.Text(inst.imm);
     case KOp::kConst:
       return IsFloating(inst.type) ? absl::StrFormat("0x%016x", static_cast<uint64_t>(inst.imm)) : absl::StrCat(inst.imm);
     default:
@@ -108,12 +111,27 @@ class LineReader {
     return word;
   }
 
-  bool List(c10::DimVector* values) {
+  // A number, which may be a product of symbols.
+  bool Number(const runtime::SymbolTable& symbols, int64_t* value) {
+    runtime::Product product;
+    if (int64_t factor; !Literal("s") && Int(&factor)) {
+      product.coefficient = factor;
+    } else if (!Symbol(symbols, &product)) {
+      return false;
+    }
+    while (Literal("*")) {
+      if (!Literal("s") || !Symbol(symbols, &product)) return false;
+    }
+    *value = symbols.Encode(product);
+    return true;
+  }
+
+  bool List(const runtime::SymbolTable& symbols, c10::DimVector* values) {
     if (!Literal("[")) return false;
     if (Literal("]")) return true;
     do {
       int64_t value;
-      if (!Int(&value)) return false;
+      if (!Number(symbols, &value)) return false;
       values->push_back(value);
     } while (Literal(","));
     return Literal("]");
@@ -129,17 +147,42 @@ class LineReader {
     while (!text_.empty() && text_[0] == ' ') text_.remove_prefix(1);
   }
 
+  bool Symbol(const runtime::SymbolTable& symbols, runtime::Product* product) {
+    int64_t index;
+    if (!Int(&index) || index < 0 || index >= symbols.size()) return false;
+    product->symbols.push_back(static_cast<int32_t>(index));
+    return true;
+  }
+
   absl::string_view text_;
 };
+
+// The symbols stand at the end of the header; their primes depend on every number in the text.
+bool ParseSymbols(const std::string& text, KernelIR* kernel) {
+  const size_t at = text.find("symbols [");
+  if (at == std::string::npos) return true;
+  std::vector<int64_t> numbers;
+  for (absl::string_view word : absl::StrSplit(text, absl::ByAnyChar(" ,[]*\n"), absl::SkipEmpty())) {
+    int64_t number;
+    if (absl::SimpleAtoi(word, &number)) numbers.push_back(number);
+  }
+  c10::DimVector hints;
+  LineReader reader(absl::string_view(text).substr(at));
+  if (!reader.Literal("symbols") || !reader.List(runtime::SymbolTable(), &hints)) return false;
+  kernel->symbols = runtime::SymbolTable::Make({hints.begin(), hints.end()}, numbers);
+  return !kernel->symbols.empty();
+}
 
 bool ParseHeader(absl::string_view line, KernelIR* kernel) {
   LineReader reader(line);
   int64_t reduced = 0, scalars = 0;
-  if (!reader.Literal("kernel") || !reader.List(&kernel->sizes)) return false;
+  if (!reader.Literal("kernel") || !reader.List(kernel->symbols, &kernel->sizes)) return false;
   if (reader.Literal("reduce") && !reader.Int(&reduced)) return false;
   if (reader.Literal("scalars") && !reader.Int(&scalars)) return false;
   kernel->num_reduced = static_cast<int>(reduced);
   kernel->num_scalars = static_cast<int>(scalars);
+  c10::DimVector hints;
+  if (reader.Literal("symbols") && !reader.List(runtime::SymbolTable(), &hints)) return false;
   return reader.AtEnd();
 }
 
@@ -148,14 +191,14 @@ bool ParseBuffer(absl::string_view line, KernelIR* kernel) {
   KBuffer buffer;
   int64_t number;
   if (!reader.Literal("b") || !reader.Int(&number) || number != static_cast<int64_t>(kernel->buffers.size())) return false;
-  if (!reader.Literal(":") || !ParseType(reader.Word(), &buffer.dtype) || !reader.List(&buffer.strides)) return false;
+  if (!reader.Literal(":") || !ParseType(reader.Word(), &buffer.dtype) || !reader.List(kernel->symbols, &buffer.strides)) return false;
   buffer.written = reader.Literal("written");
   kernel->buffers.push_back(std::move(buffer));
   return reader.AtEnd();
 }
 
 // Also tells whether there was one.
-bool ParseImm(LineReader* reader, KInst* inst, bool* present) {
+bool ParseImm(const runtime::SymbolTable& symbols, LineReader* reader, KInst* inst, bool* present) {
   *present = true;
   switch (inst->op) {
     case KOp::kLoad:
@@ -165,6 +208,8 @@ bool ParseImm(LineReader* reader, KInst* inst, bool* present) {
       return reader->Literal("s") && reader->Int(&inst->imm);
     case KOp::kIndex:
       return reader->Literal("d") && reader->Int(&inst->imm);
+    case KOp::kSize:
+      return reader->Number(symbols, &inst->imm);
     case KOp::kConst:
       return IsFloating(inst->type) ? reader->Literal("0x") && reader->Hex(&inst->imm) : reader->Int(&inst->imm);
     default:
@@ -181,7 +226,7 @@ bool ParseInst(absl::string_view line, KernelIR* kernel) {
   if (!reader.Literal("=") || !ParseOp(reader.Word(), &inst.op)) return false;
   if (!reader.Literal(".") || !ParseType(reader.Word(), &inst.type)) return false;
   bool separator = false;
-  if (!ParseImm(&reader, &inst, &separator)) return false;
+  if (!ParseImm(kernel->symbols, &reader, &inst, &separator)) return false;
   for (int k = 0; k < KOpArity(inst.op); ++k) {
     if ((k > 0 || separator) && !reader.Literal(",")) return false;
     int64_t operand;
@@ -197,21 +242,26 @@ bool ParseInst(absl::string_view line, KernelIR* kernel) {
 std::string PrintKernel(const KernelIR& kernel) {
   std::string out = "kernel ";
   out.reserve(64 + 32 * (kernel.insts.size() + kernel.buffers.size()));
-  AppendList(kernel.sizes, &out);
+  AppendList(kernel, kernel.sizes, &out);
   if (kernel.num_reduced != 0) absl::StrAppend(&out, " reduce ", kernel.num_reduced);
   if (kernel.num_scalars != 0) absl::StrAppend(&out, " scalars ", kernel.num_scalars);
+  if (!kernel.symbols.empty()) {
+    absl::StrAppend(&out, " symbols [");
+    for (int i = 0; i < kernel.symbols.size(); ++i) absl::StrAppend(&out, i == 0 ? "" : ", ", kernel.symbols.hint(i));
+    out.push_back(']');
+  }
   out.push_back('\n');
   for (size_t b = 0; b < kernel.buffers.size(); ++b) {
     const KBuffer& buffer = kernel.buffers[b];
     absl::StrAppend(&out, "b", b, ": ", c10::toString(buffer.dtype), " ");
-    AppendList(buffer.strides, &out);
+    AppendList(kernel, buffer.strides, &out);
     absl::StrAppend(&out, buffer.written ? " written\n" : "\n");
   }
   for (size_t i = 0; i < kernel.insts.size(); ++i) {
     const KInst& inst = kernel.insts[i];
     absl::StrAppend(&out, "%", i, " = ", KOpName(inst.op), ".", c10::toString(inst.type));
     const char* separator = " ";
-    if (std::string imm = ImmText(inst); !imm.empty()) {
+    if (std::string imm = ImmText(kernel, inst); !imm.empty()) {
       absl::StrAppend(&out, " ", imm);
       separator = ", ";
     }
@@ -231,6 +281,7 @@ std::string PrintKernel(const KernelIR& kernel) {
 
 absl::StatusOr<KernelIR> ParseKernel(const std::string& text) {
   KernelIR kernel;
+  if (!ParseSymbols(text, &kernel)) return absl::InvalidArgumentError("kernel text: cannot parse the symbols");
   bool have_header = false;
   int number = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {

@@ -44,7 +44,7 @@ Expr Emitter::ReduceSame(KOp op, Expr value) {
   int64_t count = 1;
   for (size_t d = 0; d < reduced_.size(); ++d) count *= reduced_[d] ? kernel_->sizes[d] : 1;
   if (count == 1) return value;
-  const Expr number = ConstInt(value.type(), count);
+  const Expr number = Size(value.type(), count);
   if (op == KOp::kReduceSum) return Add(KOp::kMul, value.type(), {value.id, number.id, -1});
   if (op == KOp::kReduceProd) return Add(KOp::kPow, value.type(), {value.id, number.id, -1});
   return value;
@@ -60,6 +60,11 @@ Expr Emitter::Const(ScalarType type, double value) {
 Expr Emitter::ConstInt(ScalarType type, int64_t value) {
   if (c10::isFloatingType(type)) return Const(type, static_cast<double>(value));
   return Add(KOp::kConst, type, {-1, -1, -1}, type == ScalarType::Bool ? value != 0 : value);
+}
+
+Expr Emitter::Size(ScalarType type, int64_t number) {
+  if (!kernel_->symbols.IsSymbolic(number)) return ConstInt(type, number);
+  return Add(KOp::kSize, type, {-1, -1, -1}, number);
 }
 
 Expr Emitter::Cast(Expr value, ScalarType type) {

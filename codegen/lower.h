@@ -84,6 +84,8 @@ class Emitter {
   Expr Add(KOp op, c10::ScalarType type, std::array<int32_t, 3> in = {-1, -1, -1}, int64_t imm = 0);
   Expr Const(c10::ScalarType type, double value);
   Expr ConstInt(c10::ScalarType type, int64_t value);
+  // A number of the graph's, which may be a product of symbols.
+  Expr Size(c10::ScalarType type, int64_t number);
   Expr Cast(Expr value, c10::ScalarType type);
   const KernelIR& kernel() const { return *kernel_; }
 

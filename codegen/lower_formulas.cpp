@@ -88,8 +88,10 @@ Expr MishBackward(Expr grad, Expr x) {
 Expr MseBackward(const Operands& x) {
   constexpr int64_t kMean = 1;
   const auto& self = x.emitter().op().args[1].tensors[0];
-  const double norm = x.emitter().Int(3) == kMean ? 2.0 / static_cast<double>(self.numel()) : 2.0;
-  return x.number(norm) * (x(1) - x(2)) * x(0);
+  Emitter& emitter = x.emitter().emitter();
+  Expr norm = x.number(2);
+  if (x.emitter().Int(3) == kMean) norm = emitter.Cast(2.0 / emitter.Size(c10::ScalarType::Double, self.numel()), x.type());
+  return norm * (x(1) - x(2)) * x(0);
 }
 
 void EmitSoftmax(OpEmitter& e) {

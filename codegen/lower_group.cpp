@@ -1,6 +1,7 @@
 #include "codegen/lower_group.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,7 @@ class GroupLowering {
   GroupLowering(const Graph& graph, const Group& group, const std::vector<bool>& in_memory)
       : graph_(graph), group_(group), in_memory_(in_memory), emitter_(&lowered_.kernel, &group.reduced) {
     lowered_.kernel.sizes = group.sizes;
+    lowered_.kernel.symbols = graph.symbols;
   }
 
   absl::StatusOr<LoweredGroup> Lower() {
@@ -31,6 +33,8 @@ class GroupLowering {
     if (num_stores_ == 0) return LoweredGroup();
     DropDeadInstructions();
     ArrangeDimensions();
+    if (!graph_.symbols.empty()) NameSymbols();
+    if (too_many_symbols_) return absl::UnimplementedError("a kernel with too many sizes that change");
     return std::move(lowered_);
   }
 
@@ -97,6 +101,7 @@ class GroupLowering {
   void ArrangeDimensions();
   void Permute(const std::vector<int>& order);
   void Coalesce();
+  void NameSymbols();
 
   const Graph& graph_;
   const Group& group_;
@@ -105,6 +110,7 @@ class GroupLowering {
   Emitter emitter_;
   absl::flat_hash_map<ValueId, Expr> defined_;
   int num_stores_ = 0;
+  bool too_many_symbols_ = false;
 };
 
 // Binds one node's formula to the group.
@@ -217,6 +223,7 @@ void GroupLowering::ArrangeDimensions() {
     if (by[d] != 0) continue;
     for (const KBuffer& buffer : kernel.buffers) by[d] = std::max(by[d], buffer.strides[d]);
   }
+  for (int64_t& stride : by) stride = graph_.symbols.Hint(stride);
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
     if (group_.reduced[a] != group_.reduced[b]) return !group_.reduced[a];
     return by[a] > by[b];
@@ -260,6 +267,39 @@ void GroupLowering::Coalesce() {
       buffer.strides[d] = buffer.strides[d + 1];
       buffer.strides.erase(buffer.strides.begin() + d + 1);
     }
+  }
+}
+
+// Kernels know nothing of how sizes depend on each other: each number with a symbol in it becomes a symbol of the kernel's own, so that
+// the kernel serves every group of its form. Hints are rounded, since a kernel is found again by its text.
+void GroupLowering::NameSymbols() {
+  KernelIR& kernel = lowered_.kernel;
+  std::vector<int64_t*> numbers;
+  for (int64_t& size : kernel.sizes) numbers.push_back(&size);
+  for (KBuffer& buffer : kernel.buffers) {
+    for (int64_t& stride : buffer.strides) numbers.push_back(&stride);
+  }
+  for (KInst& inst : kernel.insts) {
+    if (inst.op == KOp::kSize) numbers.push_back(&inst.imm);
+  }
+  std::vector<int64_t> constants, hints;
+  std::vector<int64_t>& named = lowered_.symbols;
+  for (const int64_t* number : numbers) {
+    if (!graph_.symbols.IsSymbolic(*number)) {
+      constants.push_back(*number);
+    } else if (std::find(named.begin(), named.end(), *number) == named.end()) {
+      named.push_back(*number);
+      hints.push_back(int64_t{1} << std::lround(std::log2(static_cast<double>(graph_.symbols.Hint(*number)))));
+    }
+  }
+  kernel.symbols = runtime::SymbolTable::Make(hints, constants);
+  if (kernel.symbols.size() != static_cast<int>(named.size())) {
+    too_many_symbols_ = true;
+    return;
+  }
+  for (int64_t* number : numbers) {
+    const auto found = std::find(named.begin(), named.end(), *number);
+    if (found != named.end()) *number = kernel.symbols.prime(static_cast<int>(found - named.begin()));
   }
 }
 

@@ -31,6 +31,7 @@ struct LoweredGroup {
   };
   std::vector<Buffer> buffers;        // Parallel to kernel.buffers.
   std::vector<int32_t> scalar_slots;  // By kernel scalar: the run-time slot.
+  std::vector<int64_t> symbols;       // By kernel symbol: the graph's number that it stands for.
 };
 
 // A kernel without stores (all its values live elsewhere) has no instructions.

@@ -124,7 +124,7 @@ void EmitMseLoss(OpEmitter& e) {
   constexpr int64_t kNone = 0, kMean = 1;
   const int64_t reduction = e.Int(2);
   if (reduction == kNone) return e.Result(0, square);
-  const double count = static_cast<double>(e.op().args[0].tensors[0].numel());
+  const Expr count = e.emitter().Size(type, e.op().args[0].tensors[0].numel());
   e.Result(0, reduction == kMean ? Sum(square) / count : Sum(square));
 }
 
@@ -145,15 +145,15 @@ bool AcceptsNorm(const OpRow& row, const TraceOp& op) {
   return SameFloatTypes(op) && (TypeBit(op.args[0].tensors[0].dtype) & kWide) != 0 && op.args[row.dims_arg].value.isIntList();
 }
 
-double NormalizedCount(const OpEmitter& e) {
-  double count = 1;
-  for (int64_t size : e.op().args[e.node().row->dims_arg].value.toIntVector()) count *= static_cast<double>(size);
-  return count;
+Expr NormalizedCount(OpEmitter& e) {
+  int64_t count = 1;
+  for (int64_t size : e.op().args[e.node().row->dims_arg].value.toIntVector()) count *= size;
+  return e.emitter().Size(e.op().args[0].tensors[0].dtype, count);
 }
 
 void EmitLayerNorm(OpEmitter& e) {
   const auto type = e.op().args[0].tensors[0].dtype;
-  const double count = NormalizedCount(e);
+  const Expr count = NormalizedCount(e);
   const Expr x = e.Arg(0, type);
   const Expr mean = Sum(x) / count;
   const Expr centered = x - mean;
@@ -176,7 +176,7 @@ void EmitLayerNormBackward(OpEmitter& e) {
     if (e.WantsResult(2)) e.Result(2, Sum(grad));
     return;
   }
-  const double count = NormalizedCount(e);
+  const Expr count = NormalizedCount(e);
   const Expr scaled = e.IsNone(5) ? grad : grad * e.Arg(5, type);
   const Expr mean_scaled = Sum(scaled) / count;
   const Expr mean_projected = Sum(scaled * normalized) / count;
@@ -188,7 +188,7 @@ void EmitLayerNormBackward(OpEmitter& e) {
 Reduced::Reduced(OpEmitter& emitter) : emitter_(emitter), type_(OpMathType(emitter.op().results[0].dtype)), count_(1) {
   const auto& sizes = emitter.op().args[0].tensors[0].sizes;
   const auto reduced = ReducedDims(emitter.op(), emitter.node().row->dims_arg);
-  for (size_t d = 0; d < sizes.size(); ++d) count_ *= reduced[d] ? static_cast<double>(sizes[d]) : 1.0;
+  for (size_t d = 0; d < sizes.size(); ++d) count_ *= reduced[d] ? sizes[d] : 1;
 }
 
 Expr Reduced::round(Expr value) const {
@@ -197,12 +197,15 @@ Expr Reduced::round(Expr value) const {
 
 Expr Reduced::variance() const {
   const c10::IValue& correction = emitter_.op().args[2].value;
-  const double divisor = count_ - (correction.isNone() ? 1.0 : correction.toScalar().toDouble());
+  Emitter& emitter = emitter_.emitter();
+  const double subtracted = correction.isNone() ? 1.0 : correction.toScalar().toDouble();
+  const Expr degrees = emitter.Size(ScalarType::Double, count_) - subtracted;
+  const Expr divisor = emitter.Cast(Max(degrees, Like(degrees, 0.0)), type_);
   const Expr x = (*this)();
-  const Expr mean = Sum(x) / count_;
+  const Expr mean = Sum(x) / count();
   const Expr centered = x - mean;
   if (emitter_.op().results.size() > 1) emitter_.Result(1, mean);
-  return Sum(centered * centered) / std::max(divisor, 0.0);
+  return Sum(centered * centered) / divisor;
 }
 
 OpRow ReduceRow(int dims_arg, int keepdim_arg, uint8_t types, void (*emit)(OpEmitter&)) {

@@ -36,7 +36,7 @@ class Reduced {
   Expr operator()() const { return emitter_.Arg(0, type_); }
   Expr raw() const { return emitter_.Load(0); }
   // The number of elements reduced to one.
-  double count() const { return count_; }
+  Expr count() const { return emitter_.emitter().Size(type_, count_); }
   // Rounds to the result's type where ATen stores an intermediate in it.
   Expr round(Expr value) const;
   // Of self about its mean; also gives result 1, the mean, if there is one.
@@ -45,7 +45,7 @@ class Reduced {
  private:
   OpEmitter& emitter_;
   c10::ScalarType type_;
-  double count_;
+  int64_t count_;
 };
 
 // Formulas too long for a row.

@@ -55,6 +55,12 @@ class Builder {
         Add(Guard::Kind::kOperand);
         for (uint64_t i = 0; i < PayloadOf(word); ++i) AddItem();
         return;
+      case Tag::kSizes:
+        Add(Guard::Kind::kArgument);
+        for (uint64_t i = 0; i < (PayloadOf(word) == 0 ? 1 : PayloadOf(word) - 1); ++i) {
+          AddShape(Guard::Kind::kSizeArgument, static_cast<int>(i));
+        }
+        return;
       default:
         Add(Guard::Kind::kArgument);
         for (size_t extra = 1; extra <= ExtraWords(word); ++extra) {
@@ -68,11 +74,13 @@ class Builder {
     Add(Guard::Kind::kOperand);
     const int ndim = TensorWord::Unpack(word).ndim;
     for (const auto kind : {Guard::Kind::kSize, Guard::Kind::kStride}) {
-      for (int dim = 0; dim < ndim; ++dim) {
-        const auto position = static_cast<uint32_t>(shape_++);
-        guards_.push_back({kind, op_, arg_, dim, position, log_.shapes[position]});
-      }
+      for (int dim = 0; dim < ndim; ++dim) AddShape(kind, dim);
     }
+  }
+
+  void AddShape(Guard::Kind kind, int dim) {
+    const auto position = static_cast<uint32_t>(shape_++);
+    guards_.push_back({kind, op_, arg_, dim, position, log_.shapes[position]});
   }
 
   static size_t ExtraWords(Word word) {
@@ -101,8 +109,6 @@ class Builder {
   int32_t arg_ = 0;
 };
 
-bool IsShape(Guard::Kind kind) { return kind == Guard::Kind::kSize || kind == Guard::Kind::kStride; }
-
 std::string OpAt(Word word) {
   return TagOf(word) == Tag::kOp ? OpInfoById(static_cast<int32_t>(PayloadOf(word))).name : std::string("end of trace");
 }
@@ -119,6 +125,8 @@ std::string OperandText(Word word) {
   return absl::StrCat(c10::toString(tensor.dtype), " rank ", tensor.ndim, tensor.wrapped_number ? " number" : "", " storage ",
                       tensor.storage, tensor.slot_plus_one != 0 ? absl::StrCat(" offset #", tensor.slot_plus_one - 1) : "");
 }
+
+bool IsListOfSizes(Word word) { return TagOf(word) == Tag::kSizes && PayloadOf(word) != 0; }
 
 bool IsList(Tag tag) { return tag == Tag::kIntList || tag == Tag::kDoubleList || tag == Tag::kBoolList; }
 
@@ -144,6 +152,8 @@ std::string TagText(Word word) {
       return absl::StrCat("a fixed ", c10::toString(static_cast<c10::ScalarType>(PayloadOf(word) & 255)), " number");
     case Tag::kString:
       return absl::StrCat("a string of length ", PayloadOf(word));
+    case Tag::kSizes:
+      return IsListOfSizes(word) ? absl::StrCat("a list of length ", PayloadOf(word) - 1) : "a number";
     case Tag::kTensor:
     case Tag::kTensorList:
       return "a tensor";
@@ -197,12 +207,12 @@ std::string DescribeLiveOut(const Guard& guard, Word actual) {
 }  // namespace
 
 bool Guard::Check(const TraceLog& log) const {
-  const auto& words = IsShape(kind) ? log.shapes : log.code;
+  const auto& words = OnShapes() ? log.shapes : log.code;
   return position < words.size() && words[position] == expected;
 }
 
 std::string Guard::Describe(const TraceLog& expected_log, const TraceLog& actual_log) const {
-  const auto& words = IsShape(kind) ? actual_log.shapes : actual_log.code;
+  const auto& words = OnShapes() ? actual_log.shapes : actual_log.code;
   const Word actual = position < words.size() ? words[position] : Word{0};
   const std::string where =
       kind == Kind::kOp || kind == Kind::kLiveOut ? "" : absl::StrCat("input ", arg, " of ", OpName(expected_log, op));
@@ -214,14 +224,28 @@ std::string Guard::Describe(const TraceLog& expected_log, const TraceLog& actual
       return DescribeOperand(*this, where, actual);
     case Kind::kSize:
     case Kind::kStride:
-      return absl::StrCat(where, kind == Kind::kSize ? " size" : " stride", " mismatch at index ", dim, ". expected ",
-                          static_cast<int64_t>(expected), ", actual ", static_cast<int64_t>(actual));
+    case Kind::kSizeArgument:
+      return MismatchText(expected_log, absl::StrCat(static_cast<int64_t>(expected)), static_cast<int64_t>(actual));
     case Kind::kArgument:
       return DescribeArgument(*this, expected_log, where, actual);
     case Kind::kLiveOut:
       return DescribeLiveOut(*this, actual);
   }
   return "";
+}
+
+std::string Guard::Subject(const TraceLog& log) const {
+  const std::string what = kind == Kind::kSize ? "size" : kind == Kind::kStride ? "stride" : absl::StrCat("'", ArgName(log, *this), "'");
+  const std::string owner = kind == Kind::kSizeArgument ? "" : absl::StrCat("input ", arg, " of ");
+  return absl::StrCat(what, " of ", owner, OpName(log, op), " at index ", dim);
+}
+
+std::string Guard::MismatchText(const TraceLog& log, const std::string& expected_text, int64_t actual) const {
+  const std::string what = kind == Kind::kSize     ? " size"
+                           : kind == Kind::kStride ? " stride"
+                                                   : absl::StrCat(" value of '", ArgName(log, *this), "'");
+  return absl::StrCat("input ", arg, " of ", OpName(log, op), what, " mismatch at index ", dim, ". expected ", expected_text, ", actual ",
+                      actual);
 }
 
 std::string Guard::Text(const TraceLog& log) const {
@@ -232,8 +256,8 @@ std::string Guard::Text(const TraceLog& log) const {
       return absl::StrCat("input ", arg, " of ", OpName(log, op), " == ", OperandText(expected));
     case Kind::kSize:
     case Kind::kStride:
-      return absl::StrCat(kind == Kind::kSize ? "size" : "stride", " of input ", arg, " of ", OpName(log, op), " at index ", dim,
-                          " == ", static_cast<int64_t>(expected));
+    case Kind::kSizeArgument:
+      return absl::StrCat(Subject(log), " == ", static_cast<int64_t>(expected));
     case Kind::kArgument:
       return absl::StrCat("'", ArgName(log, *this), "' of ", OpName(log, op), " word == ", absl::Hex(expected));
     case Kind::kLiveOut:

@@ -1,6 +1,8 @@
 #include "guards/miss_report.h"
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "guards/guard.h"
@@ -10,7 +12,8 @@ namespace {
 
 struct Failure {
   size_t variant;
-  Guard guard;
+  int32_t op, arg;  // How far the trace followed the variant.
+  std::string text;
 };
 
 // Follows the trace furthest first: that variant explains the miss best.
@@ -18,11 +21,17 @@ std::vector<Failure> RankedFailures(const std::vector<CachedTracePtr>& variants,
   std::vector<Failure> failures;
   for (size_t v = 0; v < variants.size(); ++v) {
     if (variants[v] == nullptr) continue;
-    if (const auto guard = FirstFailure(variants[v]->log, log)) failures.push_back({v, *guard});
+    const CachedTrace& variant = *variants[v];
+    const DynamicShapes* shapes =
+        variant.log.code == log.code && variant.skeleton != nullptr ? variant.skeleton->ShapesOf(variant.body.get()) : nullptr;
+    if (shapes != nullptr) {
+      failures.push_back({v, std::numeric_limits<int32_t>::max(), 0, shapes->Mismatch(log)});
+    } else if (const auto guard = FirstFailure(variant.log, log)) {
+      failures.push_back({v, guard->op, guard->arg, guard->Describe(variant.log, log)});
+    }
   }
-  std::stable_sort(failures.begin(), failures.end(), [](const Failure& a, const Failure& b) {
-    return std::make_pair(a.guard.op, a.guard.arg) > std::make_pair(b.guard.op, b.guard.arg);
-  });
+  std::stable_sort(failures.begin(), failures.end(),
+                   [](const Failure& a, const Failure& b) { return std::make_pair(a.op, a.arg) > std::make_pair(b.op, b.arg); });
   return failures;
 }
 
@@ -34,7 +43,7 @@ std::string DescribeRecompile(const Site& site, const std::vector<CachedTracePtr
                                   site.programs + 1, "/", limit, ")", location.empty() ? "" : absl::StrCat(" at ", std::string(location)),
                                   "\n    triggered by the following guard failure(s):");
   for (const Failure& failure : RankedFailures(variants, log)) {
-    absl::StrAppend(&text, "\n    - ", site.id, "/", failure.variant, ": ", failure.guard.Describe(variants[failure.variant]->log, log));
+    absl::StrAppend(&text, "\n    - ", site.id, "/", failure.variant, ": ", failure.text);
     if (!verbose) break;
   }
   return text;

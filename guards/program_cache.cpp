@@ -31,34 +31,41 @@ codegen::PipelineOptions PipelineOptionsFromActive() {
   return options;
 }
 
-// Fills in `entry`'s program; a trace that cannot be compiled is replayed from now on, and never tried again.
-void MakeProgram(CachedTrace* entry) {
+// Compiles `trace`.
+absl::StatusOr<std::unique_ptr<runtime::Program>> CompileTrace(const codegen::Trace& trace, int64_t serial) {
   auto& counters = Counters::Get();
   const runtime::CompileTimer timer;
-  codegen::Trace trace = codegen::DecodeTrace(entry->log);
-  if (runtime::DumpEnabled("trace")) runtime::WriteDump("trace", entry->serial, codegen::PrintTrace(trace));
+  if (runtime::DumpEnabled("trace")) runtime::WriteDump("trace", serial, codegen::PrintTrace(trace));
   codegen::PipelineOptions options = PipelineOptionsFromActive();
-  options.serial = entry->serial;
+  options.serial = serial;
   codegen::CompileReport report;
   auto program = codegen::Compile(trace, options, &report);
   counters.kernels_compiled.Add(report.kernels_compiled);
   counters.kernel_cache_hits.Add(report.kernel_cache_hits);
   // The compiler's heap is tens of megabytes that the program, whose peak is still to come, would never see again.
   if (report.kernels_compiled > 0) malloc_trim(0);
-  if (program.ok()) {
-    entry->program = *std::move(program);
-    entry->compiled = true;
-    if (entry->program->bit_exact() && entry->log.ops.size() <= EagerTrial::kMaxOps && runtime::Active().step_aside) {
-      entry->trial.SetEligible();
-    }
-    counters.programs_compiled.Add();
-    return;
-  }
-  counters.compile_failures.Add();
-  runtime::LogOnce(
-      absl::StrCat("could not compile trace #", entry->serial, ", which runs eagerly from here: ", program.status().message()));
-  entry->program = codegen::MakeReplay(std::move(trace));
+  if (program.ok()) counters.programs_compiled.Add();
+  return program;
 }
+
+// The program of `log` alone; a trace that cannot be compiled is replayed from now on, and never tried again.
+std::shared_ptr<CompiledProgram> CompileStatic(const codegen::TraceLog& log, int64_t serial) {
+  auto body = std::make_shared<CompiledProgram>();
+  body->serial = serial;
+  codegen::Trace trace = codegen::DecodeTrace(log);
+  auto program = CompileTrace(trace, serial);
+  body->compiled = program.ok();
+  if (program.ok()) {
+    body->program = *std::move(program);
+    return body;
+  }
+  Counters::Get().compile_failures.Add();
+  runtime::LogOnce(absl::StrCat("could not compile trace #", serial, ", which runs eagerly from here: ", program.status().message()));
+  body->program = codegen::MakeReplay(std::move(trace));
+  return body;
+}
+
+uint64_t HashCode(const codegen::TraceLog& log) { return codegen::HashWords(log.code.data(), log.code.size(), 0x536B656Cull); }
 
 }  // namespace
 
@@ -70,15 +77,63 @@ ProgramCache& ProgramCache::Get() {
 CachedTracePtr ProgramCache::Find(const codegen::TraceLog& log) {
   const uint64_t hash = Fingerprint(log);
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto it = traces_.find(hash);
-  if (it == traces_.end()) return nullptr;
-  for (const auto& entry : it->second) {
-    if (Matches(entry->log, log)) {
-      entry->last_use = ++clock_;
-      return entry;
+  if (const auto it = traces_.find(hash); it != traces_.end()) {
+    for (const auto& entry : it->second) {
+      if (Matches(entry->log, log)) {
+        entry->last_use = ++clock_;
+        return entry;
+      }
     }
   }
+  Skeleton* skeleton = FindSkeleton(log);
+  if (skeleton == nullptr || skeleton->dynamic.empty()) return nullptr;
+  const std::vector<int64_t> numbers = NumbersOf(log);
+  for (auto dynamic = skeleton->dynamic.rbegin(); dynamic != skeleton->dynamic.rend(); ++dynamic) {
+    auto values = dynamic->shapes.Match(numbers);
+    if (!values.has_value()) continue;
+    CachedTracePtr entry = MakeTrace(log, dynamic->site, skeleton);
+    entry->serial = dynamic->program->serial;
+    entry->body = dynamic->program;
+    entry->symbols = *std::move(values);
+    Insert(entry);
+    return entry;
+  }
   return nullptr;
+}
+
+Skeleton* ProgramCache::FindSkeleton(const codegen::TraceLog& log) {
+  const auto it = skeletons_.find(HashCode(log));
+  if (it == skeletons_.end()) return nullptr;
+  for (const auto& skeleton : it->second) {
+    if (skeleton->code == log.code) return skeleton.get();
+  }
+  return nullptr;
+}
+
+Skeleton& ProgramCache::GetSkeleton(const codegen::TraceLog& log) {
+  if (Skeleton* found = FindSkeleton(log)) return *found;
+  auto& bucket = skeletons_[HashCode(log)];
+  bucket.push_back(std::make_unique<Skeleton>());
+  bucket.back()->code = log.code;
+  return *bucket.back();
+}
+
+CachedTracePtr ProgramCache::MakeTrace(const codegen::TraceLog& log, Site* site, Skeleton* skeleton) {
+  auto entry = std::make_shared<CachedTrace>();
+  entry->log = log;
+  entry->log.offsets.assign(log.offsets.size(), 0);
+  entry->hash = Fingerprint(log);
+  entry->site = site;
+  entry->skeleton = skeleton;
+  ++skeleton->traces;
+  return entry;
+}
+
+void ProgramCache::Insert(const CachedTracePtr& entry) {
+  entry->last_use = ++clock_;
+  traces_[entry->hash].push_back(entry);
+  ++size_;
+  EvictOverCapacity();
 }
 
 Site& ProgramCache::FindSite(const codegen::TraceLog& log, std::string_view cause) {
@@ -104,38 +159,42 @@ void ProgramCache::ReportCompile(const Site& site, const codegen::TraceLog& log,
                                                            runtime::LogEnabled(LogCategory::kRecompilesVerbose)));
 }
 
-CachedTracePtr ProgramCache::Compile(const codegen::TraceLog& log, std::string_view cause, std::string_view location) {
+bool ProgramCache::LimitAllows(Site* site, const codegen::TraceLog& log, int64_t serial, std::string_view location) {
   const auto& active = runtime::Active();
-  auto& counters = Counters::Get();
+  const bool site_full = site->programs >= active.recompile_limit;
+  const bool all_full = site->programs > 0 && recompiles_ >= active.accumulated_recompile_limit;
+  if (!site_full && !all_full) return true;
+  Counters::Get().recompile_limit_hits.Add();
+  if (site->limit_logged) return false;
+  site->limit_logged = true;
+  ReportCompile(*site, log, serial, location);
+  runtime::LogAlways(absl::StrCat("hit ", site_full ? "recompile_limit (" : "accumulated_recompile_limit (",
+                                  site_full ? active.recompile_limit : active.accumulated_recompile_limit, ") at site ", site->id,
+                                  ": running eagerly from here; ", site->programs,
+                                  " programs stay in use. To log all recompilation reasons, use LAZULI_LOGS=\"recompiles\""));
+  return false;
+}
+
+CachedTracePtr ProgramCache::Compile(const codegen::TraceLog& log, std::string_view cause, std::string_view location) {
   std::lock_guard<std::mutex> lock(mutex_);
   Site& site = FindSite(log, cause);
-  const bool site_full = site.programs >= active.recompile_limit;
-  const bool all_full = site.programs > 0 && recompiles_ >= active.accumulated_recompile_limit;
   const int64_t serial = next_serial_++;
-  if (site_full || all_full) {
-    counters.recompile_limit_hits.Add();
-    if (!site.limit_logged) {
-      site.limit_logged = true;
-      ReportCompile(site, log, serial, location);
-      runtime::LogAlways(absl::StrCat("hit ", site_full ? "recompile_limit (" : "accumulated_recompile_limit (",
-                                      site_full ? active.recompile_limit : active.accumulated_recompile_limit, ") at site ", site.id,
-                                      ": running eagerly from here; ", site.programs,
-                                      " programs stay in use. To log all recompilation reasons, use LAZULI_LOGS=\"recompiles\""));
-    }
-    return nullptr;
-  }
+  if (!LimitAllows(&site, log, serial, location)) return nullptr;
   ReportCompile(site, log, serial, location);
   if (site.programs > 0) {
-    counters.recompiles.Add();
+    Counters::Get().recompiles.Add();
     ++recompiles_;
   }
-  auto entry = std::make_shared<CachedTrace>();
-  entry->log = log;
-  entry->log.offsets.assign(log.offsets.size(), 0);
-  entry->hash = Fingerprint(log);
+  CachedTracePtr entry = MakeTrace(log, &site, &GetSkeleton(log));
   entry->serial = serial;
-  entry->site = &site;
-  MakeProgram(entry.get());
+  if (!CompileDynamic(entry.get())) {
+    entry->body = CompileStatic(entry->log, serial);
+    const runtime::Program& program = *entry->body->program;
+    if (entry->body->compiled && program.bit_exact() && log.ops.size() <= EagerTrial::kMaxOps && runtime::Active().step_aside) {
+      entry->trial.SetEligible();
+    }
+  }
+  entry->skeleton->AddExample(NumbersOf(log));
   if (runtime::LogEnabled(LogCategory::kGuards)) {
     std::string text = absl::StrCat("guards of trace #", serial, " (site ", site.id, "):");
     for (const Guard& guard : BuildGuards(entry->log)) absl::StrAppend(&text, "\n    ", guard.Text(entry->log));
@@ -143,28 +202,66 @@ CachedTracePtr ProgramCache::Compile(const codegen::TraceLog& log, std::string_v
   }
   ++site.programs;
   site.variants.push_back(entry);
-  entry->last_use = ++clock_;
-  traces_[entry->hash].push_back(entry);
-  ++size_;
-  EvictOverCapacity(static_cast<size_t>(active.cache_size));
+  Insert(entry);
   return entry;
 }
 
-void ProgramCache::EvictOverCapacity(size_t capacity) {
-  while (size_ > capacity) {
+bool ProgramCache::CompileDynamic(CachedTrace* entry) {
+  Skeleton& skeleton = *entry->skeleton;
+  if (runtime::Active().dynamic == runtime::Dynamic::kNever || skeleton.examples.empty()) return false;
+  const bool log = runtime::LogEnabled(LogCategory::kDynamic);
+  std::string why_not;
+  auto shapes = DynamicShapes::Infer(entry->log, skeleton.examples, &why_not);
+  if (shapes.has_value()) {
+    codegen::Trace trace = codegen::DecodeTrace(shapes->Encode(entry->log));
+    trace.symbols = shapes->symbols();
+    auto program = CompileTrace(trace, entry->serial);
+    if (program.ok()) {
+      entry->body = std::make_shared<CompiledProgram>();
+      entry->body->program = *std::move(program);
+      entry->body->compiled = true;
+      entry->body->serial = entry->serial;
+      entry->symbols = *shapes->Match(NumbersOf(entry->log));
+      if (log) {
+        runtime::Log(LogCategory::kDynamic,
+                     absl::StrCat("trace #", entry->serial, " is compiled with symbols:", shapes->Text(entry->log, skeleton.examples)));
+      }
+      skeleton.dynamic.push_back({*std::move(shapes), entry->body, entry->site});
+      Counters::Get().dynamic_programs.Add();
+      return true;
+    }
+    why_not = std::string(program.status().message());
+  }
+  if (log) runtime::Log(LogCategory::kDynamic, absl::StrCat("trace #", entry->serial, " is compiled for its sizes alone: ", why_not));
+  return false;
+}
+
+void ProgramCache::EvictOverCapacity() {
+  while (size_ > static_cast<size_t>(runtime::Active().cache_size)) {
     CachedTracePtr oldest;
     for (const auto& [hash, entries] : traces_) {
       for (const auto& entry : entries) {
         if (oldest == nullptr || entry->last_use < oldest->last_use) oldest = entry;
       }
     }
-    auto it = traces_.find(oldest->hash);
-    auto& entries = it->second;
-    entries.erase(std::find(entries.begin(), entries.end(), oldest));
-    if (entries.empty()) traces_.erase(it);
-    --oldest->site->programs;
-    --size_;
+    Evict(oldest);
   }
+}
+
+void ProgramCache::Evict(const CachedTracePtr& entry) {
+  auto it = traces_.find(entry->hash);
+  auto& entries = it->second;
+  entries.erase(std::find(entries.begin(), entries.end(), entry));
+  if (entries.empty()) traces_.erase(it);
+  --size_;
+  if (entry->symbols.empty()) --entry->site->programs;
+  Skeleton* const skeleton = entry->skeleton;
+  if (--skeleton->traces > 0) return;
+  // Programs with symbols go with the last trace that they served.
+  for (const auto& dynamic : skeleton->dynamic) --dynamic.site->programs;
+  auto& bucket = skeletons_[HashCode(entry->log)];
+  bucket.erase(std::find_if(bucket.begin(), bucket.end(), [&](const auto& owner) { return owner.get() == skeleton; }));
+  entry->skeleton = nullptr;
 }
 
 void ProgramCache::SetSuccessor(const CachedTracePtr& previous, const CachedTracePtr& next) {
@@ -183,6 +280,7 @@ void ProgramCache::Clear() {
   std::lock_guard<std::mutex> lock(mutex_);
   traces_.clear();
   sites_.clear();
+  skeletons_.clear();
   size_ = 0;
   next_serial_ = 0;
   recompiles_ = 0;

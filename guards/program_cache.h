@@ -1,7 +1,8 @@
 // Compiled programs by trace, grouped by site, under the recompile limit.
 //
-// A site is where traces start: the cause of the cut before them and the ops they begin with. Each distinct trace at a site is a variant
-// with a program of its own. Past recompile_limit variants, new traces of that site run op by op; variants that exist go on being used.
+// A site is where traces start: the cause of the cut before them and the ops they begin with. A trace seen for the first time gets a
+// program of its own. When the same code comes with other sizes, a program with symbols is compiled (shape_policy.h), which then serves
+// every size. Past recompile_limit programs, new traces of that site run op by op; programs that exist go on being used.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "codegen/ir/trace_log.h"
 #include "guards/eager_trial.h"
+#include "guards/skeleton.h"
 #include "runtime/program.h"
 
 namespace lazuli::guards {
@@ -24,11 +26,11 @@ struct Site;
 struct CachedTrace {
   codegen::TraceLog log;  // Complete; scalars as they were, offsets empty.
   uint64_t hash = 0;
-  int64_t serial = 0;    // "trace #4": order of first sight in this process.
+  int64_t serial = 0;    // "trace #4": order of first sight in this process; that of its program's first trace.
   Site* site = nullptr;  // Never freed while the cache lives.
-  std::unique_ptr<runtime::Program> program;
-  bool compiled = false;                 // False: `program` replays the trace, because compiling it failed.
-  std::mutex run_mutex;                  // Programs keep buffers, so one run at a time.
+  std::shared_ptr<CompiledProgram> body;
+  std::vector<int64_t> symbols;          // Values of the program's symbols.
+  Skeleton* skeleton = nullptr;          // Never freed while it has traces.
   std::weak_ptr<CachedTrace> successor;  // The trace that followed last time. Guarded by the cache's lock.
   uint64_t last_use = 0;
   EagerTrial trial;  // Of short traces whose results are bit-equal to eager's.
@@ -39,7 +41,7 @@ struct Site {
   int64_t id = 0;
   std::string cause;  // Of the cut before it.
   std::vector<std::weak_ptr<CachedTrace>> variants;
-  int64_t programs = 0;  // Compiled here in all.
+  int64_t programs = 0;  // Compiled here and still there.
   bool limit_logged = false;
 };
 
@@ -48,7 +50,7 @@ class ProgramCache {
  public:
   static ProgramCache& Get();
 
-  // The cached trace equal to `log`; null when there is none. `log` must be complete.
+  // The cached trace equal to `log`, or a new one that a program with symbols serves; null when there is none. `log` must be complete.
   CachedTracePtr Find(const codegen::TraceLog& log);
 
   // What runs `log`, which Find() did not know: compiles it when its site's limit allows, and says why in the log; past the limit, null:
@@ -64,12 +66,21 @@ class ProgramCache {
 
  private:
   Site& FindSite(const codegen::TraceLog& log, std::string_view cause);
-  void EvictOverCapacity(size_t capacity);
+  Skeleton* FindSkeleton(const codegen::TraceLog& log);
+  Skeleton& GetSkeleton(const codegen::TraceLog& log);
+  // Whether one more program may be compiled at `site`; if not, says so the first time.
+  bool LimitAllows(Site* site, const codegen::TraceLog& log, int64_t serial, std::string_view location);
+  CachedTracePtr MakeTrace(const codegen::TraceLog& log, Site* site, Skeleton* skeleton);
+  void Insert(const CachedTracePtr& entry);
+  bool CompileDynamic(CachedTrace* entry);
+  void EvictOverCapacity();
+  void Evict(const CachedTracePtr& entry);
   void ReportCompile(const Site& site, const codegen::TraceLog& log, int64_t serial, std::string_view location);
 
   std::mutex mutex_;
   absl::flat_hash_map<uint64_t, std::vector<CachedTracePtr>> traces_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Site>> sites_;
+  absl::flat_hash_map<uint64_t, std::vector<std::unique_ptr<Skeleton>>> skeletons_;
   size_t size_ = 0;
   int64_t next_serial_ = 0;
   int64_t recompiles_ = 0;

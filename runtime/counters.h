@@ -22,6 +22,7 @@ namespace lazuli::runtime {
   X(cache_hits)             \
   X(cache_misses)           \
   X(programs_compiled)      \
+  X(dynamic_programs)       \
   X(recompiles)             \
   X(recompile_limit_hits)   \
   X(compile_failures)       \

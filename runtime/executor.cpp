@@ -13,6 +13,7 @@
 #include "absl/container/inlined_vector.h"
 #include "runtime/buffer_pool.h"
 #include "runtime/mode_keys.h"
+#include "runtime/spec_symbols.h"
 
 namespace lazuli::runtime {
 namespace {
@@ -56,7 +57,7 @@ at::Tensor WrappedNumber(const at::Scalar& number) {
 
 class StepProgram : public Program {
  public:
-  explicit StepProgram(ProgramSpec spec) : spec_(std::move(spec)) {
+  explicit StepProgram(ProgramSpec spec) : spec_(std::move(spec)), symbols_(&spec_) {
     const size_t count = spec_.memories.size();
     bases_.assign(count, nullptr);
     poisoned_.assign(count, false);
@@ -75,6 +76,7 @@ class StepProgram : public Program {
     failed_ = false;
     RunResult result;
     try {
+      if (symbols_.Set(args.symbols) && prepared_) Resize();
       if (!prepared_) Prepare();
       BindMemories(args);
     } catch (...) {
@@ -117,6 +119,22 @@ class StepProgram : public Program {
       if (const auto* call = std::get_if<AtenCall>(&spec_.steps[i].work)) PrepareCall(*call, &calls_[i]);
     }
     prepared_ = true;
+  }
+
+  // The symbols have other values than in the last run.
+  void Resize() {
+    for (size_t m = 0; m < storages_.size(); ++m) {
+      if (storages_[m]) storages_[m].unsafeGetStorageImpl()->set_nbytes(spec_.memories[m].nbytes);
+    }
+    for (PreparedCall& prepared : calls_) {
+      for (const auto& [window, tensor] : prepared.windows) {
+        tensor.unsafeGetTensorImpl()->set_sizes_and_strides(window->sizes, window->strides, 0);
+      }
+      if (prepared.call == nullptr) continue;
+      for (size_t i = 0; i < prepared.call->args.size(); ++i) {
+        if (prepared.call->args[i].kind == CallArg::Kind::kConst) prepared.arguments[i] = prepared.call->args[i].value;
+      }
+    }
   }
 
   void PrepareCall(const AtenCall& call, PreparedCall* prepared) {
@@ -238,7 +256,7 @@ class StepProgram : public Program {
       buffers.push_back(static_cast<char*>(bases_[buffer.memory]) + offset);
     }
     for (int32_t slot : launch.scalar_slots) scalars.push_back(args.scalars[slot]);
-    launch.run(launch.kernel.get(), buffers.data(), scalars.data());
+    launch.run(launch.kernel.get(), buffers.data(), scalars.data(), launch.symbols.data());
   }
 
   void Call(PreparedCall* prepared, const RunArgs& args) {
@@ -290,7 +308,8 @@ class StepProgram : public Program {
     }
   }
 
-  const ProgramSpec spec_;
+  ProgramSpec spec_;
+  SpecSymbols symbols_;
   bool prepared_ = false;
   bool failed_ = false;
   at::DataPtr arena_;                   // Only while running.

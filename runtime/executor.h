@@ -14,21 +14,25 @@
 #include <vector>
 
 #include "runtime/program.h"
+#include "runtime/symbols.h"
 
 namespace lazuli::runtime {
+
+// Sizes, strides, numbers of bytes and int arguments of a spec may hold symbols.
 
 // A block of memory that steps read and write.
 struct MemorySpec {
   enum class Kind : uint8_t {
     kInput,    // RunArgs::storages[storage].
     kOutput,   // Allocated for each run and handed over through RunArgs::outputs[storage].
-    kArena,    // `offset` bytes into the run's arena.
+    kArena,    // `offset` bytes into the run's arena, or with symbols where its slot is.
     kAdopted,  // Made by an ATen call; freed after its last use, or handed over when `storage` is not -1.
   };
   Kind kind = Kind::kArena;
   int32_t storage = -1;
   int64_t nbytes = 0;
   int64_t offset = 0;
+  int32_t arena_slot = -1;  // kArena with symbols: memories of one slot are never in use at the same time.
 };
 
 // A strided window over a memory.
@@ -65,7 +69,7 @@ struct AtenCall {
 
 struct KernelLaunch {
   std::shared_ptr<const void> kernel;  // Passed to `run`.
-  void (*run)(const void* kernel, void* const* buffers, const uint64_t* scalars) = nullptr;
+  void (*run)(const void* kernel, void* const* buffers, const uint64_t* scalars, const int64_t* symbols) = nullptr;
   struct Buffer {
     int32_t memory = -1;
     int32_t offset_slot = -1;
@@ -73,6 +77,7 @@ struct KernelLaunch {
   };
   std::vector<Buffer> buffers;
   std::vector<int32_t> scalar_slots;
+  std::vector<int64_t> symbols;  // What the kernel's own symbols stand for.
   std::string name;
 };
 
@@ -87,6 +92,7 @@ struct ProgramSpec {
   std::vector<MemorySpec> memories;
   std::vector<StepSpec> steps;
   int64_t arena_bytes = 0;
+  SymbolTable symbols;
   bool bit_exact = true;  // Program::bit_exact().
 };
 

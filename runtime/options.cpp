@@ -104,8 +104,9 @@ std::vector<OptionRow> MakeTable() {
            "fast: currently as eager."),
       Text("LAZULI_ISA", Kind::kChoice, A::isa(), "auto", {"auto", "avx512", "avx2", "sse4"},
            "Widest vector instructions that fused kernels use. auto: the CPU's own. A wider one than the CPU has is capped to the CPU's."),
-      Text("LAZULI_DYNAMIC", Kind::kChoice, A::dynamic(), "0", {"auto", "0", "1"},
-           "Dynamic shapes. Not implemented yet: every value acts as 0, which compiles one program for each set of shapes."),
+      Text("LAZULI_DYNAMIC", Kind::kChoice, A::dynamic(), "auto", {"auto", "0", "1"},
+           "Dynamic shapes. auto: a trace is compiled for its sizes; where it comes again with others, one program is compiled that serves "
+           "them all. 0: one program for each set of sizes. 1: as auto."),
       Int("LAZULI_RECOMPILE_LIMIT", A::recompile_limit(), "8", 1,
           "Programs compiled for one site (the place in the program where a trace starts). Past it the site runs eagerly; its programs "
           "stay in use."),
@@ -125,8 +126,8 @@ std::vector<OptionRow> MakeTable() {
            "1 adds the place in the program (file and line; the function without -g) to the log of recompiles, and to errors of operators "
            "that fail after they were recorded. Slows recording down."),
       Text("LAZULI_LOGS", Kind::kList, A::logs(), "", LogCategoryNames(),
-           "What to log, as a comma-separated list with torch.compile's names. recompiles_verbose includes recompiles. dynamic and "
-           "cudagraphs are accepted and log nothing yet."),
+           "What to log, as a comma-separated list with torch.compile's names. recompiles_verbose includes recompiles. "
+           "cudagraphs is accepted and logs nothing yet."),
       Text("LAZULI_LOG_FILE", Kind::kText, A::log_file(), "", {}, "File that logs are appended to. Empty: stderr."),
       Text("LAZULI_DUMP", Kind::kList, A::dump(), "", {"all", "trace", "graph", "fold", "dce", "cse", "fuse", "kernel", "llvm"},
            "Stages of compilation to write as text, as a comma-separated list."),
@@ -241,7 +242,7 @@ const ActiveOptions* MakeActive(const Options& options) {
       options.precision() == "strict" ? Precision::kStrict : (options.precision() == "fast" ? Precision::kFast : Precision::kEager);
   const Isa asked = options.isa() == "sse4" ? Isa::kSse4 : (options.isa() == "avx2" ? Isa::kAvx2 : Isa::kAvx512);
   active->isa = std::min(asked, WidestIsa());
-  active->dynamic = false;
+  active->dynamic = options.dynamic() == "0" ? Dynamic::kNever : (options.dynamic() == "1" ? Dynamic::kAlways : Dynamic::kAuto);
   active->threads = options.threads();
   active->step_aside = options.step_aside();
   active->stacks = options.stacks();

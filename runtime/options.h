@@ -16,6 +16,7 @@ namespace lazuli::runtime {
 
 enum class Backend : uint8_t { kLlvm, kAten };
 enum class Precision : uint8_t { kEager, kStrict, kFast };
+enum class Dynamic : uint8_t { kNever, kAuto, kAlways };
 enum class Isa : uint8_t { kSse4, kAvx2, kAvx512 };
 
 // Validated options in the form that warm paths want. Immutable once active.
@@ -24,7 +25,7 @@ struct ActiveOptions {
   Backend backend = Backend::kLlvm;
   Precision precision = Precision::kEager;
   Isa isa = Isa::kSse4;  // Already capped by what this CPU has.
-  bool dynamic = false;
+  Dynamic dynamic = Dynamic::kAuto;
   bool threads = false;
   bool step_aside = true;
   bool stacks = false;

@@ -22,6 +22,8 @@ struct RunArgs {
   absl::Span<const int64_t> offsets;
   // Indexed by storage number; the program fills in memory for every created storage that is live_out, and leaves others null.
   absl::Span<at::DataPtr> outputs;
+  // A value for each symbol of the program (runtime/symbols.h); none for a program without.
+  absl::Span<const int64_t> symbols = {};
 };
 
 // What happened. A failing op does not stop the ones that do not depend on it: they run, and `error` is the first exception.

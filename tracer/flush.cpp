@@ -113,15 +113,17 @@ Recorder::Binding Recorder::Bind() {
 
 runtime::RunResult Recorder::RunPrograms(const guards::CachedTracePtr& entry, Binding* binding) {
   auto& counters = Counters::Get();
-  const runtime::RunArgs args{binding->storages, log_.scalars, log_.offsets, absl::MakeSpan(binding->outputs)};
+  runtime::RunArgs args{binding->storages, log_.scalars, log_.offsets, absl::MakeSpan(binding->outputs)};
   if (entry == nullptr) return RunReplay(log_, args);
-  if (!entry->compiled) counters.eager_replays.Add();
-  counters.kernel_launches.Add(entry->program->num_kernels());
-  counters.aten_calls.Add(entry->program->num_aten_calls());
+  args.symbols = entry->symbols;
+  guards::CompiledProgram& body = *entry->body;
+  if (!body.compiled) counters.eager_replays.Add();
+  counters.kernel_launches.Add(body.program->num_kernels());
+  counters.aten_calls.Add(body.program->num_aten_calls());
   runtime::RunResult result;
   {
-    std::lock_guard<std::mutex> run_lock(entry->run_mutex);
-    result = entry->program->Run(args);
+    std::lock_guard<std::mutex> run_lock(body.run_mutex);
+    result = body.program->Run(args);
   }
   if (!result.not_started) return result;
   // Without memory for all of it at once, op by op may still do; else the op fails that would have failed in eager mode.

@@ -226,8 +226,13 @@ void OpRecording::AddNone() {
 }
 
 void OpRecording::AddInt(int64_t value) {
-  Append(static_cast<Word>(Tag::kInt));
-  Append(static_cast<Word>(value));
+  if (HoldsSizes()) {
+    Append(static_cast<Word>(Tag::kSizes));
+    recorder_->log_.shapes.push_back(static_cast<Word>(value));
+  } else {
+    Append(static_cast<Word>(Tag::kInt));
+    Append(static_cast<Word>(value));
+  }
   ++arg_;
 }
 
@@ -266,6 +271,11 @@ bool OpRecording::AddScalar(const at::Scalar& value) {
     AddSlot(type, bits);
     return true;
   }
+  if (type == c10::kLong && (info_.size_args >> arg & 1) != 0) {
+    Append(static_cast<Word>(Tag::kSizes));
+    recorder_->log_.shapes.push_back(bits);
+    return true;
+  }
   if (!is_default && IsWide(value)) wide_number_ = value;
   const bool is_factor = is_default && (info_.factor_args >> arg & 1) != 0;
   if (has_slot && !info_.static_scalars && !is_factor) {
@@ -284,8 +294,10 @@ bool OpRecording::AddScalar(const at::Scalar& value) {
 }
 
 void OpRecording::AddIntList(at::IntArrayRef values) {
-  Append(MakeWord(Tag::kIntList, values.size()));
-  for (const int64_t value : values) Append(static_cast<Word>(value));
+  const bool sizes = HoldsSizes();
+  Append(sizes ? MakeWord(Tag::kSizes, values.size() + 1) : MakeWord(Tag::kIntList, values.size()));
+  auto& words = sizes ? recorder_->log_.shapes : recorder_->log_.code;
+  for (const int64_t value : values) words.push_back(static_cast<Word>(value));
   ++arg_;
 }
 

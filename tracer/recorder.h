@@ -204,6 +204,8 @@ class OpRecording {
   };
 
   void Append(codegen::Word word) { recorder_->log_.code.push_back(word); }
+  // Whether the next argument's numbers are sizes.
+  bool HoldsSizes() const { return (info_.size_args >> arg_ & 1) != 0; }
   void AddSlot(c10::ScalarType type, uint64_t bits);
   void AddNumberSlot(c10::ScalarType type, uint64_t bits);
   bool NumbersAreAlike() const;

@@ -76,6 +76,7 @@ struct Graph {
   std::vector<Group> groups;      // Empty until fuse; then every node is in exactly one, and they stand in an order to run them in.
   int32_t num_scalars = 0;
   int32_t num_offsets = 0;
+  runtime::SymbolTable symbols;  // The trace's.
 
   ValueId AddValue(Value value) {
     values.push_back(std::move(value));

@@ -2,6 +2,7 @@
 
 #include <ATen/core/enum_tag.h>
 
+#include <algorithm>
 #include <deque>
 #include <mutex>
 #include <utility>
@@ -123,6 +124,12 @@ bool IsDeterministicOnCpu(const std::string& base) {
 
 bool IsTensorType(const c10::TypePtr& type) { return type->kind() == c10::TypeKind::TensorType; }
 
+bool HoldsSymInt(const c10::Type& type) {
+  if (type.kind() == c10::TypeKind::SymIntType) return true;
+  const auto inner = type.containedTypes();
+  return std::any_of(inner.begin(), inner.end(), [](const c10::TypePtr& contained) { return HoldsSymInt(*contained); });
+}
+
 bool HoldsTensor(const c10::TypePtr& type) {
   if (IsTensorType(type)) return true;
   for (const auto& inner : type->containedTypes()) {
@@ -166,6 +173,7 @@ void ReadArguments(const c10::FunctionSchema& schema, OpInfo* info, bool* encoda
     if (arg.is_out()) info->is_out = true;
     if (HoldsTensor(arg.type())) info->is_factory = false;
     if (IsTensorType(arg.type())) info->tensor_args |= uint64_t{1} << i;
+    if (HoldsSymInt(*arg.real_type())) info->size_args |= uint64_t{1} << i;
     if (arg.name() == "alpha" || arg.name() == "beta") info->factor_args |= uint64_t{1} << i;
     if (arg.type()->kind() == c10::TypeKind::GeneratorType ||
         (arg.type()->kind() == c10::TypeKind::OptionalType && arg.type()->containedTypes()[0]->kind() == c10::TypeKind::GeneratorType)) {
@@ -193,6 +201,14 @@ void ReadReturns(const c10::FunctionSchema& schema, OpInfo* info, bool* encodabl
   if (info->num_returns == 0 && info->mutated_args == 0) *encodable = false;
 }
 
+uint64_t NumberArguments(const c10::FunctionSchema& schema) {
+  uint64_t numbers = 0;
+  for (size_t i = 0; i < schema.arguments().size() && i < 64; ++i) {
+    if (schema.arguments()[i].type()->kind() == c10::TypeKind::NumberType) numbers |= uint64_t{1} << i;
+  }
+  return numbers;
+}
+
 OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
   const auto& op_name = handle.operator_name();
   OpInfo info{handle, {}};
@@ -212,7 +228,9 @@ OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
     info.data_dependent = false;
     info.rejects_masks = true;
   }
-  info.static_scalars = (info.is_factory && op_name.name != "aten::full") || ScalarsAreStatic(op_name.name);
+  const bool fills = op_name.name == "aten::full" || op_name.name == "aten::scalar_tensor";
+  info.static_scalars = (info.is_factory && !fills) || ScalarsAreStatic(op_name.name);
+  if (info.is_factory && !fills) info.size_args |= NumberArguments(handle.schema());
   info.reads_metadata_only = ReadsMetadataOnly(op_name.name);
   info.is_allocation = IsAllocation(op_name.name);
   // A composite kernel tells shapes only where the CPU runs the same one (native_layer_norm's differs in its statistics).

@@ -16,6 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "codegen/ir/op_info.h"
+#include "runtime/symbols.h"
 
 namespace lazuli::codegen {
 
@@ -77,6 +78,8 @@ struct Trace {
   std::vector<TraceOp> ops;
   int32_t num_scalars = 0;
   int32_t num_offsets = 0;
+  // What sizes, strides, nbytes and int arguments that are sizes may hold beside numbers.
+  runtime::SymbolTable symbols;
 };
 
 // Text form of a trace, one op a line; ParseTrace(PrintTrace(t)) equals t. See trace_text.cpp for the grammar.

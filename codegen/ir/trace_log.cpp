@@ -136,6 +136,12 @@ class Decoder {
         for (auto& v : values) v = static_cast<int64_t>(Next());
         return values;
       }
+      case Tag::kSizes: {
+        if (count == 0) return static_cast<int64_t>(log_.shapes.at(shape_++));
+        std::vector<int64_t> values(count - 1);
+        for (auto& v : values) v = static_cast<int64_t>(log_.shapes.at(shape_++));
+        return values;
+      }
       case Tag::kDoubleList: {
         std::vector<double> values(count);
         for (auto& v : values) v = AsDouble(Next());

@@ -1,7 +1,7 @@
 // The recorder's own form of a trace: a flat log of 64-bit words, cheap to append to and compared with memcmp.
 //
 //   code     the skeleton: op ids and the canonical words of each argument. Compared.
-//   shapes   sizes and strides of every tensor operand, in order. Compared.
+//   shapes   sizes and strides of every tensor operand and the numbers of every argument that holds sizes, in order. Compared.
 //   scalars  values of run-time scalars. Not compared.
 //   offsets  values of run-time offsets. Not compared.
 //
@@ -39,6 +39,7 @@ enum class Tag : uint8_t {
   kBoolList = 11,
   kString = 12,   // Payload: length in bytes. The bytes follow, padded with zeros to whole words.
   kOp = 13,       // Payload: op id. num_args items follow.
+  kSizes = 15,    // Payload: 0, one number; n + 1, a list of n. The numbers are in `shapes`.
   kLiveOut = 14,  // Ends the code. Payload: number of storages. A bit set of the created storages still visible follows.
 };
 

@@ -23,8 +23,8 @@ using runtime::WindowSpec;
 
 constexpr int64_t kAlignment = 64;
 
-void RunKernel(const void* kernel, void* const* buffers, const uint64_t* scalars) {
-  static_cast<const CompiledKernel*>(kernel)->Run(buffers, scalars);
+void RunKernel(const void* kernel, void* const* buffers, const uint64_t* scalars, const int64_t* symbols) {
+  static_cast<const CompiledKernel*>(kernel)->Run(buffers, scalars, symbols);
 }
 
 void AddUnique(std::vector<int32_t>* list, int32_t item) {
@@ -58,7 +58,9 @@ class Planner {
       const auto status = group.is_kernel() ? AddKernel(group) : AddCall(graph_.nodes[group.nodes[0]]);
       if (!status.ok()) return status;
     }
+    if (sizes_differ_) return absl::UnimplementedError("a result in memory of another size that changes");
     PlaceInArena();
+    spec_.symbols = graph_.symbols;
     return std::move(spec_);
   }
 
@@ -78,11 +80,16 @@ class Planner {
       const auto output = output_of_.find(root);
       memory.kind = output != output_of_.end() ? MemorySpec::Kind::kOutput : MemorySpec::Kind::kArena;
       memory.storage = output != output_of_.end() ? output->second : -1;
-      if (output != output_of_.end()) memory.nbytes = std::max(memory.nbytes, graph_.storages[output->second].nbytes);
+      if (output != output_of_.end()) memory.nbytes = Larger(memory.nbytes, graph_.storages[output->second].nbytes);
       if (adopted_.count(root) != 0) memory.kind = MemorySpec::Kind::kAdopted;
     }
     spec_.memories.push_back(memory);
     return it->second;
+  }
+
+  int64_t Larger(int64_t a, int64_t b) {
+    if (a != b && (graph_.symbols.IsSymbolic(a) || graph_.symbols.IsSymbolic(b))) sizes_differ_ = true;
+    return std::max(a, b);
   }
 
   // Writing into what already has content keeps the rest of it, so it also counts as a read.
@@ -110,6 +117,7 @@ class Planner {
     launch.kernel = *std::move(kernel);
     launch.run = &RunKernel;
     launch.scalar_slots = lowered->scalar_slots;
+    launch.symbols = lowered->symbols;
     launch.name = NameOf(group);
     for (const auto& buffer : lowered->buffers) {
       const int32_t memory = Memory(buffer.memory);
@@ -209,12 +217,15 @@ class Planner {
     return out;
   }
 
+  // The steps during which a memory is in use.
+  struct Interval {
+    int32_t memory;
+    int first, last;
+    bool Overlaps(const Interval& other) const { return other.first <= last && other.last >= first; }
+  };
+
   // First fit over the steps during which each memory is in use; largest first.
   void PlaceInArena() {
-    struct Interval {
-      int32_t memory;
-      int first, last;
-    };
     std::vector<Interval> intervals(spec_.memories.size(), {-1, 0, 0});
     for (int s = 0; s < static_cast<int>(spec_.steps.size()); ++s) {
       const auto touch = [&](int32_t memory) {
@@ -233,14 +244,24 @@ class Planner {
       if (memory.kind == MemorySpec::Kind::kAdopted && memory.storage < 0) spec_.steps[interval.last].releases.push_back(interval.memory);
     }
     const auto size_of = [&](int32_t memory) {
-      return std::max<int64_t>(kAlignment, (spec_.memories[memory].nbytes + kAlignment - 1) / kAlignment * kAlignment);
+      const int64_t nbytes = graph_.symbols.Hint(spec_.memories[memory].nbytes);
+      return std::max<int64_t>(kAlignment, (nbytes + kAlignment - 1) / kAlignment * kAlignment);
     };
     std::stable_sort(todo.begin(), todo.end(), [&](const Interval& a, const Interval& b) { return size_of(a.memory) > size_of(b.memory); });
+    if (graph_.symbols.empty()) {
+      PlaceAtOffsets(todo, size_of);
+    } else {
+      PlaceInSlots(todo);
+    }
+  }
+
+  template <class SizeFn>
+  void PlaceAtOffsets(const std::vector<Interval>& todo, const SizeFn& size_of) {
     std::vector<Interval> placed;
     for (const Interval& interval : todo) {
       std::vector<std::pair<int64_t, int64_t>> taken;
       for (const Interval& other : placed) {
-        if (other.first > interval.last || other.last < interval.first) continue;
+        if (!interval.Overlaps(other)) continue;
         const int64_t at = spec_.memories[other.memory].offset;
         taken.emplace_back(at, at + size_of(other.memory));
       }
@@ -256,6 +277,19 @@ class Planner {
     }
   }
 
+  // Where sizes change, memories share slots that are as large as the largest of them turns out to be.
+  void PlaceInSlots(const std::vector<Interval>& todo) {
+    std::vector<std::vector<Interval>> slots;
+    for (const Interval& interval : todo) {
+      size_t slot = 0;
+      const auto overlaps = [&](const Interval& other) { return interval.Overlaps(other); };
+      while (slot < slots.size() && std::any_of(slots[slot].begin(), slots[slot].end(), overlaps)) ++slot;
+      if (slot == slots.size()) slots.emplace_back();
+      slots[slot].push_back(interval);
+      spec_.memories[interval.memory].arena_slot = static_cast<int32_t>(slot);
+    }
+  }
+
   const Graph& graph_;
   const KernelTarget& target_;
   const int64_t serial_;
@@ -264,6 +298,7 @@ class Planner {
   absl::flat_hash_map<ValueId, StorageId> output_of_;  // Memories that leave the trace.
   absl::flat_hash_set<ValueId> adopted_;
   absl::flat_hash_map<ValueId, int32_t> memory_of_;
+  bool sizes_differ_ = false;      // A memory has two sizes of which either may be the larger.
   std::vector<bool> has_content_;  // By memory: some step wrote it.
   runtime::ProgramSpec spec_;
 };

@@ -17,6 +17,7 @@ struct LAZULI_API Stats {
   int64_t cache_hits = 0;      // Traces that found a compiled program (predicted ones included).
   int64_t cache_misses = 0;
   int64_t programs_compiled = 0;
+  int64_t dynamic_programs = 0;      // Those among them that serve traces of other sizes too.
   int64_t recompiles = 0;            // Programs compiled at a site that had one already.
   int64_t recompile_limit_hits = 0;  // Traces sent to eager because their site is past recompile_limit.
   int64_t compile_failures = 0;

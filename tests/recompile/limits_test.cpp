@@ -9,6 +9,8 @@ namespace {
 
 class LimitsTest : public BackendTest {
  protected:
+  // Sizes are specialised, so that each is a program of its own.
+  lazuli::Options options() const { return BackendTest::options().dynamic("0"); }
   // One trace whose only difference between calls is the size. Cut by item(), so that every call but the first starts at one site.
   static float Step(int64_t size) { return (torch::ones({size}) * 2 + 1).sum(0).item<float>(); }
 };

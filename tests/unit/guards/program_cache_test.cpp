@@ -36,8 +36,8 @@ TEST_F(ProgramCacheTest, FindsWhatWasCompiledAndNothingElse) {
   EXPECT_EQ(Find("aten::exp", 4), nullptr);
   const auto entry = Compile("aten::exp", 4);
   ASSERT_NE(entry, nullptr);
-  EXPECT_TRUE(entry->compiled);
-  EXPECT_NE(entry->program, nullptr);
+  EXPECT_TRUE(entry->body->compiled);
+  EXPECT_NE(entry->body->program, nullptr);
   EXPECT_EQ(Find("aten::exp", 4), entry);
   EXPECT_EQ(Find("aten::exp", 5), nullptr);
   EXPECT_EQ(Find("aten::sin", 4), nullptr);
@@ -58,7 +58,7 @@ TEST_F(ProgramCacheTest, CompiledProgramsRun) {
   for (int i = 0; i < 3; ++i) values[i] = static_cast<float>(i + 1);
   std::vector<c10::StorageImpl*> storages{memory.get(), nullptr};
   std::vector<at::DataPtr> outputs(2);
-  const auto result = entry->program->Run({storages, {}, {}, absl::MakeSpan(outputs)});
+  const auto result = entry->body->program->Run({storages, {}, {}, absl::MakeSpan(outputs)});
   EXPECT_EQ(result.error, nullptr);
   ASSERT_NE(outputs[1].get(), nullptr);
   EXPECT_EQ(static_cast<float*>(outputs[1].get())[2], -3);

@@ -1,0 +1,302 @@
+#include "guards/shape_policy.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "guards/guard.h"
+
+namespace lazuli::guards {
+namespace {
+
+using codegen::OutputMeta;
+using codegen::TraceLog;
+using runtime::Product;
+using runtime::SymbolTable;
+
+constexpr int kMaxDegree = 3;
+
+// Calls `fn(int64_t&)`, or on a constant log `fn(const int64_t&)`, for each number of a result.
+template <class Meta, class Fn>
+void ForEachNumber(Meta& meta, const Fn& fn) {
+  for (auto& size : meta.sizes) fn(size);
+  for (auto& stride : meta.strides) fn(stride);
+  fn(meta.nbytes);
+}
+
+// What kind of number stands at each position.
+enum class Role : uint8_t { kSize, kStride, kArgument, kBytes };
+
+std::vector<Role> RolesOf(const TraceLog& log, const std::vector<Guard>& guards) {
+  std::vector<Role> roles(log.shapes.size(), Role::kArgument);
+  for (const Guard& guard : guards) {
+    if (guard.kind == Guard::Kind::kSize) roles[guard.position] = Role::kSize;
+    if (guard.kind == Guard::Kind::kStride) roles[guard.position] = Role::kStride;
+  }
+  for (const auto& op : log.ops) {
+    if (op.outputs == nullptr) continue;
+    for (const OutputMeta& meta : *op.outputs) {
+      roles.insert(roles.end(), meta.sizes.size(), Role::kSize);
+      roles.insert(roles.end(), meta.strides.size(), Role::kStride);
+      roles.push_back(Role::kBytes);
+    }
+  }
+  return roles;
+}
+
+// Whole numbers among the arguments that are part of the code.
+std::vector<int64_t> ConstantsInCode(const TraceLog& log, const std::vector<Guard>& guards) {
+  std::vector<int64_t> constants;
+  for (const Guard& guard : guards) {
+    if (guard.kind == Guard::Kind::kArgument && guard.dim > 0) constants.push_back(static_cast<int64_t>(guard.expected));
+  }
+  return constants;
+}
+
+// Numbers that have always been equal.
+struct Class {
+  std::vector<int64_t> values;  // By example.
+  std::vector<uint32_t> positions;
+  bool is_size = false;  // Also a size, a stride or bytes, not only an argument.
+  Product product;       // Of symbols.
+};
+
+// Finds for each class a product of the symbols so far, or makes it one.
+class Explainer {
+ public:
+  explicit Explainer(size_t num_examples) : num_examples_(num_examples) {}
+
+  void Explain(Class* target) {
+    if (target->is_size) {
+      for (int degree = 1; degree <= kMaxDegree; ++degree) {
+        std::vector<int32_t> factors;
+        if (Search(target, degree, 0, std::vector<int64_t>(num_examples_, 1), &factors)) return;
+      }
+    }
+    target->product.symbols = {static_cast<int32_t>(symbols_.size())};
+    symbols_.push_back(target);
+  }
+
+  const std::vector<Class*>& symbols() const { return symbols_; }
+
+ private:
+  bool Search(Class* target, int degree, size_t first, const std::vector<int64_t>& product, std::vector<int32_t>* factors) {
+    if (degree == 0) return Fits(target, product, *factors);
+    for (size_t s = first; s < symbols_.size(); ++s) {
+      if (!symbols_[s]->is_size) continue;
+      std::vector<int64_t> next = product;
+      for (size_t e = 0; e < num_examples_; ++e) next[e] *= symbols_[s]->values[e];
+      if (target->values[0] % next[0] != 0) continue;
+      factors->push_back(static_cast<int32_t>(s));
+      if (Search(target, degree - 1, s, next, factors)) return true;
+      factors->pop_back();
+    }
+    return false;
+  }
+
+  bool Fits(Class* target, const std::vector<int64_t>& product, const std::vector<int32_t>& factors) {
+    const int64_t coefficient = target->values[0] / product[0];
+    if (coefficient < 1) return false;
+    for (size_t e = 0; e < num_examples_; ++e) {
+      if (target->values[e] != coefficient * product[e]) return false;
+    }
+    target->product.coefficient = coefficient;
+    target->product.symbols.assign(factors.begin(), factors.end());
+    return true;
+  }
+
+  const size_t num_examples_;
+  std::vector<Class*> symbols_;
+};
+
+// Classes of the numbers that changed, smaller ones first; nothing when one of them may not change.
+std::optional<std::vector<Class>> ClassesOf(const std::vector<const std::vector<int64_t>*>& examples, const std::vector<Role>& roles) {
+  std::map<std::vector<int64_t>, Class> by_values;
+  for (uint32_t p = 0; p < roles.size(); ++p) {
+    std::vector<int64_t> values;
+    for (const auto* example : examples) values.push_back((*example)[p]);
+    if (std::all_of(values.begin(), values.end(), [&](int64_t value) { return value == values[0]; })) continue;
+    Class& found = by_values[values];
+    found.values = std::move(values);
+    found.positions.push_back(p);
+    found.is_size |= roles[p] != Role::kArgument;
+  }
+  std::vector<Class> classes;
+  for (auto& [values, found] : by_values) {
+    if (found.is_size && *std::min_element(values.begin(), values.end()) < 2) return std::nullopt;
+    classes.push_back(std::move(found));
+  }
+  return classes;  // A map's order: ascending by the first example.
+}
+
+// Whether a window's number of elements, written with primes, stays far from overflow.
+bool FitsWords(const TraceLog& log) {
+  const auto fits = [](auto begin, auto end) {
+    double bits = 8;
+    for (auto it = begin; it != end; ++it) bits += std::log2(std::max(2.0, static_cast<double>(*it)));
+    return bits < 62;
+  };
+  for (const auto& op : log.ops) {
+    if (op.outputs == nullptr) continue;
+    for (const OutputMeta& meta : *op.outputs) {
+      if (!fits(meta.sizes.begin(), meta.sizes.end())) return false;
+    }
+  }
+  double bits = 0;
+  for (const Guard& guard : BuildGuards(log)) {
+    if (guard.kind != Guard::Kind::kSize) continue;
+    bits = (guard.dim == 0 ? 8 : bits) + std::log2(std::max(2.0, static_cast<double>(guard.expected)));
+    if (bits >= 62) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::vector<int64_t> NumbersOf(const TraceLog& log) {
+  std::vector<int64_t> numbers;
+  numbers.reserve(log.shapes.size() + 8 * log.ops.size());
+  for (const codegen::Word word : log.shapes) numbers.push_back(static_cast<int64_t>(word));
+  for (const auto& op : log.ops) {
+    if (op.outputs == nullptr) continue;
+    for (const OutputMeta& meta : *op.outputs) {
+      ForEachNumber(meta, [&](const int64_t& number) { numbers.push_back(number); });
+    }
+  }
+  return numbers;
+}
+
+std::optional<DynamicShapes> DynamicShapes::Infer(const TraceLog& log, const std::vector<std::vector<int64_t>>& examples,
+                                                  std::string* why_not) {
+  const std::vector<Guard> guards = BuildGuards(log);
+  const std::vector<Role> roles = RolesOf(log, guards);
+  const std::vector<int64_t> now = NumbersOf(log);
+  std::vector<const std::vector<int64_t>*> all = {&now};
+  for (const auto& example : examples) {
+    if (example.size() != roles.size()) {
+      *why_not = "results of another rank";
+      return std::nullopt;
+    }
+    all.push_back(&example);
+  }
+  std::optional<std::vector<Class>> classes = ClassesOf(all, roles);
+  if (!classes.has_value() || classes->empty()) {
+    *why_not = classes.has_value() ? "no size changed" : "a size that changed was 0 or 1, which are specialised";
+    return std::nullopt;
+  }
+  Explainer explainer(all.size());
+  for (Class& found : *classes) explainer.Explain(&found);
+
+  DynamicShapes shapes;
+  std::vector<int64_t> hints, constants = ConstantsInCode(log, guards);
+  for (const Class* symbol : explainer.symbols()) hints.push_back(symbol->values[0]);
+  std::vector<const Product*> products(roles.size(), nullptr);
+  for (const Class& found : *classes) {
+    constants.push_back(found.product.coefficient);
+    for (const uint32_t position : found.positions) products[position] = &found.product;
+  }
+  for (uint32_t p = 0; p < roles.size(); ++p) {
+    if (products[p] == nullptr) constants.push_back(now[p]);
+  }
+  shapes.symbols_ = SymbolTable::Make(hints, constants);
+  if (shapes.symbols_.empty()) {
+    *why_not = absl::StrCat("more than ", SymbolTable::kMaxSymbols, " sizes changed independently");
+    return std::nullopt;
+  }
+  for (const Class* symbol : explainer.symbols()) shapes.sources_.push_back({symbol->positions[0], symbol->is_size});
+  shapes.numbers_ = now;
+  for (uint32_t p = 0; p < roles.size(); ++p) {
+    if (products[p] == nullptr) {
+      shapes.constants_.push_back(p);
+    } else {
+      shapes.derived_.push_back({p, *products[p]});
+      shapes.numbers_[p] = shapes.symbols_.Encode(*products[p]);
+    }
+  }
+  if (!FitsWords(shapes.Encode(log))) {
+    *why_not = "too many sizes of one tensor changed";
+    return std::nullopt;
+  }
+  return shapes;
+}
+
+std::optional<std::vector<int64_t>> DynamicShapes::ReadSymbols(const std::vector<int64_t>& numbers) const {
+  std::vector<int64_t> values;
+  for (const Symbol& source : sources_) {
+    values.push_back(numbers[source.position]);
+    if (source.is_size && values.back() < 2) return std::nullopt;
+  }
+  return values;
+}
+
+std::optional<std::vector<int64_t>> DynamicShapes::Match(const std::vector<int64_t>& numbers) const {
+  if (numbers.size() != numbers_.size()) return std::nullopt;
+  for (const uint32_t position : constants_) {
+    if (numbers[position] != numbers_[position]) return std::nullopt;
+  }
+  std::optional<std::vector<int64_t>> values = ReadSymbols(numbers);
+  if (!values.has_value()) return std::nullopt;
+  for (const Derived& derived : derived_) {
+    if (numbers[derived.position] != derived.product.Evaluate(values->data())) return std::nullopt;
+  }
+  return values;
+}
+
+std::string DynamicShapes::Mismatch(const TraceLog& log) const {
+  const std::vector<int64_t> numbers = NumbersOf(log);
+  if (numbers.size() != numbers_.size()) return "a result of another rank";
+  const std::vector<Guard> guards = BuildGuards(log);
+  const auto text = [&](uint32_t position, const std::string& expected) {
+    const auto guard = std::find_if(guards.begin(), guards.end(), [&](const Guard& g) { return g.OnShapes() && g.position == position; });
+    if (guard != guards.end()) return guard->MismatchText(log, expected, numbers[position]);
+    return absl::StrCat("metadata of a result mismatch. expected ", expected, ", actual ", numbers[position]);
+  };
+  for (const Symbol& source : sources_) {
+    if (source.is_size && numbers[source.position] < 2) return text(source.position, "2 or more, since 0 and 1 are specialised");
+  }
+  const std::vector<int64_t> values = *ReadSymbols(numbers);
+  for (uint32_t p = 0; p < numbers.size(); ++p) {
+    const Product product = symbols_.Decode(numbers_[p]);
+    const int64_t expected = product.Evaluate(values.data());
+    if (numbers[p] == expected) continue;
+    return text(p, product.IsConstant() ? absl::StrCat(expected) : absl::StrCat(product.Text(), " = ", expected));
+  }
+  return "";
+}
+
+TraceLog DynamicShapes::Encode(const TraceLog& log) const {
+  TraceLog encoded = log;
+  size_t next = 0;
+  for (codegen::Word& word : encoded.shapes) word = static_cast<codegen::Word>(numbers_[next++]);
+  for (auto& op : encoded.ops) {
+    if (op.outputs == nullptr) continue;
+    codegen::OutputMetas metas = *op.outputs;
+    for (OutputMeta& meta : metas) {
+      ForEachNumber(meta, [&](int64_t& number) { number = numbers_[next++]; });
+    }
+    op.outputs = std::make_shared<const codegen::OutputMetas>(std::move(metas));
+  }
+  return encoded;
+}
+
+std::string DynamicShapes::Text(const TraceLog& log, const std::vector<std::vector<int64_t>>& examples) const {
+  std::string text;
+  const std::vector<Guard> guards = BuildGuards(log);
+  for (size_t s = 0; s < sources_.size(); ++s) {
+    std::string subject = "metadata of a result";
+    for (const Guard& guard : guards) {
+      if (guard.OnShapes() && guard.position == sources_[s].position) {
+        subject = guard.Subject(log);
+        break;
+      }
+    }
+    std::vector<int64_t> seen;
+    for (const auto& example : examples) seen.push_back(example[sources_[s].position]);
+    absl::StrAppend(&text, "\n    s", s, " = ", symbols_.hint(static_cast<int>(s)), " for ", subject, ", was ", absl::StrJoin(seen, ", "));
+  }
+  return text;
+}
+
+}  // namespace lazuli::guards

@@ -1,0 +1,74 @@
+// Which sizes of a trace are specialised and which become symbols.
+//
+// Traces with the same code differ only in numbers: sizes, strides, arguments that hold sizes, and what follows from them, the metadata
+// of results. Numbers that were the same each time the code was seen stay what they are. Of those that changed, each is explained by the
+// others if possible: one that has always been a constant times a product of smaller ones is that product; one that is not becomes a
+// symbol. Numbers that have always been equal are one. An explanation is a guess from a few examples, so that all of them are checked
+// each time the code is seen again: a program with symbols runs only where every number is what it says.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "codegen/ir/trace_log.h"
+#include "runtime/symbols.h"
+
+namespace lazuli::guards {
+
+// The numbers of a complete log: `shapes`, then sizes, strides and bytes of each result.
+std::vector<int64_t> NumbersOf(const codegen::TraceLog& log);
+
+// Numbers that an option of the program's excludes from guessing, or makes symbols before they change.
+struct ShapeMarks {
+  struct Range {
+    uint32_t position = 0;  // Of a size, in TraceLog::shapes.
+    int64_t least = 0, most = 0;
+  };
+  std::vector<Range> dynamic;
+  std::vector<uint32_t> fixed;
+};
+
+// The numbers of logs with one code, with symbols in place of what changes.
+class DynamicShapes {
+ public:
+  // `log` and earlier `examples`, the numbers of logs with the same code. Nothing when no number changed, or when a size or a stride that
+  // changed was 0 or 1 in one of them: those are always specialised. `why_not` says so.
+  static std::optional<DynamicShapes> Infer(const codegen::TraceLog& log, const std::vector<std::vector<int64_t>>& examples,
+                                            std::string* why_not);
+
+  // The values of the symbols in a log with these numbers; nothing where they are not as expected.
+  std::optional<std::vector<int64_t>> Match(const std::vector<int64_t>& numbers) const;
+
+  // The first number of `log`, with the code of the examples, that is not as expected: "input 0 of op 3 aten::mm size mismatch at
+  // index 1. expected 64*s0 = 3072, actual 3000". Empty when there is none.
+  std::string Mismatch(const codegen::TraceLog& log) const;
+
+  // `log`, with symbols in its numbers.
+  codegen::TraceLog Encode(const codegen::TraceLog& log) const;
+  const runtime::SymbolTable& symbols() const { return symbols_; }
+
+  // A line for each symbol: "s0 = size of input 0 of op 3 aten::mm at index 1, was 64, 48".
+  std::string Text(const codegen::TraceLog& log, const std::vector<std::vector<int64_t>>& examples) const;
+
+ private:
+  struct Symbol {
+    uint32_t position = 0;  // Where its value is read.
+    bool is_size = true;    // At least 2; otherwise only an argument, of any value.
+  };
+  struct Derived {
+    uint32_t position = 0;
+    runtime::Product product;
+  };
+
+  std::optional<std::vector<int64_t>> ReadSymbols(const std::vector<int64_t>& numbers) const;
+
+  runtime::SymbolTable symbols_;
+  std::vector<int64_t> numbers_;     // With symbols.
+  std::vector<Symbol> sources_;      // By symbol.
+  std::vector<Derived> derived_;     // Numbers with symbols, ascending.
+  std::vector<uint32_t> constants_;  // Positions of the others, ascending.
+};
+
+}  // namespace lazuli::guards

@@ -1,0 +1,82 @@
+#include "runtime/spec_symbols.h"
+
+#include <algorithm>
+
+namespace lazuli::runtime {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+}  // namespace
+
+SpecSymbols::SpecSymbols(ProgramSpec* spec) : spec_(spec) {
+  if (spec->symbols.empty()) return;
+  for (MemorySpec& memory : spec->memories) Add(&memory.nbytes);
+  for (StepSpec& step : spec->steps) AddStep(&step);
+}
+
+void SpecSymbols::Add(int64_t* place) {
+  if (spec_->symbols.IsSymbolic(*place)) numbers_.push_back({place, spec_->symbols.Decode(*place)});
+}
+
+void SpecSymbols::AddWindow(WindowSpec* window) {
+  for (int64_t& size : window->sizes) Add(&size);
+  for (int64_t& stride : window->strides) Add(&stride);
+}
+
+void SpecSymbols::AddConstant(c10::IValue* value) {
+  if (value->isInt()) {
+    if (spec_->symbols.IsSymbolic(value->toInt())) constants_.push_back({value, spec_->symbols.Decode(value->toInt())});
+  } else if (value->isIntList()) {
+    *value = value->toIntList().copy();  // Others may hold the one it was.
+    const std::vector<int64_t> numbers = value->toIntVector();
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      if (spec_->symbols.IsSymbolic(numbers[i])) items_.push_back({value, i, spec_->symbols.Decode(numbers[i])});
+    }
+  }
+}
+
+void SpecSymbols::AddStep(StepSpec* step) {
+  if (auto* launch = std::get_if<KernelLaunch>(&step->work)) {
+    for (int64_t& symbol : launch->symbols) Add(&symbol);
+    return;
+  }
+  auto& call = std::get<AtenCall>(step->work);
+  for (CallArg& arg : call.args) {
+    AddConstant(&arg.value);
+    for (WindowSpec& window : arg.windows) AddWindow(&window);
+  }
+  for (WindowSpec& window : call.results) AddWindow(&window);
+}
+
+bool SpecSymbols::Set(absl::Span<const int64_t> values) {
+  if (spec_->symbols.empty() || absl::MakeConstSpan(values_) == values) return false;
+  TORCH_INTERNAL_ASSERT(static_cast<int>(values.size()) == spec_->symbols.size(), "a value for each symbol");
+  values_.assign(values.begin(), values.end());
+  for (const Number& number : numbers_) *number.place = number.product.Evaluate(values.data());
+  for (const Constant& constant : constants_) *constant.place = constant.product.Evaluate(values.data());
+  for (const ListItem& item : items_) item.list->toIntList().set(item.index, item.product.Evaluate(values.data()));
+  PlaceArena();
+  return true;
+}
+
+void SpecSymbols::PlaceArena() {
+  std::vector<int64_t> sizes;
+  for (const MemorySpec& memory : spec_->memories) {
+    if (memory.arena_slot < 0) continue;
+    const auto slot = static_cast<size_t>(memory.arena_slot);
+    if (slot >= sizes.size()) sizes.resize(slot + 1, kAlignment);
+    sizes[slot] = std::max(sizes[slot], (memory.nbytes + kAlignment - 1) / kAlignment * kAlignment);
+  }
+  std::vector<int64_t> offsets;
+  spec_->arena_bytes = 0;
+  for (const int64_t size : sizes) {
+    offsets.push_back(spec_->arena_bytes);
+    spec_->arena_bytes += size;
+  }
+  for (MemorySpec& memory : spec_->memories) {
+    if (memory.arena_slot >= 0) memory.offset = offsets[static_cast<size_t>(memory.arena_slot)];
+  }
+}
+
+}  // namespace lazuli::runtime
