@@ -3,12 +3,15 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <functional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "codegen/emit_aten.h"
 #include "codegen/pipeline.h"
 #include "guards/guard.h"
 #include "guards/miss_report.h"
+#include "runtime/compile_pool.h"
 #include "runtime/counters.h"
 #include "runtime/dump.h"
 #include "runtime/log.h"
@@ -32,12 +35,10 @@ codegen::PipelineOptions PipelineOptionsFromActive() {
 }
 
 // Compiles `trace`.
-absl::StatusOr<std::unique_ptr<runtime::Program>> CompileTrace(const codegen::Trace& trace, int64_t serial) {
+absl::StatusOr<std::unique_ptr<runtime::Program>> CompileTrace(const codegen::Trace& trace, const codegen::PipelineOptions& options) {
   auto& counters = Counters::Get();
   const runtime::CompileTimer timer;
-  if (runtime::DumpEnabled("trace")) runtime::WriteDump("trace", serial, codegen::PrintTrace(trace));
-  codegen::PipelineOptions options = PipelineOptionsFromActive();
-  options.serial = serial;
+  if (runtime::DumpEnabled("trace")) runtime::WriteDump("trace", options.serial, codegen::PrintTrace(trace));
   codegen::CompileReport report;
   auto program = codegen::Compile(trace, options, &report);
   counters.kernels_compiled.Add(report.kernels_compiled);
@@ -48,21 +49,48 @@ absl::StatusOr<std::unique_ptr<runtime::Program>> CompileTrace(const codegen::Tr
   return program;
 }
 
-// The program of `log` alone; a trace that cannot be compiled is replayed from now on, and never tried again.
-std::shared_ptr<CompiledProgram> CompileStatic(const codegen::TraceLog& log, int64_t serial) {
-  auto body = std::make_shared<CompiledProgram>();
-  body->serial = serial;
-  codegen::Trace trace = codegen::DecodeTrace(log);
-  auto program = CompileTrace(trace, serial);
-  body->compiled = program.ok();
+using State = CompiledProgram::State;
+
+// The program of `entry`'s log alone; a trace that cannot be compiled is replayed from now on, and never tried again.
+void CompileStatic(CachedTrace* entry, const codegen::PipelineOptions& options) {
+  CompiledProgram& body = *entry->body;
+  codegen::Trace trace = codegen::DecodeTrace(entry->log);
+  auto program = CompileTrace(trace, options);
+  body.compiled = program.ok();
+  if (program.ok()) {
+    body.program = *std::move(program);
+    if (body.program->bit_exact() && entry->log.ops.size() <= EagerTrial::kMaxOps && runtime::Active().step_aside) {
+      entry->trial.SetEligible();
+    }
+  } else {
+    Counters::Get().compile_failures.Add();
+    runtime::LogOnce(
+        absl::StrCat("could not compile trace #", entry->serial, ", which runs eagerly from here: ", program.status().message()));
+    body.program = codegen::MakeReplay(std::move(trace));
+  }
+  body.state.store(State::kReady, std::memory_order_release);
+}
+
+void CompileDynamic(CompiledProgram* body, const codegen::Trace& trace, const codegen::PipelineOptions& options) {
+  auto program = CompileTrace(trace, options);
   if (program.ok()) {
     body->program = *std::move(program);
-    return body;
+    body->compiled = true;
+    Counters::Get().dynamic_programs.Add();
+  } else if (runtime::LogEnabled(LogCategory::kDynamic)) {
+    runtime::Log(LogCategory::kDynamic,
+                 absl::StrCat("trace #", body->serial, " is compiled for its sizes alone: ", program.status().message()));
   }
-  Counters::Get().compile_failures.Add();
-  runtime::LogOnce(absl::StrCat("could not compile trace #", serial, ", which runs eagerly from here: ", program.status().message()));
-  body->program = codegen::MakeReplay(std::move(trace));
-  return body;
+  body->state.store(program.ok() ? State::kReady : State::kFailed, std::memory_order_release);
+}
+
+// Runs `job` now, or in the background while `body`'s traces are replayed.
+void Schedule(const std::shared_ptr<CompiledProgram>& body, std::function<void()> job) {
+  const auto& active = runtime::Active();
+  body->state.store(State::kCompiling, std::memory_order_relaxed);
+  if (!active.async) return job();
+  runtime::CompilePool::Get().Submit(std::shared_ptr<const runtime::CompileDemand>(body, &body->demand), std::move(job),
+                                     active.compile_threads);
 }
 
 uint64_t HashCode(const codegen::TraceLog& log) { return codegen::HashWords(log.code.data(), log.code.size(), 0x536B656Cull); }
@@ -79,26 +107,39 @@ CachedTracePtr ProgramCache::Find(const codegen::TraceLog& log) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (const auto it = traces_.find(hash); it != traces_.end()) {
     for (const auto& entry : it->second) {
-      if (Matches(entry->log, log)) {
-        entry->last_use = ++clock_;
-        return entry;
+      if (!Matches(entry->log, log)) continue;
+      if (entry->body->failed()) {
+        Evict(entry);
+        break;
       }
+      entry->last_use = ++clock_;
+      return entry;
     }
   }
   Skeleton* skeleton = FindSkeleton(log);
   if (skeleton == nullptr || skeleton->dynamic.empty()) return nullptr;
-  const std::vector<int64_t> numbers = NumbersOf(log);
-  for (auto dynamic = skeleton->dynamic.rbegin(); dynamic != skeleton->dynamic.rend(); ++dynamic) {
+  CachedTracePtr entry = MakeTrace(log, nullptr, skeleton);
+  if (!Rebind(entry.get(), NumbersOf(log))) {
+    --skeleton->traces;
+    return nullptr;
+  }
+  Insert(entry);
+  return entry;
+}
+
+bool ProgramCache::Rebind(CachedTrace* entry, const std::vector<int64_t>& numbers) {
+  const auto& programs = entry->skeleton->dynamic;
+  for (auto dynamic = programs.rbegin(); dynamic != programs.rend(); ++dynamic) {
+    if (dynamic->program->failed()) continue;
     auto values = dynamic->shapes.Match(numbers);
     if (!values.has_value()) continue;
-    CachedTracePtr entry = MakeTrace(log, dynamic->site, skeleton);
+    entry->site = dynamic->site;
     entry->serial = dynamic->program->serial;
     entry->body = dynamic->program;
     entry->symbols = *std::move(values);
-    Insert(entry);
-    return entry;
+    return true;
   }
-  return nullptr;
+  return false;
 }
 
 Skeleton* ProgramCache::FindSkeleton(const codegen::TraceLog& log) {
@@ -177,63 +218,94 @@ bool ProgramCache::LimitAllows(Site* site, const codegen::TraceLog& log, int64_t
 
 CachedTracePtr ProgramCache::Compile(const codegen::TraceLog& log, std::string_view cause, std::string_view location) {
   std::lock_guard<std::mutex> lock(mutex_);
-  Site& site = FindSite(log, cause);
-  const int64_t serial = next_serial_++;
-  if (!LimitAllows(&site, log, serial, location)) return nullptr;
-  ReportCompile(site, log, serial, location);
+  Skeleton& skeleton = GetSkeleton(log);
+  const CachedTracePtr entry = MakeTrace(log, &FindSite(log, cause), &skeleton);
+  entry->serial = next_serial_++;
+  entry->body = std::make_shared<CompiledProgram>();
+  entry->body->serial = entry->serial;
+  const bool wait_for_more = runtime::Active().async && skeleton.examples.empty();
+  if (!wait_for_more && !Request(entry, location)) {
+    Forget(entry.get());
+    return nullptr;
+  }
+  skeleton.AddExample(NumbersOf(log));
+  Insert(entry);
+  return entry;
+}
+
+CachedTracePtr ProgramCache::CompileSeen(const CachedTracePtr& entry, std::string_view location) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (entry->skeleton == nullptr || !entry->body->seen_once()) return entry;
+  // Other threads may be running it: what compiles is a trace of its own.
+  const CachedTracePtr fresh = MakeTrace(entry->log, entry->site, entry->skeleton);
+  fresh->serial = entry->serial;
+  fresh->body = std::make_shared<CompiledProgram>();
+  fresh->body->serial = entry->serial;
+  if (!Rebind(fresh.get(), NumbersOf(fresh->log)) && !Request(fresh, location)) {
+    Forget(fresh.get());
+    return entry;
+  }
+  Evict(entry);
+  Insert(fresh);
+  return fresh;
+}
+
+bool ProgramCache::Request(const CachedTracePtr& entry, std::string_view location) {
+  Site& site = *entry->site;
+  if (!LimitAllows(&site, entry->log, entry->serial, location)) return false;
+  ReportCompile(site, entry->log, entry->serial, location);
   if (site.programs > 0) {
     Counters::Get().recompiles.Add();
     ++recompiles_;
   }
-  CachedTracePtr entry = MakeTrace(log, &site, &GetSkeleton(log));
-  entry->serial = serial;
-  if (!CompileDynamic(entry.get())) {
-    entry->body = CompileStatic(entry->log, serial);
-    const runtime::Program& program = *entry->body->program;
-    if (entry->body->compiled && program.bit_exact() && log.ops.size() <= EagerTrial::kMaxOps && runtime::Active().step_aside) {
-      entry->trial.SetEligible();
-    }
+  if (!MakeDynamic(entry.get())) {
+    codegen::PipelineOptions options = PipelineOptionsFromActive();
+    options.serial = entry->serial;
+    Schedule(entry->body, [entry, options] { CompileStatic(entry.get(), options); });
   }
-  entry->skeleton->AddExample(NumbersOf(log));
   if (runtime::LogEnabled(LogCategory::kGuards)) {
-    std::string text = absl::StrCat("guards of trace #", serial, " (site ", site.id, "):");
+    std::string text = absl::StrCat("guards of trace #", entry->serial, " (site ", site.id, "):");
     for (const Guard& guard : BuildGuards(entry->log)) absl::StrAppend(&text, "\n    ", guard.Text(entry->log));
     runtime::Log(LogCategory::kGuards, text);
   }
   ++site.programs;
   site.variants.push_back(entry);
-  Insert(entry);
-  return entry;
+  return true;
 }
 
-bool ProgramCache::CompileDynamic(CachedTrace* entry) {
+bool ProgramCache::MakeDynamic(CachedTrace* entry) {
   Skeleton& skeleton = *entry->skeleton;
   if (runtime::Active().dynamic == runtime::Dynamic::kNever || skeleton.examples.empty()) return false;
+  // What could not be compiled with some symbols will not be with more.
+  for (const auto& dynamic : skeleton.dynamic) {
+    if (dynamic.program->failed()) return false;
+  }
   const bool log = runtime::LogEnabled(LogCategory::kDynamic);
   std::string why_not;
   auto shapes = DynamicShapes::Infer(entry->log, skeleton.examples, &why_not);
-  if (shapes.has_value()) {
-    codegen::Trace trace = codegen::DecodeTrace(shapes->Encode(entry->log));
-    trace.symbols = shapes->symbols();
-    auto program = CompileTrace(trace, entry->serial);
-    if (program.ok()) {
-      entry->body = std::make_shared<CompiledProgram>();
-      entry->body->program = *std::move(program);
-      entry->body->compiled = true;
-      entry->body->serial = entry->serial;
-      entry->symbols = *shapes->Match(NumbersOf(entry->log));
-      if (log) {
-        runtime::Log(LogCategory::kDynamic,
-                     absl::StrCat("trace #", entry->serial, " is compiled with symbols:", shapes->Text(entry->log, skeleton.examples)));
-      }
-      skeleton.dynamic.push_back({*std::move(shapes), entry->body, entry->site});
-      Counters::Get().dynamic_programs.Add();
-      return true;
-    }
-    why_not = std::string(program.status().message());
+  if (!shapes.has_value()) {
+    if (log) runtime::Log(LogCategory::kDynamic, absl::StrCat("trace #", entry->serial, " is compiled for its sizes alone: ", why_not));
+    return false;
   }
-  if (log) runtime::Log(LogCategory::kDynamic, absl::StrCat("trace #", entry->serial, " is compiled for its sizes alone: ", why_not));
-  return false;
+  if (log) {
+    runtime::Log(LogCategory::kDynamic,
+                 absl::StrCat("trace #", entry->serial, " is compiled with symbols:", shapes->Text(entry->log, skeleton.examples)));
+  }
+  const std::shared_ptr<CompiledProgram> body = entry->body;
+  entry->symbols = *shapes->Match(NumbersOf(entry->log));
+  codegen::PipelineOptions options = PipelineOptionsFromActive();
+  options.serial = entry->serial;
+  Schedule(body, [body, options, encoded = shapes->Encode(entry->log), symbols = shapes->symbols()] {
+    codegen::Trace trace = codegen::DecodeTrace(encoded);
+    trace.symbols = symbols;
+    CompileDynamic(body.get(), trace, options);
+  });
+  if (body->failed()) {
+    entry->symbols.clear();
+    return false;
+  }
+  skeleton.dynamic.push_back({*std::move(shapes), body, entry->site});
+  return true;
 }
 
 void ProgramCache::EvictOverCapacity() {
@@ -248,20 +320,23 @@ void ProgramCache::EvictOverCapacity() {
   }
 }
 
-void ProgramCache::Evict(const CachedTracePtr& entry) {
+void ProgramCache::Evict(CachedTracePtr entry) {
   auto it = traces_.find(entry->hash);
   auto& entries = it->second;
   entries.erase(std::find(entries.begin(), entries.end(), entry));
   if (entries.empty()) traces_.erase(it);
   --size_;
-  if (entry->symbols.empty()) --entry->site->programs;
-  Skeleton* const skeleton = entry->skeleton;
+  Forget(entry.get());
+}
+
+void ProgramCache::Forget(CachedTrace* entry) {
+  if (entry->symbols.empty() && entry->body->state.load() != State::kSeen) --entry->site->programs;
+  Skeleton* const skeleton = std::exchange(entry->skeleton, nullptr);
   if (--skeleton->traces > 0) return;
   // Programs with symbols go with the last trace that they served.
   for (const auto& dynamic : skeleton->dynamic) --dynamic.site->programs;
   auto& bucket = skeletons_[HashCode(entry->log)];
   bucket.erase(std::find_if(bucket.begin(), bucket.end(), [&](const auto& owner) { return owner.get() == skeleton; }));
-  entry->skeleton = nullptr;
 }
 
 void ProgramCache::SetSuccessor(const CachedTracePtr& previous, const CachedTracePtr& next) {

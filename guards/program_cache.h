@@ -33,7 +33,8 @@ struct CachedTrace {
   Skeleton* skeleton = nullptr;          // Never freed while it has traces.
   std::weak_ptr<CachedTrace> successor;  // The trace that followed last time. Guarded by the cache's lock.
   uint64_t last_use = 0;
-  EagerTrial trial;  // Of short traces whose results are bit-equal to eager's.
+  std::unique_ptr<runtime::Program> replay;  // While `body` is not ready. Guarded by its run_mutex.
+  EagerTrial trial;                          // Of short traces whose results are bit-equal to eager's.
 };
 using CachedTracePtr = std::shared_ptr<CachedTrace>;
 
@@ -54,8 +55,12 @@ class ProgramCache {
   CachedTracePtr Find(const codegen::TraceLog& log);
 
   // What runs `log`, which Find() did not know: compiles it when its site's limit allows, and says why in the log; past the limit, null:
-  // the caller replays the trace. `cause` is that of the cut before the trace; `location` the program's "file:line", or empty.
+  // the caller replays the trace. When compiling in the background, a trace whose code is new only counts as seen. `cause` is that of the
+  // cut before the trace; `location` the program's "file:line", or empty.
   CachedTracePtr Compile(const codegen::TraceLog& log, std::string_view cause, std::string_view location);
+
+  // What runs `entry`, which was seen once and comes again: compiles it if the limits allow.
+  CachedTracePtr CompileSeen(const CachedTracePtr& entry, std::string_view location);
 
   // Notes that `next` came after `previous`, so that it can be predicted.
   void SetSuccessor(const CachedTracePtr& previous, const CachedTracePtr& next);
@@ -72,9 +77,16 @@ class ProgramCache {
   bool LimitAllows(Site* site, const codegen::TraceLog& log, int64_t serial, std::string_view location);
   CachedTracePtr MakeTrace(const codegen::TraceLog& log, Site* site, Skeleton* skeleton);
   void Insert(const CachedTracePtr& entry);
-  bool CompileDynamic(CachedTrace* entry);
+  // Compiles `entry`, unless a limit forbids it.
+  bool Request(const CachedTracePtr& entry, std::string_view location);
+  // Whether a program with symbols serves `entry`, and its body now is that.
+  bool Rebind(CachedTrace* entry, const std::vector<int64_t>& numbers);
+  // Gives `entry` a program with symbols, if its sizes call for one.
+  bool MakeDynamic(CachedTrace* entry);
   void EvictOverCapacity();
-  void Evict(const CachedTracePtr& entry);
+  void Evict(CachedTracePtr entry);
+  // Takes `entry` out of the counts of its site and its skeleton.
+  void Forget(CachedTrace* entry);
   void ReportCompile(const Site& site, const codegen::TraceLog& log, int64_t serial, std::string_view location);
 
   std::mutex mutex_;

@@ -1,8 +1,8 @@
 // What is known of all traces with one code: the numbers they came with, and the programs with symbols that serve them.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -10,16 +10,30 @@
 
 #include "codegen/ir/trace_log.h"
 #include "guards/shape_policy.h"
+#include "runtime/compile_pool.h"
 #include "runtime/program.h"
 
 namespace lazuli::guards {
 
 // A program and what it was compiled for. Shared by all traces that it serves.
 struct CompiledProgram {
+  enum class State : uint8_t {
+    kSeen,       // Seen once: to be compiled in the background if it comes again, since many traces never do.
+    kCompiling,  // In the background. Until then its traces are replayed.
+    kReady,
+    kFailed,  // To compile with symbols: each of its traces gets a program of its own.
+  };
+  std::atomic<State> state{State::kSeen};
+  int64_t serial = 0;  // Of the trace that it is compiled for.
+  runtime::CompileDemand demand;
+  // What follows belongs to the compiler until `state` is one of the last two.
   std::unique_ptr<runtime::Program> program;
   bool compiled = false;  // False: `program` replays the trace, because compiling it failed.
-  int64_t serial = 0;     // Of the trace that it was compiled for.
   std::mutex run_mutex;   // Programs keep buffers, so one run at a time.
+
+  bool ready() const { return state.load(std::memory_order_acquire) == State::kReady; }
+  bool seen_once() const { return state.load(std::memory_order_relaxed) == State::kSeen; }
+  bool failed() const { return state.load(std::memory_order_acquire) == State::kFailed; }
 };
 
 struct Site;

@@ -27,6 +27,7 @@ namespace lazuli::runtime {
   X(recompile_limit_hits)   \
   X(compile_failures)       \
   X(eager_replays)          \
+  X(background_replays)     \
   X(kernels_compiled)       \
   X(kernel_cache_hits)      \
   X(kernel_launches)        \

@@ -41,6 +41,8 @@ struct OptionAccess {
   LAZULI_MEMBER(int64_t, cache_size)
   LAZULI_MEMBER(int64_t, trace_limit)
   LAZULI_MEMBER(int64_t, trace_bytes)
+  LAZULI_MEMBER(bool, async)
+  LAZULI_MEMBER(int64_t, compile_threads)
   LAZULI_MEMBER(bool, threads)
   LAZULI_MEMBER(bool, step_aside)
   LAZULI_MEMBER(bool, stacks)
@@ -115,6 +117,10 @@ std::vector<OptionRow> MakeTable() {
       Int("LAZULI_TRACE_LIMIT", A::trace_limit(), "4096", 1, "Operators in one trace; a longer one is cut and run."),
       Int("LAZULI_TRACE_BYTES", A::trace_bytes(), "2147483648", 1,
           "Bytes of results that may be pending; when a trace would make more, it is cut and run."),
+      Bool("LAZULI_ASYNC", A::async(), "1",
+           "1 compiles what comes a second time, in the background; until a program is ready, its operators run one by one. 0 compiles at first "
+           "sight, and waits."),
+      Int("LAZULI_COMPILE_THREADS", A::compile_threads(), "1", 1, "Threads that compile in the background."),
       Bool(
           "LAZULI_THREADS", A::threads(), "0",
           "1 turns the mode on, each with a trace of its own, for the threads that a recording thread starts. Needs liblazuli.so linked or "
@@ -243,6 +249,8 @@ const ActiveOptions* MakeActive(const Options& options) {
   const Isa asked = options.isa() == "sse4" ? Isa::kSse4 : (options.isa() == "avx2" ? Isa::kAvx2 : Isa::kAvx512);
   active->isa = std::min(asked, WidestIsa());
   active->dynamic = options.dynamic() == "0" ? Dynamic::kNever : (options.dynamic() == "1" ? Dynamic::kAlways : Dynamic::kAuto);
+  active->async = options.async();
+  active->compile_threads = options.compile_threads();
   active->threads = options.threads();
   active->step_aside = options.step_aside();
   active->stacks = options.stacks();

@@ -26,6 +26,8 @@ struct ActiveOptions {
   Precision precision = Precision::kEager;
   Isa isa = Isa::kSse4;  // Already capped by what this CPU has.
   Dynamic dynamic = Dynamic::kAuto;
+  bool async = true;
+  int64_t compile_threads = 1;
   bool threads = false;
   bool step_aside = true;
   bool stacks = false;

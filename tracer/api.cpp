@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lazuli/lazuli.h"
+#include "runtime/compile_pool.h"
 #include "runtime/counters.h"
 #include "runtime/log.h"
 #include "runtime/mode_keys.h"
@@ -90,6 +91,8 @@ void reset() {
   runtime::Counters::Get().Reset();
 }
 
+void wait_for_compiles() { runtime::CompilePool::Get().Wait(); }
+
 Stats stats() { return runtime::Counters::Get().Snapshot(); }
 
 TORCH_LIBRARY(lazuli, m) {
@@ -98,6 +101,7 @@ TORCH_LIBRARY(lazuli, m) {
   m.def("is_enabled() -> bool", [] { return is_enabled(); });
   m.def("sync() -> ()", [] { sync(); });
   m.def("reset() -> ()", [] { reset(); });
+  m.def("wait_for_compiles() -> ()", [] { wait_for_compiles(); });
   m.def("stats() -> str", [] { return stats().ToJson(); });
 }
 

@@ -1,5 +1,6 @@
 // What happens at a cut: complete the log, look its program up or compile it, run it, hand out the results. START HERE.
 
+#include <chrono>
 #include <exception>
 
 #include "absl/strings/str_cat.h"
@@ -26,6 +27,22 @@ runtime::RunResult RunReplay(const codegen::TraceLog& log, const runtime::RunArg
   auto replay = codegen::MakeReplay(codegen::DecodeTrace(log));
   counters.aten_calls.Add(replay->num_aten_calls());
   return replay->Run(args);
+}
+
+// Runs `entry` op by op while its program is being compiled.
+runtime::RunResult RunMeanwhile(guards::CachedTrace* entry, const runtime::RunArgs& args) {
+  auto& counters = Counters::Get();
+  counters.eager_replays.Add();
+  counters.background_replays.Add();
+  const auto start = std::chrono::steady_clock::now();
+  std::lock_guard<std::mutex> run_lock(entry->body->run_mutex);
+  if (entry->replay == nullptr) entry->replay = codegen::MakeReplay(codegen::DecodeTrace(entry->log));
+  counters.aten_calls.Add(entry->replay->num_aten_calls());
+  runtime::RunResult result = entry->replay->Run(args);
+  const auto elapsed = std::chrono::steady_clock::now() - start;
+  entry->body->demand.lost_nanoseconds.fetch_add(std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count(),
+                                                 std::memory_order_relaxed);
+  return result;
 }
 
 }  // namespace
@@ -75,19 +92,21 @@ guards::CachedTracePtr Recorder::FindOrCompile(bool transient, bool* predicted) 
   auto& cache = guards::ProgramCache::Get();
   auto& counters = Counters::Get();
   // Every op so far matched the prediction; what is left to compare is the length and the live-out set.
-  *predicted = prediction_ != nullptr && prediction_->log.ops.size() == log_.ops.size() && guards::Matches(prediction_->log, log_);
-  if (*predicted) {
-    counters.cache_hits.Add();
-    return prediction_;
+  *predicted = prediction_ != nullptr && prediction_->log.ops.size() == log_.ops.size() && !prediction_->body->failed() &&
+               guards::Matches(prediction_->log, log_);
+  const auto location = [] { return runtime::Active().stacks ? codegen::CallerLocation(codegen::CaptureStack()) : std::string(); };
+  guards::CachedTracePtr known = prediction_;
+  if (!*predicted) {
+    CompleteOutputs();
+    known = cache.Find(log_);
   }
-  CompleteOutputs();
-  if (auto entry = cache.Find(log_)) {
+  if (known != nullptr) {
     counters.cache_hits.Add();
-    return entry;
+    return known->body->seen_once() ? cache.CompileSeen(known, location()) : known;
   }
   counters.cache_misses.Add();
   if (transient) return nullptr;
-  return cache.Compile(log_, start_cause_, runtime::Active().stacks ? codegen::CallerLocation(codegen::CaptureStack()) : std::string());
+  return cache.Compile(log_, start_cause_, location());
 }
 
 Recorder::Binding Recorder::Bind() {
@@ -117,12 +136,14 @@ runtime::RunResult Recorder::RunPrograms(const guards::CachedTracePtr& entry, Bi
   if (entry == nullptr) return RunReplay(log_, args);
   args.symbols = entry->symbols;
   guards::CompiledProgram& body = *entry->body;
+  if (!body.ready()) return RunMeanwhile(entry.get(), args);
   if (!body.compiled) counters.eager_replays.Add();
   counters.kernel_launches.Add(body.program->num_kernels());
   counters.aten_calls.Add(body.program->num_aten_calls());
   runtime::RunResult result;
   {
     std::lock_guard<std::mutex> run_lock(body.run_mutex);
+    entry->replay.reset();
     result = body.program->Run(args);
   }
   if (!result.not_started) return result;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "guards/program_cache.h"
+#include "runtime/compile_pool.h"
 #include "runtime/mode_keys.h"
 #include "tracer/dispatcher.h"
 #include "tracer/step_aside.h"
@@ -99,6 +100,7 @@ void SyncAll(std::string_view cause) {
 
 void ResetAll() {
   SyncAll("reset");
+  runtime::CompilePool::Get().Wait();
   StopSteppingAside();
   for (Recorder* recorder : AllRecorders()) recorder->ForgetPrediction();
   guards::ProgramCache::Get().Clear();

@@ -56,6 +56,9 @@ LAZULI_API void sync();
 // Forgets compiled programs, predictions, remembered shapes and counters. Pending work runs first.
 LAZULI_API void reset();
 
+// Returns when every program that is being compiled in the background is ready.
+LAZULI_API void wait_for_compiles();
+
 // What happened so far, in this process.
 LAZULI_API Stats stats();
 

@@ -54,6 +54,8 @@ class LAZULI_API Options {
   LAZULI_OPTION(std::string, precision);                // "eager", "strict" or "fast".
   LAZULI_OPTION(std::string, isa);                      // Widest vector instructions to use.
   LAZULI_OPTION(std::string, dynamic);                  // "auto", "0" or "1".
+  LAZULI_OPTION(bool, async);                           // Compile in the background.
+  LAZULI_OPTION(int64_t, compile_threads);              // At most so many threads do.
   LAZULI_OPTION(int64_t, recompile_limit);              // Programs per site.
   LAZULI_OPTION(int64_t, accumulated_recompile_limit);  // Programs over all sites.
   LAZULI_OPTION(int64_t, cache_size);                   // Programs kept.

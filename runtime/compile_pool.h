@@ -1,0 +1,36 @@
+// Threads that compile in the background.
+//
+// The process ends without waiting for jobs that have not begun; fork() waits for those that have, and
+// the child starts threads of its own when it compiles.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace lazuli::runtime {
+
+// What a job is for. The time that is lost while it waits decides which job comes next.
+struct CompileDemand {
+  std::atomic<int64_t> lost_nanoseconds{0};
+};
+
+// Thread-safe.
+class CompilePool {
+ public:
+  static CompilePool& Get();
+
+  // Runs `job`, which must not throw, on one of at most `threads` threads.
+  void Submit(std::shared_ptr<const CompileDemand> demand, std::function<void()> job, int64_t threads);
+
+  // Returns when every job submitted before has run.
+  void Wait();
+
+ private:
+  CompilePool();
+  struct State;
+  State* state_;  // Never freed: threads may outlive static destructors.
+};
+
+}  // namespace lazuli::runtime
