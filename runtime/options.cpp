@@ -118,7 +118,8 @@ std::vector<OptionRow> MakeTable() {
       Int("LAZULI_TRACE_BYTES", A::trace_bytes(), "2147483648", 1,
           "Bytes of results that may be pending; when a trace would make more, it is cut and run."),
       Bool("LAZULI_ASYNC", A::async(), "1",
-           "1 compiles what comes a second time, in the background; until a program is ready, its operators run one by one. 0 compiles at first "
+           "1 compiles what comes a second time, in the background; until a program is ready, its operators run one by one. 0 compiles at "
+           "first "
            "sight, and waits."),
       Int("LAZULI_COMPILE_THREADS", A::compile_threads(), "1", 1, "Threads that compile in the background."),
       Bool(

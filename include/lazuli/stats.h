@@ -21,7 +21,7 @@ struct LAZULI_API Stats {
   int64_t recompiles = 0;            // Programs compiled at a site that had one already.
   int64_t recompile_limit_hits = 0;  // Traces sent to eager because their site is past recompile_limit.
   int64_t compile_failures = 0;
-  int64_t eager_replays = 0;  // Traces run op by op without a compiled program, for any reason.
+  int64_t eager_replays = 0;       // Traces run op by op without a compiled program, for any reason.
   int64_t background_replays = 0;  // Those among them whose program was being compiled in the background.
   int64_t kernels_compiled = 0;
   int64_t kernel_cache_hits = 0;

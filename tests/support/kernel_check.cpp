@@ -2,6 +2,7 @@
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
+#include <algorithm>
 
 #include <cmath>
 #include <cstring>
@@ -140,8 +141,41 @@ const std::vector<std::string>& AllIsas() {
   return *isas;
 }
 
-std::string CheckKernel(const KernelIR& kernel, const CheckOptions& options) {
-  absl::StatusOr<std::shared_ptr<const codegen::CompiledKernel>> compiled = codegen::CompileKernel(kernel, options.target, nullptr);
+namespace {
+
+// `kernel` with symbols for its sizes and strides, and their values.
+struct OpenKernel {
+  KernelIR kernel;
+  std::vector<int64_t> values;
+};
+
+OpenKernel WithSymbols(const KernelIR& kernel) {
+  OpenKernel open{kernel, {}};
+  std::vector<int64_t*> numbers;
+  for (int64_t& size : open.kernel.sizes) numbers.push_back(&size);
+  for (KBuffer& buffer : open.kernel.buffers) {
+    for (int64_t& stride : buffer.strides) numbers.push_back(&stride);
+  }
+  std::vector<int64_t> constants, hints;
+  for (const int64_t* number : numbers) {
+    if (*number < 2) {
+      constants.push_back(*number);
+    } else if (std::find(open.values.begin(), open.values.end(), *number) == open.values.end()) {
+      open.values.push_back(*number);
+      hints.push_back(64);  // Whatever the sizes are.
+    }
+  }
+  open.kernel.symbols = runtime::SymbolTable::Make(hints, constants);
+  for (int64_t* number : numbers) {
+    const auto found = std::find(open.values.begin(), open.values.end(), *number);
+    if (found != open.values.end()) *number = open.kernel.symbols.prime(static_cast<int>(found - open.values.begin()));
+  }
+  return open;
+}
+
+std::string CheckAgainstReference(const KernelIR& kernel, const KernelIR& to_compile, const std::vector<int64_t>& symbols,
+                                  const CheckOptions& options) {
+  absl::StatusOr<std::shared_ptr<const codegen::CompiledKernel>> compiled = codegen::CompileKernel(to_compile, options.target, nullptr);
   if (!compiled.ok()) return std::string(compiled.status().message());
   std::mt19937_64 random(options.seed);
   std::vector<std::vector<char>> memory;
@@ -156,7 +190,7 @@ std::string CheckKernel(const KernelIR& kernel, const CheckOptions& options) {
   for (std::vector<char>& bytes : memory) pointers.push_back(bytes.data());
   for (std::vector<char>& bytes : expected) expected_pointers.push_back(bytes.data());
   RunReference(kernel, expected_pointers.data(), options.scalars.data());
-  (*compiled)->Run(pointers.data(), options.scalars.data());
+  (*compiled)->Run(pointers.data(), options.scalars.data(), symbols.data());
   for (size_t b = 0; b < memory.size(); ++b) {
     const ScalarType type = kernel.buffers[b].dtype;
     const int64_t size = static_cast<int64_t>(c10::elementSize(type)), extent = Extent(kernel, kernel.buffers[b]);
@@ -164,13 +198,21 @@ std::string CheckKernel(const KernelIR& kernel, const CheckOptions& options) {
       if (Same(type, expected[b].data() + i * size, memory[b].data() + i * size, options)) continue;
       return absl::StrCat("buffer ", b, " element ", i, ": expected ", Show(type, expected[b].data() + i * size), ", got ",
                           Show(type, memory[b].data() + i * size), " (", options.target.isa, ", seed ", options.seed, ")\n",
-                          codegen::PrintKernel(kernel));
+                          codegen::PrintKernel(to_compile));
     }
     if (std::memcmp(expected[b].data() + extent * size, memory[b].data() + extent * size, kGuardBytes) != 0) {
-      return absl::StrCat("buffer ", b, ": written past its end (", options.target.isa, ")\n", codegen::PrintKernel(kernel));
+      return absl::StrCat("buffer ", b, ": written past its end (", options.target.isa, ")\n", codegen::PrintKernel(to_compile));
     }
   }
   return "";
+}
+
+}  // namespace
+
+std::string CheckKernel(const KernelIR& kernel, const CheckOptions& options) {
+  if (std::string error = CheckAgainstReference(kernel, kernel, {}, options); !error.empty()) return error;
+  const OpenKernel open = WithSymbols(kernel);
+  return open.values.empty() ? "" : CheckAgainstReference(kernel, open.kernel, open.values, options);
 }
 
 }  // namespace lazuli::testing

@@ -1,4 +1,5 @@
-// Runs a compiled kernel and the reference interpreter on equal random memory and compares every byte of it.
+// Runs a compiled kernel and the reference interpreter on equal random memory and compares every byte of it; and once more the same
+// kernel compiled with symbols for all its sizes and strides.
 #pragma once
 
 #include <cstdint>

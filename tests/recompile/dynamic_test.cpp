@@ -1,0 +1,203 @@
+// Sizes that change: one program for all of them, and the same results.
+
+#include <gmock/gmock.h>
+
+#include "tests/support/log_file.h"
+#include "tests/support/same_as_eager.h"
+
+namespace lazuli::testing {
+namespace {
+
+using torch::Tensor;
+
+class DynamicTest : public BackendTest {
+ protected:
+  using Step = std::function<Tensors(int64_t)>;
+
+  // Runs `step` eagerly and in a mode for each of `sizes`, by turns; expects at most `programs` compiled, and none after the first
+  // `settled` sizes.
+  void ExpectFewPrograms(const Step& step, const std::vector<int64_t>& sizes, int64_t programs, size_t settled) const {
+    std::vector<Tensors> expected;
+    for (const int64_t size : sizes) {
+      torch::manual_seed(size);
+      expected.push_back(step(size));
+    }
+    const StatsDelta all;
+    std::optional<StatsDelta> late;
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      if (i == settled) late.emplace();
+      Tensors actual;
+      {
+        const lazuli::DeviceMode mode(options());
+        torch::manual_seed(sizes[i]);
+        actual = step(sizes[i]);
+      }
+      ExpectSame(expected[i], actual, exact(), "size " + std::to_string(sizes[i]));
+    }
+    EXPECT_LE(all.of(&Stats::programs_compiled), programs);
+    EXPECT_GE(all.of(&Stats::dynamic_programs), 1);
+    EXPECT_EQ(all.of(&Stats::eager_replays), 0);
+    EXPECT_EQ(late->of(&Stats::programs_compiled), 0);
+    EXPECT_EQ(late->of(&Stats::cache_misses), 0);
+    EXPECT_GE(late->of(&Stats::cache_hits), static_cast<int64_t>(sizes.size() - settled));
+  }
+};
+
+const std::vector<int64_t> kSizes = {64, 48, 50, 3, 2, 100, 17, 333, 64, 1000};
+
+TEST_P(DynamicTest, Pointwise) {
+  ExpectFewPrograms(
+      [](int64_t n) -> Tensors {
+        return {torch::tanh(torch::randn({n, 33}) * 2 + torch::randn({33})).relu_()};
+      },
+      kSizes, 2, 2);
+}
+
+TEST_P(DynamicTest, InnermostDimension) {
+  ExpectFewPrograms([](int64_t n) -> Tensors { return {torch::randn({5, n}).exp().mul(torch::randn({5, 1}))}; }, kSizes, 2, 2);
+}
+
+TEST_P(DynamicTest, SoftmaxAndNorms) {
+  ExpectFewPrograms(
+      [](int64_t n) -> Tensors {
+        const Tensor x = torch::randn({7, n});
+        return {torch::softmax(x, 1), torch::log_softmax(x, 0), torch::layer_norm(x, {n}), x.var(1), x.std(0), x.norm()};
+      },
+      kSizes, 2, 2);
+}
+
+TEST_P(DynamicTest, Reductions) {
+  ExpectFewPrograms(
+      [](int64_t n) -> Tensors {
+        const Tensor x = torch::randn({n, 12, n});
+        return {x.sum(), x.mean(0), x.sum(at::IntArrayRef({0, 2})), x.amax(1), (x > 0).any(2), x.mean(at::IntArrayRef({1, 2}), true)};
+      },
+      {6, 9, 20, 2, 31, 64}, 2, 2);
+}
+
+TEST_P(DynamicTest, TransposesAndStrides) {
+  ExpectFewPrograms(
+      [](int64_t n) -> Tensors {
+        const Tensor x = torch::randn({n, 24});
+        return {x.t().contiguous() * 2, x.t() + torch::randn({24, n}), x.slice(1, 0, 24, 2).exp(), x.view({n, 4, 6}).transpose(1, 2) * 3};
+      },
+      kSizes, 2, 2);
+}
+
+TEST_P(DynamicTest, MatrixProductsAndTheirGradients) {
+  ExpectFewPrograms(
+      [](int64_t n) -> Tensors {
+        const Tensor x = torch::randn({n, 16}), w = torch::randn({16, 8}, torch::requires_grad());
+        const Tensor loss = torch::mse_loss(torch::gelu(torch::mm(x, w)), torch::randn({n, 8}));
+        loss.backward();
+        return {loss.detach(), w.grad()};
+      },
+      kSizes, 4, 2);
+}
+
+TEST_P(DynamicTest, CatsPadsAndIndices) {
+  ExpectFewPrograms(
+      [](int64_t n) -> Tensors {
+        const Tensor x = torch::randn({n, 6}), ids = torch::randint(0, n, {n});
+        return {torch::cat({x, torch::randn({3, 6})}),
+                torch::constant_pad_nd(x, {1, 2}),
+                x.index({ids}) * 2,
+                torch::embedding(torch::randn({50, 4}), ids.remainder(50)).relu(),
+                torch::stack({x, x * 2}),
+                torch::arange(n) * 2};
+      },
+      kSizes, 8, 3);
+}
+
+TEST_P(DynamicTest, BatchAndTime) {
+  // Sizes of two dimensions and their product.
+  const auto step = [](int64_t n) -> Tensors {
+    const int64_t batch = 2 + n % 3, time = n;
+    const Tensor x = torch::randn({batch, time, 8}), w = torch::randn({8, 8});
+    const Tensor q = torch::matmul(x, w).view({batch, time, 2, 4}).transpose(1, 2);
+    const Tensor scores = torch::softmax(torch::matmul(q, q.transpose(2, 3)), -1);
+    return {torch::matmul(scores, q).transpose(1, 2).reshape({batch * time, 8}).relu()};
+  };
+  ExpectFewPrograms(step, {10, 12, 20, 7, 33, 64, 9, 11}, 3, 3);
+}
+
+TEST_P(DynamicTest, DecodingThatGrowsByOneTokenAStep) {
+  const Tensor tokens = torch::randn({64, 8});
+  const auto decode = [&tokens] {
+    Tensors results;
+    Tensor keys = torch::zeros({2, 8});
+    for (int64_t step = 0; step < 40; ++step) {
+      keys = torch::cat({keys, tokens.slice(0, step, step + 1)});
+      results.push_back(torch::softmax(torch::matmul(tokens.slice(0, step, step + 1), keys.t()), -1).matmul(keys));
+      results.back().sum().item<float>();
+    }
+    return results;
+  };
+  const Tensors expected = decode();
+  const lazuli::DeviceMode mode(options());
+  const StatsDelta first;
+  ExpectSame(expected, decode(), exact(), "first");
+  EXPECT_LE(first.of(&Stats::programs_compiled), 4);
+  EXPECT_EQ(first.of(&Stats::recompile_limit_hits), 0);
+  const StatsDelta again;
+  ExpectSame(expected, decode(), exact(), "again");
+  EXPECT_EQ(again.of(&Stats::programs_compiled), 0);
+  EXPECT_EQ(again.of(&Stats::eager_replays), 0);
+}
+
+TEST_P(DynamicTest, AccumulationOfVaryingLengthAndBranches) {
+  const auto step = [](int64_t n) -> Tensors {
+    Tensor sum = torch::zeros({8});
+    for (int64_t i = 0; i < n % 4 + 1; ++i) {
+      sum = sum + torch::randn({8}).sigmoid();
+      if (sum.sum().item<float>() > 6) sum = sum * 0.5;
+    }
+    return {sum};
+  };
+  std::vector<Tensors> expected;
+  for (int64_t i = 0; i < 40; ++i) {
+    torch::manual_seed(i);
+    expected.push_back(step(i));
+  }
+  const lazuli::DeviceMode mode(options());
+  std::optional<StatsDelta> late;
+  for (int64_t round = 0; round < 3; ++round) {
+    if (round == 2) late.emplace();
+    for (int64_t i = 0; i < 40; ++i) {
+      torch::manual_seed(i);
+      ExpectSame(expected[i], step(i), exact(), "step " + std::to_string(i));
+    }
+  }
+  EXPECT_EQ(late->of(&Stats::programs_compiled), 0);
+  EXPECT_EQ(late->of(&Stats::eager_replays), 0);
+}
+
+TEST_P(DynamicTest, ZeroAndOneHaveProgramsOfTheirOwn) {
+  const auto step = [](int64_t n) -> Tensors {
+    const Tensor x = torch::ones({n, 4}) * 3;
+    return {x.sum(0), x + torch::ones({n, 1})};
+  };
+  ExpectFewPrograms(step, {8, 9, 1, 0, 5, 1, 0, 12}, 4, 4);
+}
+
+TEST_P(DynamicTest, OffMeansAProgramForEachSize) {
+  const lazuli::DeviceMode mode(options().dynamic("0"));
+  const StatsDelta delta;
+  for (int64_t n = 2; n < 6; ++n) EXPECT_EQ((torch::ones({n}) * 2).sum().item<float>(), 2 * n);
+  EXPECT_EQ(delta.of(&Stats::programs_compiled), 4);
+  EXPECT_EQ(delta.of(&Stats::dynamic_programs), 0);
+}
+
+TEST_P(DynamicTest, TheLogSaysWhatBecameASymbol) {
+  const LogFile log;
+  const lazuli::DeviceMode mode(options().logs("dynamic").log_file(log.path()));
+  for (const int64_t n : {5, 6, 1}) (torch::ones({n, 3}).exp() * 2).sum().item<float>();
+  EXPECT_THAT(log.text(), ::testing::HasSubstr("is compiled with symbols:\n"));
+  EXPECT_THAT(log.text(), ::testing::HasSubstr(" at index 0, was 5\n"));
+  EXPECT_THAT(log.text(), ::testing::HasSubstr("is compiled for its sizes alone: a size that changed was 0 or 1, which are specialised"));
+}
+
+LAZULI_FOR_EACH_BACKEND(DynamicTest);
+
+}  // namespace
+}  // namespace lazuli::testing

@@ -1,0 +1,109 @@
+#include "guards/shape_policy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/log_builder.h"
+
+namespace lazuli::testing {
+namespace {
+
+using codegen::TraceLog;
+using guards::DynamicShapes;
+using guards::NumbersOf;
+using ::testing::HasSubstr;
+
+// x [rows, columns] -> relu -> a reduction to one number.
+TraceLog ReluAndSum(int64_t rows, int64_t columns) {
+  LogBuilder log;
+  const int32_t x = log.Input();
+  log.Begin("aten::relu").Tensor(x, {rows, columns});
+  const int32_t y = log.End({rows, columns});
+  log.Begin("aten::sum").Tensor(y, {rows, columns}).None();
+  return log.Finish({log.End({})});
+}
+
+// x [batch, time] as one row of batch * time elements.
+TraceLog Flattened(int64_t batch, int64_t time) {
+  LogBuilder log;
+  const int32_t x = log.Input();
+  log.Begin("aten::relu").Tensor(x, {batch, time});
+  const int32_t y = log.End({batch, time});
+  log.Begin("aten::exp").Tensor(y, {batch * time});
+  return log.Finish({log.End({batch * time})});
+}
+
+std::optional<DynamicShapes> Infer(const TraceLog& log, const std::vector<TraceLog>& seen, std::string* why_not) {
+  std::vector<std::vector<int64_t>> examples;
+  for (const TraceLog& example : seen) examples.push_back(NumbersOf(example));
+  return DynamicShapes::Infer(log, examples, why_not);
+}
+
+TEST(DynamicShapes, WhatChangedIsASymbolAndTheRestFollowsFromIt) {
+  std::string why_not;
+  const auto shapes = Infer(ReluAndSum(48, 16), {ReluAndSum(64, 16)}, &why_not);
+  ASSERT_TRUE(shapes.has_value()) << why_not;
+  EXPECT_EQ(shapes->symbols().size(), 1);
+  EXPECT_EQ(shapes->symbols().hint(0), 48);
+  EXPECT_EQ(*shapes->Match(NumbersOf(ReluAndSum(1000, 16))), std::vector<int64_t>{1000});
+  const TraceLog encoded = shapes->Encode(ReluAndSum(48, 16));
+  EXPECT_EQ(shapes->symbols().Text((*encoded.ops[0].outputs)[0].nbytes), "64*s0");
+  EXPECT_EQ(static_cast<int64_t>(encoded.shapes[1]), 16);
+}
+
+TEST(DynamicShapes, OtherConstantsDoNotMatch) {
+  std::string why_not;
+  const auto shapes = Infer(ReluAndSum(48, 16), {ReluAndSum(64, 16)}, &why_not);
+  ASSERT_TRUE(shapes.has_value());
+  EXPECT_FALSE(shapes->Match(NumbersOf(ReluAndSum(48, 17))).has_value());
+  EXPECT_EQ(shapes->Mismatch(ReluAndSum(48, 17)), "input 0 of op 0 aten::relu size mismatch at index 1. expected 16, actual 17");
+}
+
+TEST(DynamicShapes, ZeroAndOneAreSpecialised) {
+  std::string why_not;
+  EXPECT_FALSE(Infer(ReluAndSum(1, 16), {ReluAndSum(64, 16)}, &why_not).has_value());
+  EXPECT_THAT(why_not, HasSubstr("0 or 1"));
+  const auto shapes = Infer(ReluAndSum(48, 16), {ReluAndSum(64, 16)}, &why_not);
+  ASSERT_TRUE(shapes.has_value());
+  EXPECT_FALSE(shapes->Match(NumbersOf(ReluAndSum(1, 16))).has_value());
+  EXPECT_EQ(shapes->Mismatch(ReluAndSum(1, 16)),
+            "input 0 of op 0 aten::relu size mismatch at index 0. expected 2 or more, since 0 and 1 are specialised, actual 1");
+}
+
+TEST(DynamicShapes, ProductsOfTwoSymbols) {
+  std::string why_not;
+  const auto shapes = Infer(Flattened(3, 10), {Flattened(4, 7)}, &why_not);
+  ASSERT_TRUE(shapes.has_value()) << why_not;
+  EXPECT_EQ(shapes->symbols().size(), 2);
+  EXPECT_TRUE(shapes->Match(NumbersOf(Flattened(5, 11))).has_value());
+}
+
+TEST(DynamicShapes, AGuessThatWasWrongIsFoundOutAndImproved) {
+  std::string why_not;
+  // Both doubled, by accident.
+  const auto guess = Infer(ReluAndSum(20, 60), {ReluAndSum(10, 30)}, &why_not);
+  ASSERT_TRUE(guess.has_value());
+  EXPECT_EQ(guess->symbols().size(), 1);
+  EXPECT_FALSE(guess->Match(NumbersOf(ReluAndSum(20, 50))).has_value());
+  EXPECT_EQ(guess->Mismatch(ReluAndSum(20, 50)), "input 0 of op 0 aten::relu size mismatch at index 1. expected 3*s0 = 60, actual 50");
+  const auto better = Infer(ReluAndSum(20, 50), {ReluAndSum(10, 30), ReluAndSum(20, 60)}, &why_not);
+  ASSERT_TRUE(better.has_value());
+  EXPECT_EQ(better->symbols().size(), 2);
+  EXPECT_TRUE(better->Match(NumbersOf(ReluAndSum(7, 9))).has_value());
+}
+
+TEST(DynamicShapes, EqualNumbersStayEqual) {
+  std::string why_not;
+  const auto shapes = Infer(ReluAndSum(20, 20), {ReluAndSum(10, 10)}, &why_not);
+  ASSERT_TRUE(shapes.has_value());
+  EXPECT_EQ(shapes->symbols().size(), 1);
+  EXPECT_FALSE(shapes->Match(NumbersOf(ReluAndSum(20, 21))).has_value());
+}
+
+TEST(DynamicShapes, NothingChanged) {
+  std::string why_not;
+  EXPECT_FALSE(Infer(ReluAndSum(20, 20), {ReluAndSum(20, 20)}, &why_not).has_value());
+}
+
+}  // namespace
+}  // namespace lazuli::testing
