@@ -8,26 +8,40 @@
 #include <string>
 #include <vector>
 
+#include "codegen/emit_llvm_function.h"
 #include "codegen/emit_llvm_plan.h"
 
 namespace lazuli::codegen {
 
 // One function of the module, run over its units before the next function starts.
 struct KernelPhase {
+  enum class Kind : uint8_t { kWhole, kSplitPass, kCombine };
+
   // void(void** buffers, uint64_t* scalars, int64_t* symbols, int64_t unit_begin, int64_t unit_end, void* scratch)
   std::string function;
   UnitCount units;
   double unit_ns = 0;  // Estimated.
+  Kind kind = Kind::kWhole;
+  int pass = -1;  // -1 in a kCombine that only stores.
+  bool stores = false;
 };
+
+// What there is to know of a kernel's functions without emitting them: enough to run code that was emitted before.
+struct PlannedKernel {
+  LoopPlan plan;
+  ScratchSize scratch;
+  std::vector<KernelPhase> phases;
+};
+
+// `kernel` must verify and have no kept dimension of size 0. Function names start with `prefix`.
+PlannedKernel PlanKernel(const KernelIR& kernel, const IsaInfo& isa, const std::string& prefix);
 
 struct EmittedKernel {
   std::unique_ptr<llvm::LLVMContext> context;  // Before the module, which must die first.
   std::unique_ptr<llvm::Module> module;
-  std::vector<KernelPhase> phases;
-  ScratchSize scratch;
 };
 
-// `kernel` must verify and have no kept dimension of size 0. Function names start with `prefix`.
-EmittedKernel EmitKernel(const KernelIR& kernel, const IsaInfo& isa, const std::string& precision, const std::string& prefix);
+// The functions of all phases.
+EmittedKernel EmitKernel(const PlannedKernel& planned, const IsaInfo& isa, const std::string& precision);
 
 }  // namespace lazuli::codegen

@@ -1,16 +1,19 @@
 #include "codegen/kernel_compiler.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <mutex>
+#include <optional>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "codegen/emit_llvm.h"
 #include "codegen/emit_llvm_math.h"
 #include "codegen/kernel_runner.h"
+#include "codegen/kernel_store.h"
 #include "codegen/orc_compiler.h"
+#include "codegen/orc_linker.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -46,36 +49,64 @@ bool HasNoWork(const KernelIR& kernel) {
   return !has_store || std::any_of(kernel.sizes.begin(), kernel.sizes.begin() + num_kept, [](int64_t size) { return size == 0; });
 }
 
-absl::StatusOr<std::shared_ptr<const CompiledKernel>> Compile(const KernelIR& kernel, Isa isa, const std::string& precision) {
-  if (HasNoWork(kernel)) return std::make_shared<KernelRunner>(nullptr, std::vector<RunnablePhase>(), ScratchSize());
-  static std::atomic<int64_t> next_id{0};
-  EmittedKernel emitted = EmitKernel(kernel, InfoOf(isa), precision, absl::StrCat("lazuli_kernel_", next_id.fetch_add(1)));
+// A kernel with what other processes need to run it.
+struct MadeKernel {
+  std::shared_ptr<const CompiledKernel> kernel;
+  std::string object;  // Empty for a kernel without work.
+};
+
+absl::StatusOr<std::string> EmitObject(const PlannedKernel& planned, Isa isa, const std::string& precision) {
+  EmittedKernel emitted = EmitKernel(planned, InfoOf(isa), precision);
+  return CompileObject(*emitted.module, isa);
+}
+
+absl::StatusOr<MadeKernel> Link(const PlannedKernel& planned, std::string object) {
   std::vector<std::string> names;
-  for (const KernelPhase& phase : emitted.phases) names.push_back(phase.function);
-  absl::StatusOr<std::shared_ptr<const JitCode>> code = CompileModule(*emitted.module, isa, names, ResolveKernelSymbol);
+  for (const KernelPhase& phase : planned.phases) names.push_back(phase.function);
+  absl::StatusOr<std::shared_ptr<const JitCode>> code = LinkObject(object, names, ResolveKernelSymbol);
   if (!code.ok()) return code.status();
   std::vector<RunnablePhase> phases;
-  for (size_t i = 0; i < emitted.phases.size(); ++i) {
+  for (size_t i = 0; i < planned.phases.size(); ++i) {
     RunnablePhase phase;
     phase.function = reinterpret_cast<KernelFunction>((*code)->addresses()[i]);
-    phase.units = emitted.phases[i].units;
-    phase.grain = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(kGrainNs / std::max(emitted.phases[i].unit_ns, 1.0))));
+    phase.units = planned.phases[i].units;
+    phase.grain = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(kGrainNs / std::max(planned.phases[i].unit_ns, 1.0))));
     phases.push_back(phase);
   }
-  return std::make_shared<KernelRunner>(*std::move(code), std::move(phases), emitted.scratch);
+  auto runner = std::make_shared<KernelRunner>(*std::move(code), std::move(phases), planned.scratch);
+  return MadeKernel{std::move(runner), std::move(object)};
+}
+
+absl::StatusOr<MadeKernel> LoadOrCompile(const KernelIR& kernel, const std::string& key, Isa isa, const KernelTarget& target,
+                                         KernelOrigin* origin) {
+  *origin = KernelOrigin::kFound;
+  if (HasNoWork(kernel)) return MadeKernel{std::make_shared<KernelRunner>(nullptr, std::vector<RunnablePhase>(), ScratchSize()), ""};
+  const PlannedKernel planned = PlanKernel(kernel, InfoOf(isa), KernelSymbol(key));
+  if (std::optional<std::string> object = FindObject(target.disk, key)) {
+    absl::StatusOr<MadeKernel> loaded = Link(planned, *std::move(object));
+    *origin = KernelOrigin::kLoaded;
+    if (loaded.ok()) return loaded;
+    RejectObject(target.disk, key, std::string(loaded.status().message()));
+  }
+  *origin = KernelOrigin::kCompiled;
+  absl::StatusOr<std::string> object = EmitObject(planned, isa, target.precision);
+  if (!object.ok()) return object.status();
+  absl::StatusOr<MadeKernel> compiled = Link(planned, *std::move(object));
+  if (compiled.ok()) KeepObject(target.disk, key, compiled->object);
+  return compiled;
 }
 
 constexpr size_t kMaxIdleKernels = 4096;
 
 struct KernelCache {
   std::mutex mutex;
-  absl::flat_hash_map<std::string, std::shared_ptr<const CompiledKernel>> kernels;
+  absl::flat_hash_map<std::string, MadeKernel> kernels;
   size_t next_sweep = kMaxIdleKernels;
 
   // Forgets kernels that no program uses, once there are many. The mutex is held.
   void Sweep() {
     if (kernels.size() < next_sweep) return;
-    absl::erase_if(kernels, [](const auto& entry) { return entry.second.use_count() == 1; });
+    absl::erase_if(kernels, [](const auto& entry) { return entry.second.kernel.use_count() == 1; });
     next_sweep = kernels.size() + kMaxIdleKernels;
   }
 };
@@ -87,25 +118,40 @@ KernelCache& Cache() {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const CompiledKernel>> CompileKernel(const KernelIR& kernel, const KernelTarget& target, bool* compiled) {
-  if (compiled != nullptr) *compiled = false;
+absl::StatusOr<std::shared_ptr<const CompiledKernel>> CompileKernel(const KernelIR& kernel, const KernelTarget& target,
+                                                                    KernelOrigin* origin) {
+  KernelOrigin unused;
+  if (origin == nullptr) origin = &unused;
+  *origin = KernelOrigin::kFound;
   if (absl::Status status = VerifyKernel(kernel); !status.ok()) return status;
   absl::StatusOr<Isa> isa = IsaOf(target);
   if (!isa.ok()) return isa.status();
-  const std::string key = absl::StrCat(static_cast<int>(*isa), " ", target.precision, "\n", PrintKernel(kernel));
+  const std::string key = KernelKey(PrintKernel(kernel), *isa, target.precision);
   KernelCache& cache = Cache();
   {
     std::lock_guard<std::mutex> lock(cache.mutex);
     auto it = cache.kernels.find(key);
-    if (it != cache.kernels.end()) return it->second;
+    if (it != cache.kernels.end()) return it->second.kernel;
   }
-  absl::StatusOr<std::shared_ptr<const CompiledKernel>> made = Compile(kernel, *isa, target.precision);
+  absl::StatusOr<MadeKernel> made = LoadOrCompile(kernel, key, *isa, target, origin);
   if (!made.ok()) return made.status();
-  if (compiled != nullptr) *compiled = true;
-  // Two threads may have compiled the same kernel; all go on with the first.
+  // Two threads may have made the same kernel; all go on with the first.
   std::lock_guard<std::mutex> lock(cache.mutex);
   cache.Sweep();
-  return cache.kernels.emplace(key, *std::move(made)).first->second;
+  return cache.kernels.emplace(key, *std::move(made)).first->second.kernel;
+}
+
+absl::Status SaveCompiledKernels(const std::string& path) {
+  std::vector<std::pair<std::string, std::string>> kernels;
+  {
+    KernelCache& cache = Cache();
+    std::lock_guard<std::mutex> lock(cache.mutex);
+    for (const auto& [key, made] : cache.kernels) {
+      if (!made.object.empty()) kernels.emplace_back(key, made.object);
+    }
+  }
+  std::sort(kernels.begin(), kernels.end());  // Equal kernels, equal files.
+  return SaveKernels(path, kernels);
 }
 
 absl::StatusOr<std::string> KernelLlvmIr(const KernelIR& kernel, const KernelTarget& target) {
@@ -113,7 +159,7 @@ absl::StatusOr<std::string> KernelLlvmIr(const KernelIR& kernel, const KernelTar
   absl::StatusOr<Isa> isa = IsaOf(target);
   if (!isa.ok()) return isa.status();
   if (HasNoWork(kernel)) return std::string("; no work\n");
-  EmittedKernel emitted = EmitKernel(kernel, InfoOf(*isa), target.precision, "kernel");
+  EmittedKernel emitted = EmitKernel(PlanKernel(kernel, InfoOf(*isa), "kernel"), InfoOf(*isa), target.precision);
   return ModuleText(*emitted.module, *isa);
 }
 

@@ -6,7 +6,7 @@
 
 #include "codegen/emit_llvm_plan.h"
 #include "codegen/kernel_compiler.h"
-#include "codegen/orc_compiler.h"
+#include "codegen/orc_linker.h"
 
 namespace lazuli::codegen {
 

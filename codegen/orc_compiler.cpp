@@ -3,8 +3,6 @@
 #include <llvm/Analysis/CGSCCPassManager.h>
 #include <llvm/Analysis/LoopAnalysisManager.h>
 #include <llvm/ExecutionEngine/Orc/CompileUtils.h>
-#include <llvm/ExecutionEngine/Orc/ExecutionUtils.h>
-#include <llvm/ExecutionEngine/Orc/LLJIT.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Module.h>
 #include <llvm/IR/Verifier.h>
@@ -19,9 +17,6 @@
 #include <llvm/Transforms/Scalar/EarlyCSE.h>
 #include <llvm/Transforms/Scalar/SimplifyCFG.h>
 #include <llvm/Transforms/Utils/Mem2Reg.h>
-
-#include <mutex>
-#include <set>
 
 #include "absl/strings/str_cat.h"
 
@@ -117,65 +112,6 @@ absl::Status Optimize(llvm::Module& module, llvm::TargetMachine& machine, Isa is
   return absl::OkStatus();
 }
 
-// The process's one LLJIT; never destroyed, so that kernels may outlive static destructors.
-class Jit {
- public:
-  static absl::StatusOr<Jit*> Get() {
-    static const absl::StatusOr<Jit*> jit = Create();
-    return jit;
-  }
-
-  absl::Status DefineExternals(llvm::Module& module, const std::function<void*(const std::string&)>& resolve) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    llvm::orc::SymbolMap symbols;
-    for (llvm::Function& function : module) {
-      const std::string name = function.getName().str();
-      if (!function.isDeclaration() || function.isIntrinsic() || defined_.count(name) != 0) continue;
-      void* address = resolve(name);
-      if (address == nullptr) return absl::InternalError(absl::StrCat("kernel compiler: no function '", name, "' in this process"));
-      symbols[lljit_->mangleAndIntern(name)] = {llvm::orc::ExecutorAddr::fromPtr(address),
-                                                llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
-      defined_.insert(name);
-    }
-    if (symbols.empty()) return absl::OkStatus();
-    if (llvm::Error error = dylib().define(llvm::orc::absoluteSymbols(std::move(symbols)))) return ToStatus(std::move(error), "symbols");
-    return absl::OkStatus();
-  }
-
-  llvm::orc::LLJIT& lljit() { return *lljit_; }
-  llvm::orc::JITDylib& dylib() { return lljit_->getMainJITDylib(); }
-
- private:
-  static absl::StatusOr<Jit*> Create() {
-    InitializeLlvm();
-    llvm::orc::JITTargetMachineBuilder builder{llvm::Triple(llvm::sys::getProcessTriple())};
-    llvm::Expected<std::unique_ptr<llvm::orc::LLJIT>> lljit =
-        llvm::orc::LLJITBuilder().setJITTargetMachineBuilder(std::move(builder)).create();
-    if (!lljit) return ToStatus(lljit.takeError(), "LLJIT");
-    auto jit = std::make_unique<Jit>();
-    jit->lljit_ = std::move(*lljit);
-    // What code generation itself may call: memcpy, fmaf.
-    auto process = llvm::orc::DynamicLibrarySearchGenerator::GetForCurrentProcess(jit->lljit_->getDataLayout().getGlobalPrefix());
-    if (!process) return ToStatus(process.takeError(), "process symbols");
-    jit->dylib().addGenerator(std::move(*process));
-    return jit.release();
-  }
-
-  std::unique_ptr<llvm::orc::LLJIT> lljit_;
-  std::mutex mutex_;
-  std::set<std::string> defined_;  // Guarded by mutex_.
-};
-
-class OrcCode : public JitCode {
- public:
-  explicit OrcCode(llvm::orc::ResourceTrackerSP tracker) : tracker_(std::move(tracker)) {}
-  ~OrcCode() override { llvm::consumeError(tracker_->remove()); }
-  void AddAddress(void* address) { addresses_.push_back(address); }
-
- private:
-  llvm::orc::ResourceTrackerSP tracker_;
-};
-
 }  // namespace
 
 Isa HostIsa() {
@@ -193,27 +129,14 @@ Isa HostIsa() {
   return isa;
 }
 
-absl::StatusOr<std::shared_ptr<const JitCode>> CompileModule(llvm::Module& module, Isa isa, const std::vector<std::string>& functions,
-                                                             const std::function<void*(const std::string&)>& resolve) {
-  absl::StatusOr<Jit*> jit = Jit::Get();
-  if (!jit.ok()) return jit.status();
+absl::StatusOr<std::string> CompileObject(llvm::Module& module, Isa isa) {
   absl::StatusOr<llvm::TargetMachine*> machine = ThreadTargetMachine(isa);
   if (!machine.ok()) return machine.status();
-  if (absl::Status status = (*jit)->DefineExternals(module, resolve); !status.ok()) return status;
   if (absl::Status status = Optimize(module, **machine, isa); !status.ok()) return status;
   llvm::orc::SimpleCompiler compiler(**machine);
   llvm::Expected<std::unique_ptr<llvm::MemoryBuffer>> object = compiler(module);
   if (!object) return ToStatus(object.takeError(), "code generation");
-
-  llvm::orc::ResourceTrackerSP tracker = (*jit)->dylib().createResourceTracker();
-  auto code = std::make_shared<OrcCode>(tracker);
-  if (llvm::Error error = (*jit)->lljit().addObjectFile(tracker, std::move(*object))) return ToStatus(std::move(error), "linking");
-  for (const std::string& function : functions) {
-    llvm::Expected<llvm::orc::ExecutorAddr> address = (*jit)->lljit().lookup(function);
-    if (!address) return ToStatus(address.takeError(), "lookup");
-    code->AddAddress(address->toPtr<void*>());
-  }
-  return std::shared_ptr<const JitCode>(std::move(code));
+  return (*object)->getBuffer().str();
 }
 
 absl::StatusOr<std::string> ModuleText(llvm::Module& module, Isa isa) {

@@ -1,10 +1,8 @@
-// LLVM modules to machine code in this process. The only file that knows ORC.
+// LLVM modules to machine code, as relocatable objects.
 #pragma once
 
-#include <functional>
-#include <memory>
+#include <cstdint>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -20,21 +18,9 @@ enum class Isa : uint8_t { kSse4, kAvx2, kAvx512 };
 // The widest that this CPU has.
 Isa HostIsa();
 
-// Machine code of one module; freed with the object.
-class JitCode {
- public:
-  virtual ~JitCode() = default;
-  // Addresses, in the order in which the names were asked for.
-  const std::vector<void*>& addresses() const { return addresses_; }
-
- protected:
-  std::vector<void*> addresses_;
-};
-
-// Optimises, compiles and links `module`, using no instruction beyond `isa`. `functions` are defined in the module; functions it only
-// declares are looked up through `resolve`. Thread-safe, for modules with contexts of their own.
-absl::StatusOr<std::shared_ptr<const JitCode>> CompileModule(llvm::Module& module, Isa isa, const std::vector<std::string>& functions,
-                                                             const std::function<void*(const std::string&)>& resolve);
+// Optimises and compiles `module`, using no instruction beyond `isa`, into a relocatable object. Thread-safe, for modules with contexts of
+// their own.
+absl::StatusOr<std::string> CompileObject(llvm::Module& module, Isa isa);
 
 // Optimised LLVM IR and assembly of `module`.
 absl::StatusOr<std::string> ModuleText(llvm::Module& module, Isa isa);

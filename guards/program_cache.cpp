@@ -31,6 +31,7 @@ codegen::PipelineOptions PipelineOptionsFromActive() {
   options.backend = runtime::BackendName(active.backend);
   options.target.isa = runtime::IsaName(active.isa);
   options.target.precision = runtime::PrecisionName(active.precision);
+  options.target.disk = runtime::DiskCache::Active();
   return options;
 }
 

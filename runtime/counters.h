@@ -30,6 +30,10 @@ namespace lazuli::runtime {
   X(background_replays)     \
   X(kernels_compiled)       \
   X(kernel_cache_hits)      \
+  X(disk_cache_hits)        \
+  X(disk_cache_misses)      \
+  X(disk_cache_writes)      \
+  X(disk_cache_errors)      \
   X(kernel_launches)        \
   X(aten_calls)             \
   X(observations)           \

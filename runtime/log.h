@@ -11,7 +11,7 @@
 
 namespace lazuli::runtime {
 
-// LAZULI_LOGS, with torch.compile's names.
+// LAZULI_LOGS, with torch.compile's names where it has one.
 enum class LogCategory : uint8_t {
   kRecompiles,
   kRecompilesVerbose,
@@ -23,8 +23,9 @@ enum class LogCategory : uint8_t {
   kPerfHints,
   kDynamic,
   kCudagraphs,
+  kCache,
 };
-constexpr int kNumLogCategories = 10;
+constexpr int kNumLogCategories = 11;
 
 // "recompiles_verbose".
 const char* LogCategoryName(LogCategory category);

@@ -39,6 +39,9 @@ struct OptionAccess {
   LAZULI_MEMBER(int64_t, recompile_limit)
   LAZULI_MEMBER(int64_t, accumulated_recompile_limit)
   LAZULI_MEMBER(int64_t, cache_size)
+  LAZULI_MEMBER(bool, disk_cache)
+  LAZULI_MEMBER(std::string, cache_dir)
+  LAZULI_MEMBER(int64_t, cache_mb)
   LAZULI_MEMBER(int64_t, trace_limit)
   LAZULI_MEMBER(int64_t, trace_bytes)
   LAZULI_MEMBER(bool, async)
@@ -114,6 +117,13 @@ std::vector<OptionRow> MakeTable() {
           "stay in use."),
       Int("LAZULI_ACCUMULATED_RECOMPILE_LIMIT", A::accumulated_recompile_limit(), "256", 1, "Programs compiled over all sites."),
       Int("LAZULI_CACHE_SIZE", A::cache_size(), "1024", 1, "Programs kept; the least recently used one goes first."),
+      Bool("LAZULI_DISK_CACHE", A::disk_cache(), "1",
+           "1 keeps compiled kernels on disk, so that the next process of the same program compiles nothing. 0: neither read nor written."),
+      Text("LAZULI_CACHE_DIR", Kind::kText, A::cache_dir(), "", {},
+           "Folder of the disk cache; made when missing. Empty: $XDG_CACHE_HOME/lazuli, or ~/.cache/lazuli. Code is run from it, so a "
+           "folder "
+           "that belongs to or can be written by other users is not used. lazuli-cache lists, checks and prunes it."),
+      Int("LAZULI_CACHE_MB", A::cache_mb(), "1024", 1, "Megabytes that the disk cache may take; what was not used for longest goes first."),
       Int("LAZULI_TRACE_LIMIT", A::trace_limit(), "4096", 1, "Operators in one trace; a longer one is cut and run."),
       Int("LAZULI_TRACE_BYTES", A::trace_bytes(), "2147483648", 1,
           "Bytes of results that may be pending; when a trace would make more, it is cut and run."),
@@ -133,8 +143,8 @@ std::vector<OptionRow> MakeTable() {
            "1 adds the place in the program (file and line; the function without -g) to the log of recompiles, and to errors of operators "
            "that fail after they were recorded. Slows recording down."),
       Text("LAZULI_LOGS", Kind::kList, A::logs(), "", LogCategoryNames(),
-           "What to log, as a comma-separated list with torch.compile's names. recompiles_verbose includes recompiles. "
-           "cudagraphs is accepted and logs nothing yet."),
+           "What to log, as a comma-separated list with torch.compile's names. recompiles_verbose includes recompiles. cache: why a kernel "
+           "was not taken from the disk cache. cudagraphs is accepted and logs nothing yet."),
       Text("LAZULI_LOG_FILE", Kind::kText, A::log_file(), "", {}, "File that logs are appended to. Empty: stderr."),
       Text("LAZULI_DUMP", Kind::kList, A::dump(), "", {"all", "trace", "graph", "fold", "dce", "cse", "fuse", "kernel", "llvm"},
            "Stages of compilation to write as text, as a comma-separated list."),

@@ -4,6 +4,8 @@
 #include <torch/library.h>
 
 #include "absl/strings/str_cat.h"
+#include "codegen/kernel_compiler.h"
+#include "codegen/kernel_store.h"
 #include "lazuli/lazuli.h"
 #include "runtime/compile_pool.h"
 #include "runtime/counters.h"
@@ -20,6 +22,8 @@ void Activate(const Options& options) {
   const absl::Status status = runtime::ActivateOptions(options);
   TORCH_CHECK_VALUE(status.ok(), "lazuli: ", std::string(status.message()));
 }
+
+void Check(const absl::Status& status) { TORCH_CHECK(status.ok(), "lazuli: ", std::string(status.message())); }
 
 // At the end of a mode nobody can catch an exception any more.
 void SyncAtEnd() {
@@ -93,6 +97,10 @@ void reset() {
 
 void wait_for_compiles() { runtime::CompilePool::Get().Wait(); }
 
+void save_cache(const std::string& path) { Check(codegen::SaveCompiledKernels(path)); }
+
+void load_cache(const std::string& path) { Check(codegen::LoadKernels(path)); }
+
 Stats stats() { return runtime::Counters::Get().Snapshot(); }
 
 TORCH_LIBRARY(lazuli, m) {
@@ -102,6 +110,8 @@ TORCH_LIBRARY(lazuli, m) {
   m.def("sync() -> ()", [] { sync(); });
   m.def("reset() -> ()", [] { reset(); });
   m.def("wait_for_compiles() -> ()", [] { wait_for_compiles(); });
+  m.def("save_cache(str path) -> ()", [](const std::string& path) { save_cache(path); });
+  m.def("load_cache(str path) -> ()", [](const std::string& path) { load_cache(path); });
   m.def("stats() -> str", [] { return stats().ToJson(); });
 }
 

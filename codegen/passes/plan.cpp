@@ -107,11 +107,12 @@ class Planner {
     if (!lowered.ok()) return lowered.status();
     if (lowered->kernel.insts.empty()) return absl::OkStatus();
     if (auto status = Dump(lowered->kernel); !status.ok()) return status;
-    bool compiled = false;
-    auto kernel = CompileKernel(lowered->kernel, target_, &compiled);
+    KernelOrigin origin;
+    auto kernel = CompileKernel(lowered->kernel, target_, &origin);
     if (!kernel.ok()) return kernel.status();
     spec_.bit_exact &= IsBitExact(lowered->kernel);
-    ++(compiled ? report_->kernels_compiled : report_->kernel_cache_hits);
+    report_->kernels_compiled += origin == KernelOrigin::kCompiled ? 1 : 0;
+    report_->kernel_cache_hits += origin == KernelOrigin::kFound ? 1 : 0;
     StepSpec step;
     KernelLaunch launch;
     launch.kernel = *std::move(kernel);

@@ -59,6 +59,15 @@ LAZULI_API void reset();
 // Returns when every program that is being compiled in the background is ready.
 LAZULI_API void wait_for_compiles();
 
+// Writes the kernels that this process has compiled or loaded into one file, to ship with a program. Throws c10::Error when the file
+// cannot be written.
+LAZULI_API void save_cache(const std::string& path);
+
+// Makes the kernels of a file of save_cache available to this process, whether or not there is a disk cache. Throws c10::Error, and
+// loads nothing, when the file cannot be read or is damaged. Kernels made for another CPU, LibTorch or Lazuli are not used; the log says
+// so. The file holds code that will be run: load none from a source that you do not trust.
+LAZULI_API void load_cache(const std::string& path);
+
 // What happened so far, in this process.
 LAZULI_API Stats stats();
 

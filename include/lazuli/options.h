@@ -59,6 +59,9 @@ class LAZULI_API Options {
   LAZULI_OPTION(int64_t, recompile_limit);              // Programs per site.
   LAZULI_OPTION(int64_t, accumulated_recompile_limit);  // Programs over all sites.
   LAZULI_OPTION(int64_t, cache_size);                   // Programs kept.
+  LAZULI_OPTION(bool, disk_cache);                      // Keep compiled kernels on disk.
+  LAZULI_OPTION(std::string, cache_dir);                // Where; empty: in the user's cache folder.
+  LAZULI_OPTION(int64_t, cache_mb);                     // Their size on disk, at most.
   LAZULI_OPTION(int64_t, trace_limit);                  // Operators per trace.
   LAZULI_OPTION(int64_t, trace_bytes);                  // Bytes of results that may be pending.
   LAZULI_OPTION(bool, threads);                         // Threads that a recording thread starts record too.

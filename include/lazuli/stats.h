@@ -21,10 +21,14 @@ struct LAZULI_API Stats {
   int64_t recompiles = 0;            // Programs compiled at a site that had one already.
   int64_t recompile_limit_hits = 0;  // Traces sent to eager because their site is past recompile_limit.
   int64_t compile_failures = 0;
-  int64_t eager_replays = 0;       // Traces run op by op without a compiled program, for any reason.
-  int64_t background_replays = 0;  // Those among them whose program was being compiled in the background.
-  int64_t kernels_compiled = 0;
-  int64_t kernel_cache_hits = 0;
+  int64_t eager_replays = 0;           // Traces run op by op without a compiled program, for any reason.
+  int64_t background_replays = 0;      // Those among them whose program was being compiled in the background.
+  int64_t kernels_compiled = 0;        // Kernels that code was generated for.
+  int64_t kernel_cache_hits = 0;       // Kernels that this process had already.
+  int64_t disk_cache_hits = 0;         // Kernels whose code came from the disk cache or from load_cache.
+  int64_t disk_cache_misses = 0;       // Kernels looked for there and not found (unusable entries included).
+  int64_t disk_cache_writes = 0;       // Entries written.
+  int64_t disk_cache_errors = 0;       // Entries that were unusable or could not be written. LAZULI_LOGS=cache says why.
   int64_t kernel_launches = 0;         // Fused kernels run.
   int64_t aten_calls = 0;              // Library calls made by programs.
   int64_t observations = 0;            // Operators run once eagerly to learn their outputs' shapes.

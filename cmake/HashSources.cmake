@@ -1,0 +1,11 @@
+# cmake -DSOURCES=FOLDER -DOUTPUT=HEADER -P: a header with a hash of the folder's C++ sources and their names.
+file(GLOB_RECURSE files RELATIVE ${SOURCES} ${SOURCES}/*.h ${SOURCES}/*.cpp ${SOURCES}/*.def)
+list(SORT files)
+set(text "")
+foreach(file ${files})
+  file(SHA256 ${SOURCES}/${file} hash)
+  string(APPEND text "${file} ${hash}\n")
+endforeach()
+string(SHA256 hash "${text}")
+string(SUBSTRING ${hash} 0 32 hash)
+file(WRITE ${OUTPUT} "#pragma once\nnamespace lazuli::codegen {\ninline constexpr char kCodegenSourceHash[] = \"${hash}\";\n}\n")
