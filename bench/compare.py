@@ -1,7 +1,7 @@
 """Eager PyTorch, torch.compile and Lazuli side by side on the programs of workloads.py.
 
 Each (workload, mode) runs in a process of its own; modes take turns within each of several rounds, so that a slow spell of the
-machine meets all of them. The first round of torch.compile starts with empty caches on disk, later ones find them filled.
+machine meets all of them. The first round of torch.compile and of Lazuli starts with empty caches on disk, later ones find them filled.
 """
 import argparse
 import json
@@ -20,7 +20,7 @@ TOLERANCE = 1e-3  # Relative, of the mean magnitude of a workload's first result
 
 def run_worker(workload, mode, args, cache_dir):
     """The worker's JSON as a dict, or a dict with `error`."""
-    env = dict(os.environ, TORCHINDUCTOR_CACHE_DIR=cache_dir)
+    env = dict(os.environ, TORCHINDUCTOR_CACHE_DIR=cache_dir, LAZULI_CACHE_DIR=os.path.join(cache_dir, "lazuli"))
     command = [sys.executable, os.path.join(HERE, "worker.py"), workload, mode, "--lib", args.lib, "--threads", str(args.threads),
                "--seconds", str(args.seconds)]
     try:
@@ -90,12 +90,13 @@ def print_table(results, modes):
         print(f"{workload:13}" + "".join(f"{cell(by_mode.get(m)):>27}" for m in modes) +
               f"{times(ratio(by_mode, 'eager')):>10}{times(ratio(by_mode, 'compile')):>18}")
     print("\nfirst step in a new process, s (compiling included), and peak memory, MB")
-    print(f"{'workload':13}{'eager':>9}{'torch.compile cold':>20}{'warm disk cache':>17}{'lazuli':>9}   "
+    print(f"{'workload':13}{'eager':>9}{'torch.compile cold':>20}{'warm disk cache':>17}{'lazuli cold':>13}{'warm':>9}   "
           + "".join(f"{TITLES[m]:>15}" for m in modes))
     for workload, by_mode in results.items():
         rss = "".join(f"{by_mode[m]['peak_rss_mb']:>15.0f}" if "peak_rss_mb" in by_mode.get(m, {}) else f"{'-':>15}" for m in modes)
         print(f"{workload:13}{seconds(by_mode.get('eager')):>9}{seconds(by_mode.get('compile')):>20}"
-              f"{seconds(by_mode.get('compile'), 'first_later_s'):>17}{seconds(by_mode.get('lazuli')):>9}   {rss}")
+              f"{seconds(by_mode.get('compile'), 'first_later_s'):>17}{seconds(by_mode.get('lazuli')):>13}"
+              f"{seconds(by_mode.get('lazuli'), 'first_later_s'):>9}   {rss}")
     for workload, by_mode in results.items():
         for mode, summary in by_mode.items():
             if "error" in summary:

@@ -41,7 +41,7 @@ double TimeRun(const Work& work) {
 }
 
 void CompileTrainingStep(benchmark::State& state) {
-  DeviceMode mode;
+  DeviceMode mode(Options().disk_cache(false));
   TrainingStep work;
   const auto step = [&] { return work.Step(); };
   for (auto _ : state) {
@@ -65,7 +65,7 @@ void CompileTrainingStep(benchmark::State& state) {
 BENCHMARK(CompileTrainingStep)->Name("compile/training_step")->Iterations(1)->UseManualTime()->Unit(benchmark::kMillisecond);
 
 void CompileKernel(benchmark::State& state) {
-  DeviceMode mode;
+  DeviceMode mode(Options().disk_cache(false));
   const torch::NoGradGuard no_grad;
   const torch::Tensor x = torch::randn({1024}), y = torch::randn({1024});
   sync();

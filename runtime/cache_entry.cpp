@@ -87,10 +87,7 @@ absl::StatusOr<std::string_view> CheckFrame(std::string_view bytes, std::string_
   Reader reader(bytes.substr(magic.size()));
   const uint64_t version = reader.Word();
   if (!reader.complete()) return absl::DataLossError("it is cut short");
-  if (version != kFormatVersion) {
-    return absl::DataLossError(
-        absl::StrCat("its format is version ", version, " (this library's: ", kFormatVersion, "), or it is damaged"));
-  }
+  if (version != kFormatVersion) return absl::DataLossError("its format is that of another version of Lazuli, or it is damaged");
   const size_t header = magic.size() + kWord;
   if (bytes.size() < header + kChecksum) return absl::DataLossError("it is cut short");
   const size_t end = bytes.size() - kChecksum;
