@@ -103,11 +103,13 @@ struct KernelCache {
   absl::flat_hash_map<std::string, MadeKernel> kernels;
   size_t next_sweep = kMaxIdleKernels;
 
-  // Forgets kernels that no program uses, once there are many. The mutex is held.
-  void Sweep() {
-    if (kernels.size() < next_sweep) return;
+  // The mutex is held.
+  void ForgetIdle() {
     absl::erase_if(kernels, [](const auto& entry) { return entry.second.kernel.use_count() == 1; });
     next_sweep = kernels.size() + kMaxIdleKernels;
+  }
+  void Sweep() {
+    if (kernels.size() >= next_sweep) ForgetIdle();
   }
 };
 
@@ -139,6 +141,12 @@ absl::StatusOr<std::shared_ptr<const CompiledKernel>> CompileKernel(const Kernel
   std::lock_guard<std::mutex> lock(cache.mutex);
   cache.Sweep();
   return cache.kernels.emplace(key, *std::move(made)).first->second.kernel;
+}
+
+void ForgetIdleKernels() {
+  KernelCache& cache = Cache();
+  std::lock_guard<std::mutex> lock(cache.mutex);
+  cache.ForgetIdle();
 }
 
 absl::Status SaveCompiledKernels(const std::string& path) {

@@ -40,6 +40,9 @@ absl::StatusOr<std::shared_ptr<const CompiledKernel>> CompileKernel(const Kernel
 // Writes the kernels that this process compiled or loaded, and still has, to one file.
 absl::Status SaveCompiledKernels(const std::string& path);
 
+// Frees the kernels that no program uses. They are loaded or compiled again when they are needed again.
+void ForgetIdleKernels();
+
 // LLVM IR and assembly of a kernel, for LAZULI_DUMP and LAZULI_LOGS=output_code.
 absl::StatusOr<std::string> KernelLlvmIr(const KernelIR& kernel, const KernelTarget& target);
 

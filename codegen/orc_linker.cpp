@@ -31,7 +31,7 @@ class Linker {
 
  private:
   static absl::StatusOr<Linker*> Create() {
-    auto process = llvm::orc::SelfExecutorProcessControl::Create();
+    auto process = llvm::orc::SelfExecutorProcessControl::Create(nullptr, std::make_unique<llvm::orc::InPlaceTaskDispatcher>());
     if (!process) return ToStatus(process.takeError(), "process");
     auto linker = std::make_unique<Linker>();
     linker->session_ = std::make_unique<llvm::orc::ExecutionSession>(std::move(*process));
