@@ -21,7 +21,7 @@ constexpr std::string_view kBundleMagic = "LZLBUNDL";
 constexpr uint64_t kFormatVersion = 1;
 constexpr size_t kWord = sizeof(uint64_t);
 constexpr size_t kChecksum = sizeof(Hash128);
-constexpr off_t kMaxFileBytes = off_t{1} << 30;
+constexpr off_t kMaxFileBytes = off_t{1} << 28;
 constexpr char kTemporaryPrefix[] = ".tmp-";
 
 void AppendWord(uint64_t word, std::string* bytes) {

@@ -1,5 +1,6 @@
 #include "runtime/disk_cache.h"
 
+#include <algorithm>
 #include <map>
 
 #include "absl/strings/str_cat.h"
@@ -16,9 +17,8 @@ constexpr int64_t kRefreshSeconds = 60;
 constexpr int64_t kPruneSeconds = 60;
 
 constexpr const char* kChooseFolder =
-    "Choose another folder with LAZULI_CACHE_DIR, or turn the disk cache off with LAZULI_DISK_CACHE=0. Until then kernels are compiled "
-    "anew "
-    "in each process.";
+    "Choose another folder with LAZULI_CACHE_DIR, or turn the disk cache off with LAZULI_DISK_CACHE=0. Until then nothing is "
+    "kept for the next process.";
 
 }  // namespace
 
@@ -32,7 +32,7 @@ DiskCache* DiskCache::Active() {
   static auto* const caches = new std::map<std::pair<std::string, int64_t>, std::unique_ptr<DiskCache>>;
   std::lock_guard<std::mutex> lock(*mutex);
   std::unique_ptr<DiskCache>& cache = (*caches)[{options.cache_dir(), options.cache_mb()}];
-  if (cache == nullptr) cache = std::make_unique<DiskCache>(options.cache_dir(), options.cache_mb() << 20);
+  if (cache == nullptr) cache = std::make_unique<DiskCache>(options.cache_dir(), std::min(options.cache_mb(), INT64_MAX >> 20) << 20);
   return cache.get();
 }
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Runs a program in three processes with one disk cache: the first compiles kernels, the others none.
+"""Runs a program in several processes with one disk cache: the first compiles kernels, the second none. Looks at it with lazuli-cache.
 
 usage: second_process.py LAZULI_CACHE PROGRAM ARGUMENTS...
 
 The program prints "kernels compiled N" at its end. The second process also runs with the log category that tells why entries are not
 used, and has nothing to tell. The third runs after every file of the cache was damaged: it compiles again, and its numbers are the same.
+The fourth has another precision, and says that this is why it finds nothing.
 """
 import os
 import pathlib
@@ -45,6 +46,27 @@ def damage(cache):
     return len(entries)
 
 
+def check_tool(tool, cache, entries):
+    """list, explain and prune do what they say, and wrong usage is told apart from trouble."""
+    def call(*arguments):
+        done = subprocess.run([tool, "--dir", str(cache), *arguments], capture_output=True, text=True)
+        return done.returncode, done.stdout
+
+    status, text = call("list")
+    names = re.findall(r"^([0-9a-f]{32}) .*kernel +kernel \[", text, re.MULTILINE)
+    expect(status == 0 and len(names) == entries and f"{entries} entries" in text, f"list of {entries} entries: {text}")
+    status, text = call("explain", names[0])
+    expect(status == 0 and "\ncpu " in text and "nearest entry: " in text, f"explain: {text}")
+    expect(call("explain", "none")[0] == 1, "explain of an entry that is not there")
+    expect(call("prune", "--days", "1", "--mb", "100") == (0, "removed 0 files, 0.0 MB\n"), "prune removed what is in use")
+    status, text = call("prune", "--all")
+    expect(status == 0 and text.startswith(f"removed {entries} files"), f"prune --all: {text}")
+    expect(call("list")[1].startswith("0 entries"), "entries are left")
+    expect([call(*wrong)[0] for wrong in ([], ["lists"], ["prune"], ["prune", "--mb", "x"], ["explain"])] == [2] * 5, "wrong usage")
+    expect(subprocess.run([tool, "--help"], capture_output=True).returncode == 0, "--help")
+    expect(subprocess.run([tool, "--dir", str(cache / "none"), "list"], capture_output=True).returncode == 1, "a folder that is not there")
+
+
 def main():
     tool, *command = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
@@ -70,6 +92,10 @@ def main():
         expect(losses == losses_again, f"losses differ: {losses} and {losses_again}")
         expect(log.count("it is cut short or damaged") == damaged, f"{damaged} files were damaged, the log says\n{log}")
         expect(subprocess.run(verify, capture_output=True).returncode == 0, "damaged entries were not replaced")
+
+        strict, _, log = run(command, {**env, "LAZULI_PRECISION": "strict"})
+        expect(strict > 0 and log.count("  precision: strict here, eager there\n") > 10, f"{strict} kernels, log\n{log}")
+        check_tool(tool, cache, first + strict)
     print(f"{first} kernels compiled by the first process, none by the second, {third} after damage")
 
 

@@ -38,6 +38,9 @@ TEST(OptionsTest, DefaultsAreTheDocumentedOnes) {
   EXPECT_EQ(options.recompile_limit(), 8);
   EXPECT_EQ(options.accumulated_recompile_limit(), 256);
   EXPECT_EQ(options.cache_size(), 1024);
+  EXPECT_TRUE(options.disk_cache());
+  EXPECT_EQ(options.cache_dir(), "");
+  EXPECT_EQ(options.cache_mb(), 1024);
   EXPECT_EQ(options.trace_limit(), 4096);
   EXPECT_EQ(options.trace_bytes(), int64_t{2} << 30);
   EXPECT_FALSE(options.stacks());
