@@ -45,7 +45,9 @@ class Builder {
   }
 
   absl::Status AddOp(const TraceOp& op) {
-    const OpRow* row = options_.use_rows ? FindRow(op) : nullptr;
+    const auto index = static_cast<size_t>(&op - trace_.ops.data());
+    const bool use_row = options_.use_rows && (options_.rows_of_ops.empty() || options_.rows_of_ops[index]);
+    const OpRow* row = use_row ? FindRow(op) : nullptr;
     const NodeId id = static_cast<NodeId>(graph_.nodes.size());
     Node node;
     node.op = op;

@@ -1,6 +1,8 @@
 // Trace -> Graph: walks the trace in program order, keeping each storage's current content.
 #pragma once
 
+#include <vector>
+
 #include "absl/status/statusor.h"
 #include "codegen/ir/graph.h"
 
@@ -9,6 +11,8 @@ namespace lazuli::codegen {
 struct BuildOptions {
   // Ops that have a row in op.def become compute nodes, and in-place ones lose their mutation. Off: every op stays as recorded.
   bool use_rows = true;
+  // By op of the trace: false does to one op what use_rows does to all. Empty: all true.
+  std::vector<bool> rows_of_ops;
 };
 
 absl::StatusOr<Graph> BuildGraph(const Trace& trace, const BuildOptions& options);

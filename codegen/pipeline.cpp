@@ -1,6 +1,11 @@
 #include "codegen/pipeline.h"
 
+#include <algorithm>
+#include <chrono>
+#include <functional>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "codegen/graph_builder.h"
 #include "codegen/passes/cse.h"
 #include "codegen/passes/dce.h"
@@ -14,34 +19,86 @@
 namespace lazuli::codegen {
 namespace {
 
-// Runs passes one after another, verifying and dumping what each leaves.
-class PassRunner {
- public:
-  explicit PassRunner(int64_t serial) : serial_(serial) {}
+using runtime::LogCategory;
 
-  absl::Status Take(const char* name, absl::StatusOr<Graph> graph) {
-    if (!graph.ok()) return graph.status();
-    if (auto status = VerifyGraph(*graph); !status.ok()) {
-      return absl::InternalError(absl::StrCat("after pass ", name, ": ", status.message()));
-    }
-    graph_ = *std::move(graph);
-    if (runtime::DumpEnabled(name)) runtime::WriteDump(name, serial_, PrintGraph(graph_));
-    return absl::OkStatus();
-  }
-
-  // The graph as it stands, under a log category of torch.compile's.
-  void LogGraph(runtime::LogCategory category, const char* title) const {
-    if (runtime::LogEnabled(category)) runtime::Log(category, absl::StrCat(title, " of trace #", serial_, "\n", PrintGraph(graph_)));
-  }
-
-  Graph& graph() { return graph_; }
-
- private:
-  const int64_t serial_;
-  Graph graph_;
+struct Pass {
+  std::string name;
+  std::function<absl::StatusOr<Graph>(Graph)> run;
 };
 
+std::vector<Pass> PassesOf(const Trace& trace, const PipelineOptions& options) {
+  BuildOptions build;
+  build.use_rows = options.backend != "aten";
+  build.rows_of_ops = options.compiled_ops;
+  FuseOptions fuse;
+  fuse.enabled = build.use_rows;
+  return {
+      {"graph", [&trace, build](Graph) { return BuildGraph(trace, build); }},
+      {"fold", FoldCopies},
+      {"dce", EliminateDeadCode},
+      {"cse", EliminateCommonSubexpressions},
+      {"fuse", [fuse](Graph graph) { return Fuse(std::move(graph), fuse); }},
+  };
+}
+
+// Adds the time from here to the end of the scope to `report`.
+class PassTimer {
+ public:
+  PassTimer(std::string name, CompileReport* report) : name_(std::move(name)), report_(report), start_(std::chrono::steady_clock::now()) {}
+  ~PassTimer() {
+    const auto elapsed = std::chrono::steady_clock::now() - start_;
+    report_->pass_ns.emplace_back(std::move(name_), std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count());
+  }
+  PassTimer(const PassTimer&) = delete;
+  PassTimer& operator=(const PassTimer&) = delete;
+
+ private:
+  std::string name_;
+  CompileReport* report_;
+  std::chrono::steady_clock::time_point start_;
+};
+
+// The graph that `pass` left, under a log category of torch.compile's.
+void LogGraph(const std::string& pass, int64_t serial, const Graph& graph) {
+  const LogCategory category = pass == "fuse" ? LogCategory::kFusion : LogCategory::kGraphCode;
+  if ((pass != "cse" && pass != "fuse") || !runtime::LogEnabled(category)) return;
+  runtime::Log(category, absl::StrCat(pass == "fuse" ? "Fusion groups" : "Graph", " of trace #", serial, "\n", PrintGraph(graph)));
+}
+
+// Runs passes one after another, up to `last`, verifying and dumping what each leaves.
+absl::StatusOr<Graph> Run(const Trace& trace, const PipelineOptions& options, std::string_view last, CompileReport* report) {
+  Graph graph;
+  for (const Pass& pass : PassesOf(trace, options)) {
+    const PassTimer timer(pass.name, report);
+    auto result = pass.run(std::move(graph));
+    if (!result.ok()) return result.status();
+    if (auto status = VerifyGraph(*result); !status.ok()) {
+      return absl::InternalError(absl::StrCat("after pass ", pass.name, ": ", status.message()));
+    }
+    graph = *std::move(result);
+    if (runtime::DumpEnabled(pass.name)) runtime::WriteDump(pass.name, options.serial, PrintGraph(graph));
+    LogGraph(pass.name, options.serial, graph);
+    if (pass.name == last) break;
+  }
+  return graph;
+}
+
 }  // namespace
+
+std::vector<std::string> PassNames() {
+  std::vector<std::string> names;
+  for (const Pass& pass : PassesOf({}, {})) names.push_back(pass.name);
+  return names;
+}
+
+absl::StatusOr<Graph> RunPasses(const Trace& trace, const PipelineOptions& options, std::string_view stop_after) {
+  const auto names = PassNames();
+  if (std::find(names.begin(), names.end(), stop_after) == names.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("no pass '", std::string(stop_after), "'; passes: ", absl::StrJoin(names, ", ")));
+  }
+  CompileReport unused;
+  return Run(trace, options, stop_after, &unused);
+}
 
 absl::StatusOr<std::unique_ptr<runtime::Program>> Compile(const Trace& trace, const PipelineOptions& options, CompileReport* report) {
   CompileReport unused;
@@ -49,26 +106,17 @@ absl::StatusOr<std::unique_ptr<runtime::Program>> Compile(const Trace& trace, co
   for (const TraceStorage& storage : trace.storages) {
     if (!storage.device.is_cpu()) return absl::UnimplementedError("only CPU tensors can be compiled");
   }
-  const bool fused = options.backend != "aten";
-  PassRunner passes(options.serial);
-  BuildOptions build;
-  build.use_rows = fused;
-  if (auto status = passes.Take("graph", BuildGraph(trace, build)); !status.ok()) return status;
-  if (auto status = passes.Take("fold", FoldCopies(std::move(passes.graph()))); !status.ok()) return status;
-  if (auto status = passes.Take("dce", EliminateDeadCode(std::move(passes.graph()))); !status.ok()) return status;
-  if (auto status = passes.Take("cse", EliminateCommonSubexpressions(std::move(passes.graph()))); !status.ok()) return status;
-  passes.LogGraph(runtime::LogCategory::kGraphCode, "Graph");
-  FuseOptions fuse;
-  fuse.enabled = fused;
-  if (auto status = passes.Take("fuse", Fuse(std::move(passes.graph()), fuse)); !status.ok()) return status;
-  passes.LogGraph(runtime::LogCategory::kFusion, "Fusion groups");
-  report->num_nodes = static_cast<int>(passes.graph().nodes.size());
-  report->num_groups = static_cast<int>(passes.graph().groups.size());
+  auto graph = Run(trace, options, "", report);
+  if (!graph.ok()) return graph.status();
+  report->num_nodes = static_cast<int>(graph->nodes.size());
+  report->num_groups = static_cast<int>(graph->groups.size());
+  const PassTimer timer("plan", report);
   PlanReport plan;
-  auto spec = PlanProgram(passes.graph(), options.target, options.serial, &plan);
+  auto spec = PlanProgram(*graph, options.target, options.serial, &plan);
   report->kernels_compiled = plan.kernels_compiled;
   report->kernel_cache_hits = plan.kernel_cache_hits;
   if (!spec.ok()) return spec.status();
+  report->arena_bytes = spec->arena_bytes;
   return runtime::MakeProgram(*std::move(spec));
 }
 

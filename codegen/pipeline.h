@@ -4,8 +4,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "codegen/ir/graph.h"
 #include "codegen/ir/trace.h"
 #include "codegen/kernel_compiler.h"
 #include "runtime/program.h"
@@ -16,6 +20,8 @@ struct PipelineOptions {
   std::string backend = "llvm";  // "llvm", or "aten": every op as recorded, the oracle.
   KernelTarget target;
   int64_t serial = 0;  // Of the trace: names its dumps (runtime/dump.h; the stages are the passes' names).
+  // By op of the trace: false leaves it to ATen, as "aten" leaves all. Empty: all are compiled. For finding out which one is wrong.
+  std::vector<bool> compiled_ops;
 };
 
 struct CompileReport {
@@ -23,7 +29,15 @@ struct CompileReport {
   int kernel_cache_hits = 0;
   int num_nodes = 0;  // Of the graph that was planned.
   int num_groups = 0;
+  int64_t arena_bytes = 0;                               // Of the program's buffers.
+  std::vector<std::pair<std::string, int64_t>> pass_ns;  // Of each pass and "plan", in order: nanoseconds.
 };
+
+// The passes before planning, in order: "graph", "fold", ...
+std::vector<std::string> PassNames();
+
+// The graph as the pass `stop_after` leaves it. Fails on an unknown pass.
+absl::StatusOr<Graph> RunPasses(const Trace& trace, const PipelineOptions& options, std::string_view stop_after);
 
 // The program that does what `trace` does. `report` may be null. Thread-safe. Fails on traces with storages off the CPU.
 absl::StatusOr<std::unique_ptr<runtime::Program>> Compile(const Trace& trace, const PipelineOptions& options, CompileReport* report);

@@ -1,7 +1,7 @@
 #include "guards/miss_report.h"
 
 #include <algorithm>
-#include <limits>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,7 +12,8 @@ namespace {
 
 struct Failure {
   size_t variant;
-  int32_t op, arg;  // How far the trace followed the variant.
+  bool same_code;  // Only its numbers differ.
+  Guard guard;
   std::string text;
 };
 
@@ -25,17 +26,55 @@ std::vector<Failure> RankedFailures(const std::vector<CachedTracePtr>& variants,
     const DynamicShapes* shapes =
         variant.log.code == log.code && variant.skeleton != nullptr ? variant.skeleton->ShapesOf(variant.body.get()) : nullptr;
     if (shapes != nullptr) {
-      failures.push_back({v, std::numeric_limits<int32_t>::max(), 0, shapes->Mismatch(log)});
+      Guard guard;
+      std::string text = shapes->Mismatch(log, &guard);
+      failures.push_back({v, true, guard, std::move(text)});
     } else if (const auto guard = FirstFailure(variant.log, log)) {
-      failures.push_back({v, guard->op, guard->arg, guard->Describe(variant.log, log)});
+      failures.push_back({v, false, *guard, guard->Describe(variant.log, log)});
     }
   }
-  std::stable_sort(failures.begin(), failures.end(),
-                   [](const Failure& a, const Failure& b) { return std::make_pair(a.op, a.arg) > std::make_pair(b.op, b.arg); });
+  const auto rank = [](const Failure& failure) { return std::make_tuple(failure.same_code, failure.guard.op, failure.guard.arg); };
+  std::stable_sort(failures.begin(), failures.end(), [&](const Failure& a, const Failure& b) { return rank(a) > rank(b); });
   return failures;
 }
 
+// `text` between `after` and `before`, or to its end.
+std::string Between(const std::string& text, const std::string& after, const std::string& before) {
+  const size_t begin = text.find(after);
+  if (begin == std::string::npos) return "";
+  const size_t end = before.empty() ? std::string::npos : text.find(before, begin + after.size());
+  return text.substr(begin + after.size(), end == std::string::npos ? end : end - begin - after.size());
+}
+
 }  // namespace
+
+runtime::RecompileReason NearestFailure(const Site& site, const codegen::TraceLog& log) {
+  std::vector<CachedTracePtr> variants;
+  for (const auto& variant : site.variants) variants.push_back(variant.lock());
+  const auto failures = RankedFailures(variants, log);
+  runtime::RecompileReason reason;
+  if (failures.empty()) return reason;
+  const Guard& guard = failures[0].guard;
+  const codegen::TraceLog& expected = variants[failures[0].variant]->log;
+  const bool in_trace = static_cast<size_t>(guard.op) < expected.ops.size();
+  reason.op = guard.op;
+  if (in_trace) reason.op_name = codegen::OpInfoById(expected.ops[static_cast<size_t>(guard.op)].op_id).name;
+  reason.text = failures[0].text;
+  const std::string clause = guard.Text(expected);
+  reason.argument = clause.substr(0, clause.find(" == "));
+  reason.expected = Between(reason.text, ". expected ", ", actual ");
+  reason.actual = Between(reason.text, ", actual ", "");
+  return reason;
+}
+
+std::string FirstOps(const codegen::TraceLog& log) {
+  constexpr size_t kShown = 3;
+  std::string text;
+  for (size_t i = 0; i < std::min(kShown, log.ops.size()); ++i) {
+    absl::StrAppend(&text, i == 0 ? "" : ", ", codegen::OpInfoById(log.ops[i].op_id).name);
+  }
+  return log.ops.size() > kShown ? text + ", ..." : text;
+}
 
 std::string DescribeRecompile(const Site& site, const std::vector<CachedTracePtr>& variants, const codegen::TraceLog& log, int64_t serial,
                               int64_t limit, std::string_view location, bool verbose) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "guards/program_cache.h"
+#include "runtime/history.h"
 
 namespace lazuli::guards {
 
@@ -14,5 +15,11 @@ namespace lazuli::guards {
 // `verbose` lists every variant, otherwise the nearest one.
 std::string DescribeRecompile(const Site& site, const std::vector<CachedTracePtr>& variants, const codegen::TraceLog& log, int64_t serial,
                               int64_t limit, std::string_view location, bool verbose);
+
+// The guard that the nearest variant failed, in its parts; empty when no variant is left to compare with.
+runtime::RecompileReason NearestFailure(const Site& site, const codegen::TraceLog& log);
+
+// "aten::mul.Tensor, aten::add.Tensor, ...": what a trace starts with.
+std::string FirstOps(const codegen::TraceLog& log);
 
 }  // namespace lazuli::guards

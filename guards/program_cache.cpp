@@ -3,6 +3,7 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "runtime/compile_pool.h"
 #include "runtime/counters.h"
 #include "runtime/dump.h"
+#include "runtime/history.h"
 #include "runtime/log.h"
 #include "runtime/options.h"
 
@@ -35,13 +37,31 @@ codegen::PipelineOptions PipelineOptionsFromActive() {
   return options;
 }
 
+void NoteCompiled(int64_t serial, int64_t site, const codegen::CompileReport& report, const absl::Status& status,
+                  std::chrono::steady_clock::time_point begin) {
+  runtime::CompileEnd end;
+  end.serial = serial;
+  end.site = site;
+  end.ns = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin).count();
+  end.kernels_compiled = report.kernels_compiled;
+  end.kernel_cache_hits = report.kernel_cache_hits;
+  end.groups = report.num_groups;
+  end.arena_bytes = report.arena_bytes;
+  end.passes = report.pass_ns;
+  end.failure = std::string(status.message());
+  runtime::History::Get().EndCompile(end);
+}
+
 // Compiles `trace`.
-absl::StatusOr<std::unique_ptr<runtime::Program>> CompileTrace(const codegen::Trace& trace, const codegen::PipelineOptions& options) {
+absl::StatusOr<std::unique_ptr<runtime::Program>> CompileTrace(const codegen::Trace& trace, int64_t site,
+                                                               const codegen::PipelineOptions& options) {
   auto& counters = Counters::Get();
   const runtime::CompileTimer timer;
   if (runtime::DumpEnabled("trace")) runtime::WriteDump("trace", options.serial, codegen::PrintTrace(trace));
   codegen::CompileReport report;
+  const auto begin = std::chrono::steady_clock::now();
   auto program = codegen::Compile(trace, options, &report);
+  NoteCompiled(options.serial, site, report, program.status(), begin);
   counters.kernels_compiled.Add(report.kernels_compiled);
   counters.kernel_cache_hits.Add(report.kernel_cache_hits);
   // The compiler's heap is tens of megabytes that the program, whose peak is still to come, would never see again.
@@ -56,7 +76,7 @@ using State = CompiledProgram::State;
 void CompileStatic(CachedTrace* entry, const codegen::PipelineOptions& options) {
   CompiledProgram& body = *entry->body;
   codegen::Trace trace = codegen::DecodeTrace(entry->log);
-  auto program = CompileTrace(trace, options);
+  auto program = CompileTrace(trace, entry->site->id, options);
   body.compiled = program.ok();
   if (program.ok()) {
     body.program = *std::move(program);
@@ -72,8 +92,8 @@ void CompileStatic(CachedTrace* entry, const codegen::PipelineOptions& options) 
   body.state.store(State::kReady, std::memory_order_release);
 }
 
-void CompileDynamic(CompiledProgram* body, const codegen::Trace& trace, const codegen::PipelineOptions& options) {
-  auto program = CompileTrace(trace, options);
+void CompileDynamic(CompiledProgram* body, const codegen::Trace& trace, int64_t site, const codegen::PipelineOptions& options) {
+  auto program = CompileTrace(trace, site, options);
   if (program.ok()) {
     body->program = *std::move(program);
     body->compiled = true;
@@ -207,6 +227,11 @@ bool ProgramCache::LimitAllows(Site* site, const codegen::TraceLog& log, int64_t
   const bool all_full = site->programs > 0 && recompiles_ >= active.accumulated_recompile_limit;
   if (!site_full && !all_full) return true;
   Counters::Get().recompile_limit_hits.Add();
+  auto& history = runtime::History::Get();
+  history.HitLimit(serial, site->id,
+                   site_full ? absl::StrCat("recompile_limit (", active.recompile_limit, ")")
+                             : absl::StrCat("accumulated_recompile_limit (", active.accumulated_recompile_limit, ")"),
+                   history.WantsReason(site->id) ? NearestFailure(*site, log) : runtime::RecompileReason());
   if (site->limit_logged) return false;
   site->limit_logged = true;
   ReportCompile(*site, log, serial, location);
@@ -258,7 +283,10 @@ bool ProgramCache::Request(const CachedTracePtr& entry, std::string_view locatio
   if (site.programs > 0) {
     Counters::Get().recompiles.Add();
     ++recompiles_;
+    runtime::History::Get().Recompile(entry->serial, site.id, site.programs + 1, NearestFailure(site, entry->log));
   }
+  runtime::History::Get().StartCompile({entry->serial, site.id, site.cause, static_cast<int64_t>(entry->log.ops.size()),
+                                        FirstOps(entry->log), site.programs + 1});
   if (!MakeDynamic(entry.get())) {
     codegen::PipelineOptions options = PipelineOptionsFromActive();
     options.serial = entry->serial;
@@ -296,10 +324,10 @@ bool ProgramCache::MakeDynamic(CachedTrace* entry) {
   entry->symbols = *shapes->Match(NumbersOf(entry->log));
   codegen::PipelineOptions options = PipelineOptionsFromActive();
   options.serial = entry->serial;
-  Schedule(body, [body, options, encoded = shapes->Encode(entry->log), symbols = shapes->symbols()] {
+  Schedule(body, [body, options, site = entry->site->id, encoded = shapes->Encode(entry->log), symbols = shapes->symbols()] {
     codegen::Trace trace = codegen::DecodeTrace(encoded);
     trace.symbols = symbols;
-    CompileDynamic(body.get(), trace, options);
+    CompileDynamic(body.get(), trace, site, options);
   });
   if (body->failed()) {
     entry->symbols.clear();

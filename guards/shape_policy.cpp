@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "guards/guard.h"
 
 namespace lazuli::guards {
 namespace {
@@ -244,12 +243,13 @@ std::optional<std::vector<int64_t>> DynamicShapes::Match(const std::vector<int64
   return values;
 }
 
-std::string DynamicShapes::Mismatch(const TraceLog& log) const {
+std::string DynamicShapes::Mismatch(const TraceLog& log, Guard* failed) const {
   const std::vector<int64_t> numbers = NumbersOf(log);
   if (numbers.size() != numbers_.size()) return "a result of another rank";
   const std::vector<Guard> guards = BuildGuards(log);
   const auto text = [&](uint32_t position, const std::string& expected) {
     const auto guard = std::find_if(guards.begin(), guards.end(), [&](const Guard& g) { return g.OnShapes() && g.position == position; });
+    if (guard != guards.end() && failed != nullptr) *failed = *guard;
     if (guard != guards.end()) return guard->MismatchText(log, expected, numbers[position]);
     return absl::StrCat("metadata of a result mismatch. expected ", expected, ", actual ", numbers[position]);
   };

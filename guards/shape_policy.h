@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "codegen/ir/trace_log.h"
+#include "guards/guard.h"
 #include "runtime/symbols.h"
 
 namespace lazuli::guards {
@@ -43,7 +44,8 @@ class DynamicShapes {
 
   // The first number of `log`, with the code of the examples, that is not as expected: "input 0 of op 3 aten::mm size mismatch at
   // index 1. expected 64*s0 = 3072, actual 3000". Empty when there is none.
-  std::string Mismatch(const codegen::TraceLog& log) const;
+  // `guard` (may be null) is then the guard on that number, if there is one.
+  std::string Mismatch(const codegen::TraceLog& log, Guard* guard = nullptr) const;
 
   // `log`, with symbols in its numbers.
   codegen::TraceLog Encode(const codegen::TraceLog& log) const;

@@ -118,6 +118,11 @@ void BufferPool::Free(void* context) {
   state.IdleOf(block->scratch)[block->nbytes].push_back(block);
 }
 
+BufferPool::Usage BufferPool::usage() const {
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  return {state_->used_bytes, state_->idle_bytes, state_->peak_bytes};
+}
+
 int64_t BufferPool::Trim() {
   std::vector<Block*> blocks;
   int64_t freed = 0;

@@ -21,6 +21,13 @@ class BufferPool {
   // share one.
   at::DataPtr AllocateScratch(int64_t nbytes);
 
+  struct Usage {
+    int64_t used_bytes = 0;  // By tensors and running programs.
+    int64_t idle_bytes = 0;  // Kept to be given out again.
+    int64_t peak_bytes = 0;  // The most that was used at once.
+  };
+  Usage usage() const;
+
   // Frees the blocks that nobody uses. Returns how many bytes that was.
   int64_t Trim();
 

@@ -1,34 +1,19 @@
 #include "runtime/counters.h"
 
-#include <cstdio>
 #include <new>
+
+#include "runtime/history.h"
+#include "runtime/json.h"
 
 namespace lazuli {
 namespace {
-
-void AppendJsonString(const std::string& text, std::string& json) {
-  json += '"';
-  for (char c : text) {
-    if (c == '"' || c == '\\') {
-      json += '\\';
-      json += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      char escape[8];
-      std::snprintf(escape, sizeof(escape), "\\u%04x", static_cast<unsigned>(c));
-      json += escape;
-    } else {
-      json += c;
-    }
-  }
-  json += '"';
-}
 
 void AppendJsonMap(const char* name, const std::map<std::string, int64_t>& map, std::string& json) {
   json += std::string("\"") + name + "\": {";
   const char* separator = "";
   for (const auto& [key, count] : map) {
     json += separator;
-    AppendJsonString(key, json);
+    runtime::AppendJsonString(key, &json);
     json += ": " + std::to_string(count);
     separator = ", ";
   }
@@ -73,7 +58,10 @@ Counter& Counters::ByName(NameCounts* counts, std::string_view name) {
   return it != counts->end() ? it->second : (*counts)[std::string(name)];
 }
 
-void Counters::CountEagerFallback(std::string_view op, int64_t amount) { ByName(&eager_fallbacks_, op).Add(amount); }
+void Counters::CountEagerFallback(std::string_view op, int64_t amount, std::string_view why) {
+  ByName(&eager_fallbacks_, op).Add(amount);
+  History::Get().FellBack(op, why);
+}
 
 Counter& Counters::EagerUncut(std::string_view op) { return ByName(&eager_uncut_, op); }
 

@@ -38,7 +38,9 @@ namespace lazuli::runtime {
   X(aten_calls)             \
   X(observations)           \
   X(programs_stepped_aside) \
-  X(ops_stepped_aside)
+  X(ops_stepped_aside)      \
+  X(verify_runs)            \
+  X(verify_mismatches)
 
 // A number that any thread may add to; relaxed, so it orders nothing else.
 class Counter {
@@ -62,8 +64,8 @@ class Counters {
 #undef LAZULI_DECLARE_COUNTER
   Counter compile_nanoseconds;
 
-  // `op` was cut and run eagerly ("aten::nonzero").
-  void CountEagerFallback(std::string_view op, int64_t amount = 1);
+  // `op` was cut and run eagerly ("aten::nonzero"), for a reason that belongs to it.
+  void CountEagerFallback(std::string_view op, int64_t amount = 1, std::string_view why = "cannot be recorded");
   // The number of runs of `op` at once, since it touched nothing that was pending. Valid for good.
   Counter& EagerUncut(std::string_view op);
   // A trace was cut for `cause` ("sync").

@@ -31,10 +31,10 @@ DumpState& GetState() {
   return *state;
 }
 
-std::string FileName(std::string_view stage, int64_t serial, int repeat) {
+std::string FileName(std::string_view name, int64_t serial) {
   char number[24];
   std::snprintf(number, sizeof(number), "%04lld", static_cast<long long>(serial));
-  return std::string(number) + "." + std::string(stage) + (repeat == 0 ? "" : "." + std::to_string(repeat)) + ".txt";
+  return std::string(number) + "." + std::string(name);
 }
 
 // "" on success, otherwise why not.
@@ -58,16 +58,24 @@ bool DumpEnabled(std::string_view stage) {
 std::string WriteDump(std::string_view stage, int64_t serial, std::string_view text) {
   if (!DumpEnabled(stage)) return "";
   DumpState& state = GetState();
-  std::filesystem::path path;
+  int repeat = 0;
+  {
+    std::lock_guard<std::mutex> lock(state.mutex);
+    repeat = state.written[{serial, std::string(stage)}]++;
+  }
+  return WriteDumpFile(std::string(stage) + (repeat == 0 ? "" : "." + std::to_string(repeat)) + ".txt", serial, text);
+}
+
+std::string WriteDumpFile(std::string_view name, int64_t serial, std::string_view text) {
+  DumpState& state = GetState();
   std::string dir;
   {
     std::lock_guard<std::mutex> lock(state.mutex);
-    dir = state.dir;
-    const int repeat = state.written[{serial, std::string(stage)}]++;
-    path = std::filesystem::path(dir) / FileName(stage, serial, repeat);
+    dir = state.dir.empty() ? "." : state.dir;
   }
   std::error_code error;
   std::filesystem::create_directories(dir, error);
+  const std::filesystem::path path = std::filesystem::path(dir) / FileName(name, serial);
   const std::string problem = error ? error.message() : WriteFile(path, text);
   if (problem.empty()) return path.string();
   LogOnce("cannot write into LAZULI_DUMP_DIR '" + dir + "': " + problem + "; nothing is dumped there");

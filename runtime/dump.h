@@ -15,6 +15,9 @@ bool DumpEnabled(std::string_view stage);
 // reported in the log once and costs only the dump. Thread-safe.
 std::string WriteDump(std::string_view stage, int64_t serial, std::string_view text);
 
+// The same whatever was asked for, to DIR/<serial>.<name>: what a user needs to report an error.
+std::string WriteDumpFile(std::string_view name, int64_t serial, std::string_view text);
+
 // Asks for the stages of a comma-separated, already validated list, in `dir`. "all" asks for every stage.
 void ConfigureDump(std::string_view stages, const std::string& dir);
 

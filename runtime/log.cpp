@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kCategoryNames[kNumLogCategories] = {"recompiles", "recompiles_verbose", "guards", "graph_breaks",
                                                            "graph_code", "output_code",        "fusion", "perf_hints",
-                                                           "dynamic",    "cudagraphs",         "cache"};
+                                                           "dynamic",    "cudagraphs",         "cache",  "summary"};
 
 struct Sink {
   std::mutex mutex;

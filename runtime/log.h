@@ -24,8 +24,9 @@ enum class LogCategory : uint8_t {
   kDynamic,
   kCudagraphs,
   kCache,
+  kSummary,
 };
-constexpr int kNumLogCategories = 11;
+constexpr int kNumLogCategories = 12;
 
 // "recompiles_verbose".
 const char* LogCategoryName(LogCategory category);

@@ -15,6 +15,8 @@
 #include "absl/strings/strip.h"
 #include "runtime/cpu_features.h"
 #include "runtime/dump.h"
+#include "runtime/events.h"
+#include "runtime/history.h"
 #include "runtime/log.h"
 
 extern char** environ;
@@ -53,6 +55,8 @@ struct OptionAccess {
   LAZULI_MEMBER(std::string, log_file)
   LAZULI_MEMBER(std::string, dump)
   LAZULI_MEMBER(std::string, dump_dir)
+  LAZULI_MEMBER(std::string, trace)
+  LAZULI_MEMBER(int64_t, verify)
 #undef LAZULI_MEMBER
 };
 
@@ -144,11 +148,18 @@ std::vector<OptionRow> MakeTable() {
            "that fail after they were recorded. Slows recording down."),
       Text("LAZULI_LOGS", Kind::kList, A::logs(), "", LogCategoryNames(),
            "What to log, as a comma-separated list with torch.compile's names. recompiles_verbose includes recompiles. cache: why a kernel "
-           "was not taken from the disk cache. cudagraphs is accepted and logs nothing yet."),
+           "was not taken from the disk cache. summary says at the end of the process what lazuli::explain() says. cudagraphs is accepted "
+           "and logs nothing yet."),
       Text("LAZULI_LOG_FILE", Kind::kText, A::log_file(), "", {}, "File that logs are appended to. Empty: stderr."),
       Text("LAZULI_DUMP", Kind::kList, A::dump(), "", {"all", "trace", "graph", "fold", "dce", "cse", "fuse", "kernel", "llvm"},
            "Stages of compilation to write as text, as a comma-separated list."),
       Text("LAZULI_DUMP_DIR", Kind::kText, A::dump_dir(), "lazuli_dump", {}, "Folder for LAZULI_DUMP; made when missing."),
+      Text("LAZULI_TRACE", Kind::kText, A::trace(), "", {},
+           "File for what happened and when, one JSON object a line (docs/TRACE.md); lazuli-report makes a page of it. Empty: none."),
+      Int("LAZULI_VERIFY", A::verify(), "0", 0,
+          "Runs of each program that are also done operator by operator on copies of their inputs, and compared. A difference is logged, "
+          "counted in verify_mismatches, and leaves the trace in LAZULI_DUMP_DIR. For finding errors: slow, and needs memory for the "
+          "copies."),
       Text("LAZULI_TORCH", Kind::kText, nullptr, "", {}, "LibTorch's folder for building Lazuli. The library itself ignores it."),
   };
 }
@@ -267,6 +278,7 @@ const ActiveOptions* MakeActive(const Options& options) {
   active->stacks = options.stacks();
   active->recompile_limit = options.recompile_limit();
   active->accumulated_recompile_limit = options.accumulated_recompile_limit();
+  active->verify = options.verify();
   active->cache_size = options.cache_size();
   active->trace_limit = options.trace_limit();
   active->trace_bytes = options.trace_bytes();
@@ -362,6 +374,8 @@ absl::Status ActivateOptions(const Options& options) {
   active_options.store(Intern(*resolved), std::memory_order_release);
   ConfigureLog(resolved->logs(), resolved->log_file());
   ConfigureDump(resolved->dump(), resolved->dump_dir());
+  ConfigureEvents(resolved->trace());
+  ReportAtExit();
   return absl::OkStatus();
 }
 

@@ -36,6 +36,7 @@ struct ActiveOptions {
   int64_t cache_size = 0;
   int64_t trace_limit = 0;
   int64_t trace_bytes = 0;
+  int64_t verify = 0;
 };
 
 // The built-in defaults overlaid with every LAZULI_* variable of the environment. InvalidArgument names each unknown variable and bad

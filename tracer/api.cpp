@@ -9,6 +9,7 @@
 #include "lazuli/lazuli.h"
 #include "runtime/compile_pool.h"
 #include "runtime/counters.h"
+#include "runtime/history.h"
 #include "runtime/log.h"
 #include "runtime/mode_keys.h"
 #include "runtime/options.h"
@@ -93,6 +94,7 @@ void sync() { tracer::SyncAll("sync"); }
 void reset() {
   tracer::ResetAll();
   runtime::Counters::Get().Reset();
+  runtime::History::Get().Clear();
 }
 
 void wait_for_compiles() { runtime::CompilePool::Get().Wait(); }
@@ -102,6 +104,8 @@ void save_cache(const std::string& path) { Check(codegen::SaveCompiledKernels(pa
 void load_cache(const std::string& path) { Check(codegen::LoadKernels(path)); }
 
 Stats stats() { return runtime::Counters::Get().Snapshot(); }
+
+std::string explain() { return runtime::Explain(); }
 
 TORCH_LIBRARY(lazuli, m) {
   m.def("enable() -> ()", [] { enable(); });
@@ -113,6 +117,7 @@ TORCH_LIBRARY(lazuli, m) {
   m.def("save_cache(str path) -> ()", [](const std::string& path) { save_cache(path); });
   m.def("load_cache(str path) -> ()", [](const std::string& path) { load_cache(path); });
   m.def("stats() -> str", [] { return stats().ToJson(); });
+  m.def("explain() -> str", [] { return explain(); });
 }
 
 }  // namespace lazuli

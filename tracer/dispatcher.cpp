@@ -205,7 +205,7 @@ void BoxedOut(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
     c10::StorageImpl* storage = args[i].toTensor().unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
     if (storage == nullptr || !IsPending(*storage)) continue;
     if (ResultsFit(info, args)) break;
-    Counters::Get().CountEagerFallback(info.name);
+    Counters::Get().CountEagerFallback(info.name, 1, "may resize its result");
     Settle(storage);
   }
   CallBelowGeneric(op, keys, stack);
@@ -275,7 +275,7 @@ void RunEagerly(Recorder* recorder, const OpInfo& info, c10::DispatchKeySet keys
       cut |= NeedsCut(recorder, args[i], writes_unknown || (info.mutated_args >> i & 1) != 0);
     }
     if (cut) {
-      Counters::Get().CountEagerFallback(info.name);
+      Counters::Get().CountEagerFallback(info.name, 1, transient ? "ran once to learn the shapes of its results" : "cannot be recorded");
       recorder->Flush(info.name, transient);
     } else {
       Counters::Get().EagerUncut(info.name).Add();

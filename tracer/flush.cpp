@@ -11,8 +11,10 @@
 #include "runtime/log.h"
 #include "runtime/mode_keys.h"
 #include "runtime/options.h"
+#include "tracer/flush_events.h"
 #include "tracer/recorder.h"
 #include "tracer/step_aside.h"
+#include "tracer/verify.h"
 
 namespace lazuli::tracer {
 
@@ -63,12 +65,16 @@ void Recorder::Flush(std::string_view cause, bool transient) {
   }
   AppendLiveOut();
   bool predicted = false;
+  FlushEvents events(cause, log_, record_start_);
+  const int64_t misses = counters.cache_misses.value();
   const guards::CachedTracePtr entry = FindOrCompile(transient, &predicted);
+  events.Found(entry, predicted, counters.cache_misses.value() != misses);
   if (predicted) counters.predicted_hits.Add();
   Binding binding = Bind();
   running_ = true;
   const runtime::RunResult result = RunPrograms(entry, &binding);
   running_ = false;
+  events.Ran(entry);
   if (result.error != nullptr) AddLocation(result);
   Distribute(&binding, result);
   if (entry != nullptr && previous_ != nullptr && !predicted) guards::ProgramCache::Get().SetSuccessor(previous_, entry);
@@ -144,7 +150,9 @@ runtime::RunResult Recorder::RunPrograms(const guards::CachedTracePtr& entry, Bi
   {
     std::lock_guard<std::mutex> run_lock(body.run_mutex);
     entry->replay.reset();
+    Verification verification(*entry, args);
     result = body.program->Run(args);
+    verification.Check(args, result);
   }
   if (!result.not_started) return result;
   // Without memory for all of it at once, op by op may still do; else the op fails that would have failed in eager mode.

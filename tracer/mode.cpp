@@ -11,6 +11,7 @@
 #include "runtime/mode_keys.h"
 #include "tracer/dispatcher.h"
 #include "tracer/step_aside.h"
+#include "tracer/verify.h"
 
 namespace lazuli::tracer {
 namespace {
@@ -105,6 +106,7 @@ void ResetAll() {
   for (Recorder* recorder : AllRecorders()) recorder->ForgetPrediction();
   guards::ProgramCache::Get().Clear();
   ForgetShapes();
+  ForgetVerified();
 }
 
 }  // namespace lazuli::tracer

@@ -7,6 +7,7 @@
 #include <atomic>
 
 #include "runtime/counters.h"
+#include "runtime/events.h"
 #include "runtime/options.h"
 #include "tracer/mode.h"
 #include "tracer/step_aside.h"
@@ -186,6 +187,7 @@ void Recorder::BeginTrace() {
   max_ops_ = static_cast<size_t>(runtime::Active().trace_limit);
   max_pending_bytes_ = runtime::Active().trace_bytes;
   keeps_stacks_ = runtime::Active().stacks;
+  record_start_ = runtime::EventTime();
 }
 
 void Recorder::UnlockWithGarbage() {

@@ -123,6 +123,7 @@ class Recorder {
   int64_t pending_bytes_ = 0;
   size_t max_ops_ = 0;  // Budgets of the current trace, read at its first op.
   int64_t max_pending_bytes_ = 0;
+  int64_t record_start_ = 0;  // EventTime() at its first op.
 
   guards::CachedTracePtr prediction_;  // The trace that the current one has followed so far; null when it left it.
   guards::CachedTracePtr previous_;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "runtime/counters.h"
+#include "runtime/history.h"
 #include "runtime/log.h"
 #include "runtime/options.h"
 #include "tracer/recorder.h"
@@ -26,6 +27,8 @@ constexpr size_t kMaxPath = 8;
 
 void ReportSlower(const guards::CachedTrace& trace) {
   runtime::Counters::Get().programs_stepped_aside.Add();
+  runtime::History::Get().StepAside(trace.serial, static_cast<int64_t>(trace.log.ops.size()), trace.trial.program_nanoseconds(),
+                                    trace.trial.eager_nanoseconds());
   if (!runtime::LogEnabled(LogCategory::kPerfHints)) return;
   const auto us = [](int64_t nanoseconds) { return absl::StrFormat("%.2f us", static_cast<double>(nanoseconds) / 1000); };
   runtime::Log(LogCategory::kPerfHints, absl::StrCat("trace #", trace.serial, " (", trace.log.ops.size(), " ops) takes ",

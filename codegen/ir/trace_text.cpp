@@ -171,6 +171,7 @@ bool ReadOp(TextReader* reader, Trace* trace) {
     return reader->Reject(absl::StrCat(op.info->name, " has ", num_results, " results, not ", op.results.size()));
   }
   if (!CheckNumbers(*trace, op, reader)) return false;
+  op.index = static_cast<int32_t>(trace->ops.size());
   trace->ops.push_back(std::move(op));
   return true;
 }

@@ -71,4 +71,8 @@ LAZULI_API void load_cache(const std::string& path);
 // What happened so far, in this process.
 LAZULI_API Stats stats();
 
+// The same in words, several lines: sites with their programs and why each was compiled, limits reached, fallbacks, causes of cuts, times
+// of compilation, and what to do about what costs most. For reading; stats() is for programs.
+LAZULI_API std::string explain();
+
 }  // namespace lazuli

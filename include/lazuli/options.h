@@ -71,6 +71,8 @@ class LAZULI_API Options {
   LAZULI_OPTION(std::string, log_file);                 // Empty: stderr.
   LAZULI_OPTION(std::string, dump);                     // Comma-separated stages to write as text.
   LAZULI_OPTION(std::string, dump_dir);
+  LAZULI_OPTION(std::string, trace);  // File for events, one JSON object a line.
+  LAZULI_OPTION(int64_t, verify);     // Runs of each program that are compared with eager.
 #undef LAZULI_OPTION
 };
 

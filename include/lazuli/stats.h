@@ -34,6 +34,8 @@ struct LAZULI_API Stats {
   int64_t observations = 0;            // Operators run once eagerly to learn their outputs' shapes.
   int64_t programs_stepped_aside = 0;  // Programs found slower than eager: their operators run eagerly from then on.
   int64_t ops_stepped_aside = 0;       // Operators run eagerly for that reason, or to find out.
+  int64_t verify_runs = 0;             // Runs of programs that LAZULI_VERIFY compared with their operators run one by one.
+  int64_t verify_mismatches = 0;       // Those whose results differed.
   double compile_seconds = 0;
   std::map<std::string, int64_t> eager_fallbacks;  // By operator: cut and run eagerly.
   std::map<std::string, int64_t> eager_uncut;  // By operator: run eagerly at once, without a cut, since none of its operands was pending.

@@ -150,21 +150,6 @@ TEST_F(RecompileLogTest, VerboseListsEveryVariant) {
   EXPECT_EQ(CountOf(text, "    - 1/1: input 0 of op 0 aten::mul.Tensor size mismatch at index 0. expected 6, actual 7"), 1);
 }
 
-TEST_F(RecompileLogTest, GuardsAreListedOnDemand) {
-  const lazuli::DeviceMode mode(options("guards"));
-  (torch::ones({4}) * 2).sum(0).item<float>();
-  const std::string text = log_.text();
-  EXPECT_THAT(text, HasSubstr("[lazuli] guards of trace #0 (site 0):\n"));
-  EXPECT_THAT(text, HasSubstr("size of input 0 of op "));
-}
-
-TEST_F(RecompileLogTest, GraphBreaksNameTheirCause) {
-  const lazuli::DeviceMode mode(options("graph_breaks"));
-  const auto x = torch::ones({4});
-  (x * 2).sum(0).item<float>();
-  EXPECT_THAT(log_.text(), HasSubstr("aten::_local_scalar_dense"));
-}
-
 TEST_F(RecompileLogTest, SilentByDefault) {
   const lazuli::DeviceMode mode(options("").dynamic("0"));
   for (int64_t size = 2; size < 8; ++size) (torch::ones({size}) * 2).sum(0).item<float>();

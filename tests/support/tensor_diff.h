@@ -6,15 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "codegen/value_diff.h"
+
 namespace lazuli::testing {
 
 using Tensors = std::vector<torch::Tensor>;
 
-// How far values may be off. Both zero: every element bit-equal, signs of zeros included; any NaN equals any other.
-struct Tolerance {
-  double ulps = 0;   // Of each element of the expected tensor, in its own dtype.
-  double scale = 0;  // Machine epsilons of the dtype, times the largest finite magnitude in the expected tensor or 1, whichever is larger.
-};
+using Tolerance = codegen::Tolerance;
 
 // "" when `actual` is like `expected` in definedness, dtype, sizes, strides, storage offset, requires_grad and values; else the first
 // difference. NaNs and infinities must always be in the same places; integers and bools are never off.
