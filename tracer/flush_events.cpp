@@ -33,8 +33,11 @@ void FlushEvents::Ran(const guards::CachedTracePtr& entry) {
   if (entry != nullptr) {
     run.serial = entry->serial;
     run.site = entry->site->id;
-    run.kernels = entry->program->num_kernels();
-    run.aten_calls = entry->program->num_aten_calls();
+  }
+  // Without a program that is ready, its operators ran one by one.
+  if (entry != nullptr && entry->body->ready()) {
+    run.kernels = entry->body->program->num_kernels();
+    run.aten_calls = entry->body->program->num_aten_calls();
   } else {
     run.aten_calls = ops_;
   }

@@ -50,6 +50,41 @@ inline torch::Tensor FuzzExpand(const torch::Tensor& x, int64_t size) {
   return x.unsqueeze(0).expand(sizes);
 }
 
+// The operator's results, called as the dispatcher's users do.
+inline std::vector<torch::Tensor> FuzzCall(const std::string& name, std::vector<c10::IValue> args) {
+  const size_t dot = name.find('.');
+  const std::string overload = dot == std::string::npos ? "" : name.substr(dot + 1);
+  c10::Dispatcher::singleton().findSchemaOrThrow(name.substr(0, dot).c_str(), overload.c_str()).callBoxed(&args);
+  std::vector<torch::Tensor> results;
+  for (const c10::IValue& value : args) results.push_back(value.isTensor() ? value.toTensor() : torch::Tensor());
+  return results;
+}
+
+// A window of `x`'s memory, `offset` elements in. A `number` takes part in type promotion as a C++ number.
+inline torch::Tensor FuzzWindow(const torch::Tensor& x, torch::ScalarType dtype, const std::vector<int64_t>& sizes,
+                                const std::vector<int64_t>& strides, int64_t offset, bool number = false) {
+  const torch::Tensor base = x.dtype() == dtype ? x : x.as_strided({x.numel()}, {1}).view(dtype);
+  const torch::Tensor window = base.as_strided(sizes, strides, offset);
+  if (number) window.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return window;
+}
+
+// A C++ number where an operator takes a tensor.
+inline torch::Tensor FuzzNumber(const torch::Scalar& value) {
+  torch::Tensor number = torch::scalar_tensor(value, value.isFloatingPoint() ? torch::kDouble
+                                                     : value.isBoolean()     ? torch::kBool
+                                                                             : torch::kLong);
+  number.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return number;
+}
+
+// Undefined tensors are absent ones.
+inline c10::List<std::optional<torch::Tensor>> FuzzOptionals(const std::vector<torch::Tensor>& tensors) {
+  c10::List<std::optional<torch::Tensor>> list;
+  for (const torch::Tensor& tensor : tensors) list.push_back(tensor.defined() ? std::optional<torch::Tensor>(tensor) : std::nullopt);
+  return list;
+}
+
 // Runs `program` for two rounds, eagerly and on `backend`, and prints each tensor that is not bitwise equal. Returns how many.
 inline int CompareWithEager(std::vector<torch::Tensor> (*program)(int round), const std::string& backend) {
   int differences = 0;

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "tests/support/fuzz_helpers.h"
+#include "tools/reproducer.h"
 
 namespace lazuli::testing {
 namespace {
@@ -337,19 +338,11 @@ std::string FuzzProgramText(const FuzzProgram& program) {
 }
 
 std::string FuzzProgramSource(const FuzzProgram& program, const std::string& backend) {
-  std::ostringstream text;
-  text << "// Build: c++ -std=c++17 -I<Lazuli> -I<Lazuli>/include, linked with liblazuli and LibTorch.\n"
-       << "#include \"tests/support/fuzz_helpers.h\"\n\nusing namespace lazuli::testing;\n\n"
-       << "std::vector<torch::Tensor> Program(int round) {\n"
-       << FuzzProgramText(program) << "  return {";
-  const char* separator = "";
+  std::vector<std::string> results;
   for (size_t i = 0; i < program.statements.size(); ++i) {
-    if (program.dropped[i]) continue;
-    text << separator << "v" << i;
-    separator = ", ";
+    if (!program.dropped[i]) results.push_back("v" + std::to_string(i));
   }
-  text << "};\n}\n\nint main() { return CompareWithEager(Program, \"" << backend << "\"); }\n";
-  return text.str();
+  return tools::ReproducerSource(FuzzProgramText(program), results, backend);
 }
 
 }  // namespace lazuli::testing

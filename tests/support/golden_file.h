@@ -2,8 +2,7 @@
 //
 //   // RUN: fuse                  the stage whose text the CHECK lines are about: a name that LAZULI_DUMP takes
 //   // CHECK...                   as llvm-lit's FileCheck has them, over that text
-//   // SCALARS: 0.5 3             optional: values of the run-time scalars; 0.75, 1.75, ... otherwise
-//   // OFFSETS: 5                 optional: values of the offset slots; 1, 2, ... otherwise
+//   // SCALARS, OFFSETS           as tools/trace_case.h has them
 //   // TOLERANCE: 8               optional: machine epsilons of the largest result that the compiled program may be off; 0 otherwise
 //   trace ...
 #pragma once
@@ -12,7 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "codegen/ir/trace.h"
+#include "tools/trace_case.h"
 
 namespace lazuli::testing {
 
@@ -20,10 +19,8 @@ struct GoldenFile {
   std::string path;
   std::string text;  // All of it.
   std::string stage;
-  std::vector<double> scalars;
-  std::vector<int64_t> offsets;
   double tolerance = 0;
-  codegen::Trace trace;
+  tools::TraceCase test;
 };
 
 absl::StatusOr<GoldenFile> ReadGolden(const std::string& path);
