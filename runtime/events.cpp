@@ -181,9 +181,15 @@ void FlushAll(Sink* sink) {
   WriteOut(sink);
 }
 
+// A child never inherits the mutex from a thread that it does not have, nor lines that the parent is going to write.
+void BeforeFork() { GetSink().mutex.lock(); }
+void InParent() { GetSink().mutex.unlock(); }
 void InChild() {
+  Sink& sink = GetSink();
   internal::events_on.store(false, std::memory_order_relaxed);
-  // The mutex may be held by a thread that the child does not have: nothing here is used again but the flag.
+  sink.buffer.clear();
+  sink.sums.clear();
+  sink.mutex.unlock();
 }
 
 // Empty on success, else why not. The mutex is held.
@@ -192,7 +198,7 @@ std::string Open(Sink* sink, const std::string& path) {
   const bool again = sink->opened.count(file) != 0;
   const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND | (again ? 0 : O_TRUNC), 0666);
   if (fd < 0) return absl::StrCat("cannot write LAZULI_TRACE '", file, "': ", std::strerror(errno), "; events are not written");
-  static const bool child_handler = pthread_atfork(nullptr, nullptr, InChild) == 0;
+  static const bool child_handler = pthread_atfork(BeforeFork, InParent, InChild) == 0;
   (void)child_handler;
   Clock::rep zero = 0;
   time_zero.compare_exchange_strong(zero, Clock::now().time_since_epoch().count());

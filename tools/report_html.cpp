@@ -10,7 +10,7 @@
 namespace lazuli::tools {
 namespace {
 
-constexpr size_t kMaxRows = 25;
+constexpr size_t kMaxRows = 15;
 constexpr size_t kMaxVariants = 60;
 constexpr int kBins = 480;
 constexpr int kLeft = 76, kWidth = 960;  // Of a chart's plot.
@@ -318,12 +318,11 @@ std::string ReportHtml(const ReportData& data, std::string_view title) {
       "<!DOCTYPE html>\n<html lang=en><head><meta charset=utf-8><meta name=viewport "
       "content=\"width=device-width,initial-scale=1\">\n<title>Lazuli: ",
       EscapeHtml(title), "</title>\n<style>", kReportStyle, "</style></head>\n<body><main>\n");
-  html += Heading(data, title) + Tiles(data) + Timeline(data);
+  html += Heading(data, title) + Tiles(data) + Timeline(data) + Sites(data);
   html += Section(
       "slowest", "Programs by time running",
       Slowest(data, &TraceData::run_ns, "",
               {"program", "#in all", "&nbsp;", "#runs", "#mean", "#shortest", "#longest", "#kernels a run", "#library calls a run"}));
-  html += Sites(data);
   html += Section(
       "compiles", "Programs by time compiling",
       Slowest(data, &TraceData::compile_ns, "c", {"program", "#time", "&nbsp;", "#operators", "#kernels compiled", "#from the cache"}));

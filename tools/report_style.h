@@ -22,6 +22,7 @@ table{border-collapse:collapse;width:100%;font-size:14px}
 th{text-align:left;color:var(--soft);font-weight:550;border-bottom:1px solid var(--line);padding:4px 10px 6px 0;white-space:nowrap}
 td{padding:5px 10px 5px 0;border-bottom:1px solid var(--line);vertical-align:top}
 tr:last-child td{border-bottom:0}
+.site th:last-child,.site td:last-child{padding-left:18px}
 .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 th.n{text-align:right}
 code{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;overflow-wrap:anywhere}

@@ -288,6 +288,8 @@ def run_case(name, library):
         for index, (want, got) in enumerate(zip(eager, lazy)):
             if not same(want, got, exact):
                 sys.exit(f"{name}, run {run}, result {index}:\neager {want}\nlazy {got}")
+    if " traces of " not in torch.ops.lazuli.explain():
+        sys.exit(f"{name}: explain() says {torch.ops.lazuli.explain()!r}")
     gained = {key: after[key] - before[key] for key in after if isinstance(after[key], int)}
     problems = [key for key in ("compile_failures", "programs_compiled", "observations", "recompile_limit_hits") if gained[key] != 0]
     cached = gained["cache_hits"] > 0 if name in TIMED else gained["cache_hits"] == gained["traces"] and not problems
