@@ -189,6 +189,11 @@ void InChild() {
   internal::events_on.store(false, std::memory_order_relaxed);
   sink.buffer.clear();
   sink.sums.clear();
+  if (sink.path.find("%p") != std::string::npos) {  // A file of its own, when it opens a mode.
+    close(sink.fd);
+    sink.fd = -1;
+    sink.path.clear();
+  }
   sink.mutex.unlock();
 }
 

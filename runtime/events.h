@@ -69,7 +69,7 @@ void WriteFallback(std::string_view op, std::string_view why);
 
 // Turns events on, to `path`, or off when it is empty. "%p" in it is the process's number. A path that this process wrote before goes on
 // where it ended; another file is replaced. One that cannot be written is said in the log and leaves events off. A forked child writes
-// none.
+// none, but with "%p" into a file of its own once it configures one.
 void ConfigureEvents(const std::string& path);
 
 // Writes out what is buffered and summed up.

@@ -164,6 +164,31 @@ TEST_F(EventsTest, AForkedChildWritesNothing) {
   EXPECT_EQ(CountOf(file_.text(), "\"child\""), 0);
 }
 
+TEST_F(EventsTest, AForkedChildHasAFileOfItsOwnWhereTheNameSaysSo) {
+  const LogFile named;
+  ConfigureEvents(named.path() + ".%p");
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const bool off = !EventsEnabled();
+    ConfigureEvents(named.path() + ".%p");
+    Event("child");
+    FlushEvents();
+    _exit(off ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  for (const pid_t pid : {getpid(), child}) {
+    const std::string path = named.path() + "." + std::to_string(pid);
+    std::ifstream file(path);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    EXPECT_EQ(CountOf(text, "\"start\""), 1);
+    EXPECT_EQ(CountOf(text, "\"child\""), pid == child ? 1 : 0);
+    std::remove(path.c_str());
+  }
+}
+
 TEST_F(EventsTest, AFileThatCannotBeWrittenLeavesThemOff) {
   ConfigureEvents("/nowhere/at/all.jsonl");
   EXPECT_FALSE(EventsEnabled());
