@@ -158,8 +158,8 @@ std::vector<OptionRow> MakeTable() {
            "File for what happened and when, one JSON object a line (docs/TRACE.md); lazuli-report makes a page of it. Empty: none."),
       Int("LAZULI_VERIFY", A::verify(), "0", 0,
           "Runs of each program that are also done operator by operator on copies of their inputs, and compared. A difference is logged, "
-          "counted in verify_mismatches, and leaves the trace in LAZULI_DUMP_DIR. For finding errors: slow, and needs memory for the "
-          "copies."),
+          "counted in verify_mismatches, and leaves the trace in LAZULI_DUMP_DIR. For finding errors: slow, needs memory for the "
+          "copies, and an operator of another library that does more than compute its result does it twice."),
       Text("LAZULI_TORCH", Kind::kText, nullptr, "", {}, "LibTorch's folder for building Lazuli. The library itself ignores it."),
   };
 }
