@@ -27,8 +27,7 @@ std::vector<KernelPhase> SplitPhases(const LoopPlan& plan, const std::string& pr
   std::vector<KernelPhase> phases;
   for (int pass = 0; pass < plan.num_passes; ++pass) {
     const bool last = pass + 1 == plan.num_passes;
-    phases.push_back(
-        {absl::StrCat(prefix, "_pass", pass), splits, plan.unit_ns / plan.num_passes, Kind::kSplitPass, pass});
+    phases.push_back({absl::StrCat(prefix, "_pass", pass), splits, plan.unit_ns / plan.num_passes, Kind::kSplitPass, pass});
     if (!has_reduce[pass]) continue;
     phases.push_back({absl::StrCat(prefix, "_combine", pass), units, combine_ns, Kind::kCombine, pass, last && kept_stores});
   }

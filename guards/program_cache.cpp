@@ -285,8 +285,8 @@ bool ProgramCache::Request(const CachedTracePtr& entry, std::string_view locatio
     ++recompiles_;
     runtime::History::Get().Recompile(entry->serial, site.id, site.programs + 1, NearestFailure(site, entry->log));
   }
-  runtime::History::Get().StartCompile({entry->serial, site.id, site.cause, static_cast<int64_t>(entry->log.ops.size()),
-                                        FirstOps(entry->log), site.programs + 1});
+  runtime::History::Get().StartCompile(
+      {entry->serial, site.id, site.cause, static_cast<int64_t>(entry->log.ops.size()), FirstOps(entry->log), site.programs + 1});
   if (!MakeDynamic(entry.get())) {
     codegen::PipelineOptions options = PipelineOptionsFromActive();
     options.serial = entry->serial;
