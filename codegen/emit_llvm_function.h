@@ -82,6 +82,7 @@ class FunctionEmitter {
   void EmitPass(int pass, bool to_partials);
   void EmitFull(int pass, int depth);
   void EmitCascade(int pass, int depth);
+  void FlushSums(int pass);
   void EmitInnermost(int pass);
   void EmitKeptStage(int stage);
   void EmitKeptStores();
@@ -126,6 +127,7 @@ class FunctionEmitter {
   std::vector<bool> kept_needs_;                                       // Per instruction.
   std::vector<llvm::SmallVector<llvm::AllocaInst*, 8>> accumulators_;  // Per Reduce.
   std::vector<llvm::SmallVector<llvm::AllocaInst*, 8>> blocks_;        // Per Reduce that cascades: sums of whole blocks.
+  llvm::AllocaInst* in_block_ = nullptr;                               // Iterations since sums last moved on to their blocks.
   std::vector<llvm::AllocaInst*> tiles_;                               // Per packed load: [lane][index in the innermost loop].
   std::vector<llvm::Value*> symbols_;                                  // Per symbol of the kernel.
   std::vector<llvm::Value*> cache_;                                    // Per cached instruction: its row cache.

@@ -1,4 +1,6 @@
 // The part of FunctionEmitter that evaluates instructions: passes over the reduced loops, reductions, loads and stores.
+#include <llvm/IR/Module.h>
+
 #include <algorithm>
 
 #include "codegen/emit_llvm_function.h"
@@ -72,7 +74,8 @@ void FunctionEmitter::EmitFull(int pass, int depth) {
   EmitDim(depth, [&] { EmitFull(pass, depth + 1); });
 }
 
-// The loop in blocks; after each, the accumulators of sums move on to the sums of blocks and start anew.
+// The loop in blocks; after each, the accumulators of sums move on to the sums of blocks and start anew. Where loops may be short or long,
+// whatever the plan took them for, iterations are counted, and they move on when a block is at least half full.
 void FunctionEmitter::EmitCascade(int pass, int depth) {
   const Range whole = ranges_[depth];
   const int64_t step = depth == plan_.vector_dim ? static_cast<int64_t>(plan_.lanes) * plan_.unroll : 1;
@@ -81,17 +84,33 @@ void FunctionEmitter::EmitCascade(int pass, int depth) {
     Value* end = builder_.CreateAdd(begin, builder_.getInt64(block));
     ranges_[depth] = {begin, builder_.CreateSelect(builder_.CreateICmpSLT(end, whole.end), end, whole.end)};
     EmitDim(depth, [&] { EmitFull(pass, depth + 1); });
-    for (int i = 0; i < num_insts(); ++i) {
-      if (!InPass(i, pass) || !Cascades(i)) continue;
-      for (size_t u = 0; u < blocks_[i].size(); ++u) {
-        llvm::Type* type = blocks_[i][u]->getAllocatedType();
-        Value* sum = builder_.CreateFAdd(builder_.CreateLoad(type, blocks_[i][u]), builder_.CreateLoad(type, accumulators_[i][u]));
-        builder_.CreateStore(sum, blocks_[i][u]);
-        builder_.CreateStore(llvm::Constant::getNullValue(type), accumulators_[i][u]);
-      }
-    }
+    if (!plan_.IsSymbolic(plan_.reduced_numel)) return FlushSums(pass);
+    Value* length = builder_.CreateSub(ranges_[depth].end, begin);
+    Value* iterations = builder_.CreateUDiv(builder_.CreateAdd(length, builder_.getInt64(step - 1)), builder_.getInt64(step));
+    Value* count = builder_.CreateAdd(builder_.CreateLoad(builder_.getInt64Ty(), in_block_), iterations);
+    builder_.CreateStore(count, in_block_);
+    auto* full = llvm::BasicBlock::Create(module_.getContext(), "full", function_);
+    auto* next = llvm::BasicBlock::Create(module_.getContext(), "next", function_);
+    builder_.CreateCondBr(builder_.CreateICmpSGE(count, builder_.getInt64((plan_.cascade_block + 1) / 2)), full, next);
+    builder_.SetInsertPoint(full);
+    FlushSums(pass);
+    builder_.CreateStore(builder_.getInt64(0), in_block_);
+    builder_.CreateBr(next);
+    builder_.SetInsertPoint(next);
   });
   ranges_[depth] = whole;
+}
+
+void FunctionEmitter::FlushSums(int pass) {
+  for (int i = 0; i < num_insts(); ++i) {
+    if (!InPass(i, pass) || !Cascades(i)) continue;
+    for (size_t u = 0; u < blocks_[i].size(); ++u) {
+      llvm::Type* type = blocks_[i][u]->getAllocatedType();
+      Value* sum = builder_.CreateFAdd(builder_.CreateLoad(type, blocks_[i][u]), builder_.CreateLoad(type, accumulators_[i][u]));
+      builder_.CreateStore(sum, blocks_[i][u]);
+      builder_.CreateStore(llvm::Constant::getNullValue(type), accumulators_[i][u]);
+    }
+  }
 }
 
 void FunctionEmitter::EmitInnermost(int pass) {
@@ -122,6 +141,10 @@ Value* FunctionEmitter::CachePointer(int i, int step) {
 }
 
 void FunctionEmitter::BeginAccumulators(int pass) {
+  if (plan_.cascade_dim >= 0 && plan_.IsSymbolic(plan_.reduced_numel)) {
+    in_block_ = memory_.StackSlot(builder_.getInt64Ty(), 0);
+    builder_.CreateStore(builder_.getInt64(0), in_block_);
+  }
   for (int i = 0; i < num_insts(); ++i) {
     if (!InPass(i, pass)) continue;
     Value* identity = ops_.Identity(inst(i).op, inst(i).type);
@@ -176,6 +199,7 @@ Value* FunctionEmitter::Collapse(int reduce) {
 }
 
 void FunctionEmitter::EndAccumulators(int pass, bool to_partials) {
+  if (plan_.cascade_dim >= 0 && plan_.IsSymbolic(plan_.reduced_numel)) FlushSums(pass);  // What the last block has.
   for (int i = 0; i < num_insts(); ++i) {
     if (!InPass(i, pass)) continue;
     // Every block has been flushed: the sums of blocks are the result.

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "runtime/counters.h"
 #include "runtime/history.h"
+#include "runtime/options.h"
 
 namespace lazuli::runtime {
 namespace {
@@ -53,7 +54,10 @@ std::string HeadText(const Stats& stats) {
 
 // What a program can do about an argument that kept differing.
 std::string Advice(const std::string& argument) {
-  if (absl::StartsWith(argument, "size of ")) return "mark it dynamic";
+  if (absl::StartsWith(argument, "size of ")) {
+    return Active().dynamic == Dynamic::kNever ? "LAZULI_DYNAMIC=auto compiles one program for all of them"
+                                               : "it takes 0 or 1, which are specialised, or keeps pace with another by accident";
+  }
   if (absl::StartsWith(argument, "stride of ")) return "bring it to one layout first (contiguous())";
   if (absl::StartsWith(argument, "visible storages")) return "keep the same results alive in every step";
   if (absl::StartsWith(argument, "op ")) return "do the same operators in every step, or sync() where they part";

@@ -14,7 +14,8 @@ using ::testing::Not;
 class ExplainTest : public ::testing::Test {
  protected:
   void SetUp() override { lazuli::reset(); }
-  static Options options() { return Options().backend("aten"); }
+  // A program for each size.
+  static Options options() { return Options().backend("aten").dynamic("0"); }
 
   // A trace of two ops whose only difference between calls is the size. Every call but the first starts at one site.
   static float Step(int64_t size) { return (torch::ones({size}) * 2).sum(0).item<float>(); }
@@ -52,7 +53,7 @@ TEST_F(ExplainTest, ASizeThatKeepsChangingIsAHint) {
   const std::string text = lazuli::explain();
   EXPECT_THAT(text, HasSubstr("4 programs; hit recompile_limit (4), 5 traces ran eagerly\n"));
   EXPECT_THAT(text, HasSubstr("hint: 4 compiles in 9 steps at site 1: size of input 0 of op 0 aten::mul.Tensor at index 0 took 9 values; "
-                              "mark it dynamic\n"));
+                              "LAZULI_DYNAMIC=auto compiles one program for all of them\n"));
 }
 
 TEST_F(ExplainTest, AnOperatorThatKeepsCuttingShortTracesIsAHint) {

@@ -34,7 +34,7 @@ TEST(OptionsTest, DefaultsAreTheDocumentedOnes) {
   EXPECT_EQ(options.backend(), "llvm");
   EXPECT_EQ(options.precision(), "eager");
   EXPECT_EQ(options.isa(), "auto");
-  EXPECT_EQ(options.dynamic(), "0");
+  EXPECT_EQ(options.dynamic(), "auto");
   EXPECT_EQ(options.recompile_limit(), 8);
   EXPECT_EQ(options.accumulated_recompile_limit(), 256);
   EXPECT_EQ(options.cache_size(), 1024);
