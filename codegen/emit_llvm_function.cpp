@@ -78,6 +78,7 @@ void FunctionEmitter::Begin(const std::string& name) {
   kept_needs_.assign(num_insts(), false);
   accumulators_.assign(num_insts(), {});
   blocks_.assign(num_insts(), {});
+  rows_of_blocks_.assign(num_insts(), {});
   tiles_.assign(num_insts(), nullptr);
   symbols_.clear();
   for (int k = 0; k < plan_.kernel.symbols.size(); ++k) {

@@ -46,6 +46,7 @@ class FunctionEmitter {
     llvm::Value* end;
   };
   using Body = std::function<void()>;
+  using Accumulators = std::vector<llvm::SmallVector<llvm::AllocaInst*, 8>>;  // By instruction.
 
   const KInst& inst(int i) const { return plan_.kernel.insts[i]; }
   int num_insts() const { return static_cast<int>(plan_.kernel.insts.size()); }
@@ -82,7 +83,8 @@ class FunctionEmitter {
   void EmitPass(int pass, bool to_partials);
   void EmitFull(int pass, int depth);
   void EmitCascade(int pass, int depth);
-  void FlushSums(int pass);
+  void CountTo(llvm::AllocaInst* count, llvm::Value* amount, int64_t limit, const Body& then);
+  void FlushSums(int pass, const Accumulators& from, const Accumulators& into);
   void EmitInnermost(int pass);
   void EmitKeptStage(int stage);
   void EmitKeptStores();
@@ -94,6 +96,8 @@ class FunctionEmitter {
   bool Cascades(int i) const {
     return plan_.cascade_dim >= 0 && inst(i).op == codegen::KOp::kReduceSum && c10::isFloatingType(inst(i).type);
   }
+  // Whether loops that are summed over may be short or long, whatever the plan took them for.
+  bool CountsBlocks() const { return plan_.cascade_dim >= 0 && plan_.IsSymbolic(plan_.reduced_numel); }
   bool InPass(int i, int pass) const { return plan_.live[i] && IsReduce(inst(i).op) && plan_.stage[i] == pass + 1; }
 
   // Instructions.
@@ -121,18 +125,20 @@ class FunctionEmitter {
   llvm::Function* function_ = nullptr;
   std::vector<Slot> slots_;
   std::vector<int> slot_of_result_, slot_of_partial_;
-  std::vector<llvm::Value*> index_;                                    // Per loop.
-  std::vector<Range> ranges_;                                          // Per loop.
-  std::vector<Values> values_;                                         // Per instruction.
-  std::vector<bool> kept_needs_;                                       // Per instruction.
-  std::vector<llvm::SmallVector<llvm::AllocaInst*, 8>> accumulators_;  // Per Reduce.
-  std::vector<llvm::SmallVector<llvm::AllocaInst*, 8>> blocks_;        // Per Reduce that cascades: sums of whole blocks.
-  llvm::AllocaInst* in_block_ = nullptr;                               // Iterations since sums last moved on to their blocks.
-  std::vector<llvm::AllocaInst*> tiles_;                               // Per packed load: [lane][index in the innermost loop].
-  std::vector<llvm::Value*> symbols_;                                  // Per symbol of the kernel.
-  std::vector<llvm::Value*> cache_;                                    // Per cached instruction: its row cache.
-  int combining_pass_ = -1;                                            // Whose Reduce results are at hand rather than in scratch.
-  int width_ = 1;                                                      // Vectors per iteration where code is being emitted.
+  std::vector<llvm::Value*> index_;  // Per loop.
+  std::vector<Range> ranges_;        // Per loop.
+  std::vector<Values> values_;       // Per instruction.
+  std::vector<bool> kept_needs_;     // Per instruction.
+  Accumulators accumulators_;
+  Accumulators blocks_;                           // Of sums that cascade: those of whole blocks,
+  Accumulators rows_of_blocks_;                   // and of so many blocks, where lengths are unknown.
+  llvm::AllocaInst* in_block_ = nullptr;          // Iterations since sums last moved on to their blocks,
+  llvm::AllocaInst* in_row_of_blocks_ = nullptr;  // and blocks since those did.
+  std::vector<llvm::AllocaInst*> tiles_;          // Per packed load: [lane][index in the innermost loop].
+  std::vector<llvm::Value*> symbols_;             // Per symbol of the kernel.
+  std::vector<llvm::Value*> cache_;               // Per cached instruction: its row cache.
+  int combining_pass_ = -1;                       // Whose Reduce results are at hand rather than in scratch.
+  int width_ = 1;                                 // Vectors per iteration where code is being emitted.
   Tail tail_;
 };
 

@@ -9,6 +9,8 @@ namespace lazuli::codegen {
 
 using llvm::Value;
 
+constexpr int64_t kBlocksInRow = 64;
+
 void FunctionEmitter::NeedKept(int i) {
   if (plan_.IsFull(i)) return;
   kept_needs_[i] = true;
@@ -84,31 +86,40 @@ void FunctionEmitter::EmitCascade(int pass, int depth) {
     Value* end = builder_.CreateAdd(begin, builder_.getInt64(block));
     ranges_[depth] = {begin, builder_.CreateSelect(builder_.CreateICmpSLT(end, whole.end), end, whole.end)};
     EmitDim(depth, [&] { EmitFull(pass, depth + 1); });
-    if (!plan_.IsSymbolic(plan_.reduced_numel)) return FlushSums(pass);
+    if (!CountsBlocks()) return FlushSums(pass, accumulators_, blocks_);
     Value* length = builder_.CreateSub(ranges_[depth].end, begin);
     Value* iterations = builder_.CreateUDiv(builder_.CreateAdd(length, builder_.getInt64(step - 1)), builder_.getInt64(step));
-    Value* count = builder_.CreateAdd(builder_.CreateLoad(builder_.getInt64Ty(), in_block_), iterations);
-    builder_.CreateStore(count, in_block_);
-    auto* full = llvm::BasicBlock::Create(module_.getContext(), "full", function_);
-    auto* next = llvm::BasicBlock::Create(module_.getContext(), "next", function_);
-    builder_.CreateCondBr(builder_.CreateICmpSGE(count, builder_.getInt64((plan_.cascade_block + 1) / 2)), full, next);
-    builder_.SetInsertPoint(full);
-    FlushSums(pass);
-    builder_.CreateStore(builder_.getInt64(0), in_block_);
-    builder_.CreateBr(next);
-    builder_.SetInsertPoint(next);
+    CountTo(in_block_, iterations, (plan_.cascade_block + 1) / 2, [&] {
+      FlushSums(pass, accumulators_, blocks_);
+      CountTo(in_row_of_blocks_, builder_.getInt64(1), kBlocksInRow, [&] { FlushSums(pass, blocks_, rows_of_blocks_); });
+    });
   });
   ranges_[depth] = whole;
 }
 
-void FunctionEmitter::FlushSums(int pass) {
+// Adds `amount` to the count, and does `then` when that makes it `limit`, whereupon it starts anew.
+void FunctionEmitter::CountTo(llvm::AllocaInst* count, Value* amount, int64_t limit, const Body& then) {
+  Value* now = builder_.CreateAdd(builder_.CreateLoad(builder_.getInt64Ty(), count), amount);
+  builder_.CreateStore(now, count);
+  auto* full = llvm::BasicBlock::Create(module_.getContext(), "full", function_);
+  auto* next = llvm::BasicBlock::Create(module_.getContext(), "next");
+  builder_.CreateCondBr(builder_.CreateICmpSGE(now, builder_.getInt64(limit)), full, next);
+  builder_.SetInsertPoint(full);
+  then();
+  builder_.CreateStore(builder_.getInt64(0), count);
+  builder_.CreateBr(next);
+  next->insertInto(function_);
+  builder_.SetInsertPoint(next);
+}
+
+void FunctionEmitter::FlushSums(int pass, const Accumulators& from, const Accumulators& into) {
   for (int i = 0; i < num_insts(); ++i) {
     if (!InPass(i, pass) || !Cascades(i)) continue;
-    for (size_t u = 0; u < blocks_[i].size(); ++u) {
-      llvm::Type* type = blocks_[i][u]->getAllocatedType();
-      Value* sum = builder_.CreateFAdd(builder_.CreateLoad(type, blocks_[i][u]), builder_.CreateLoad(type, accumulators_[i][u]));
-      builder_.CreateStore(sum, blocks_[i][u]);
-      builder_.CreateStore(llvm::Constant::getNullValue(type), accumulators_[i][u]);
+    for (size_t u = 0; u < from[i].size(); ++u) {
+      llvm::Type* type = from[i][u]->getAllocatedType();
+      Value* sum = builder_.CreateFAdd(builder_.CreateLoad(type, into[i][u]), builder_.CreateLoad(type, from[i][u]));
+      builder_.CreateStore(sum, into[i][u]);
+      builder_.CreateStore(llvm::Constant::getNullValue(type), from[i][u]);
     }
   }
 }
@@ -141,9 +152,10 @@ Value* FunctionEmitter::CachePointer(int i, int step) {
 }
 
 void FunctionEmitter::BeginAccumulators(int pass) {
-  if (plan_.cascade_dim >= 0 && plan_.IsSymbolic(plan_.reduced_numel)) {
-    in_block_ = memory_.StackSlot(builder_.getInt64Ty(), 0);
-    builder_.CreateStore(builder_.getInt64(0), in_block_);
+  for (llvm::AllocaInst** count : {&in_block_, &in_row_of_blocks_}) {
+    if (!CountsBlocks()) break;
+    *count = memory_.StackSlot(builder_.getInt64Ty(), 0);
+    builder_.CreateStore(builder_.getInt64(0), *count);
   }
   for (int i = 0; i < num_insts(); ++i) {
     if (!InPass(i, pass)) continue;
@@ -151,14 +163,15 @@ void FunctionEmitter::BeginAccumulators(int pass) {
     const bool scalar = ReduceIsScalar(i);
     const int count = scalar ? 1 : plan_.VectorIsReduced() ? plan_.unroll : width_;
     Value* start = scalar ? identity : builder_.CreateVectorSplat(plan_.lanes, identity);
-    accumulators_[i].clear();
-    blocks_[i].clear();
+    for (Accumulators* sums : {&accumulators_, &blocks_, &rows_of_blocks_}) (*sums)[i].clear();
     for (int u = 0; u < count; ++u) {
       accumulators_[i].push_back(memory_.StackSlot(start->getType(), 0));
       builder_.CreateStore(start, accumulators_[i].back());
-      if (!Cascades(i)) continue;
-      blocks_[i].push_back(memory_.StackSlot(start->getType(), 0));
-      builder_.CreateStore(start, blocks_[i].back());
+      for (Accumulators* sums : {&blocks_, &rows_of_blocks_}) {
+        if (!Cascades(i) || (sums == &rows_of_blocks_ && !CountsBlocks())) break;
+        (*sums)[i].push_back(memory_.StackSlot(start->getType(), 0));
+        builder_.CreateStore(start, (*sums)[i].back());
+      }
     }
   }
 }
@@ -199,11 +212,14 @@ Value* FunctionEmitter::Collapse(int reduce) {
 }
 
 void FunctionEmitter::EndAccumulators(int pass, bool to_partials) {
-  if (plan_.cascade_dim >= 0 && plan_.IsSymbolic(plan_.reduced_numel)) FlushSums(pass);  // What the last block has.
+  if (CountsBlocks()) {  // What the last ones have.
+    FlushSums(pass, accumulators_, blocks_);
+    FlushSums(pass, blocks_, rows_of_blocks_);
+  }
   for (int i = 0; i < num_insts(); ++i) {
     if (!InPass(i, pass)) continue;
     // Every block has been flushed: the sums of blocks are the result.
-    if (Cascades(i)) accumulators_[i] = blocks_[i];
+    if (Cascades(i)) accumulators_[i] = CountsBlocks() ? rows_of_blocks_[i] : blocks_[i];
     if (plan_.VectorIsReduced()) {
       Define(i, Collapse(i));
     } else {
