@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
@@ -12,6 +13,8 @@
 
 namespace lazuli::runtime {
 namespace {
+
+void CloseAtExit();
 
 struct Job {
   std::shared_ptr<const CompileDemand> demand;
@@ -28,6 +31,7 @@ struct CompilePool::State {
   int64_t running = 0;
   bool closed = false;   // The process ends: no job begins any more.
   bool forking = false;  // No job begins before fork() is done.
+  bool registered = false;
 
   void Work() {
     std::unique_lock<std::mutex> lock(mutex);
@@ -41,6 +45,8 @@ struct CompilePool::State {
       ++running;
       lock.unlock();
       job.run();
+      // For an exit() on another thread than the main one: after what this job brought to life.
+      if (!registered) registered = std::atexit(&CloseAtExit) == 0;
       lock.lock();
       --running;
       changed.notify_all();
@@ -61,18 +67,45 @@ struct CompilePool::State {
   }
 };
 
+namespace {
+
+std::atomic<CompilePool*> created{nullptr};
+
+void CloseAtExit() {
+  if (CompilePool* const pool = created.load()) pool->Close();
+}
+
+// A job must not run while the compiler's static objects are destroyed. They come to life inside jobs, so that their destructors run before
+// any handler that was registered earlier; but a thread's own objects die first when it calls exit(), and nearly always that is the main
+// one.
+struct MainThread {
+  ~MainThread() { CloseAtExit(); }
+};
+
+[[maybe_unused]] const bool armed = [] {
+  static thread_local MainThread main_thread;
+  [[maybe_unused]] MainThread* const made = &main_thread;
+  return true;
+}();
+
+}  // namespace
+
 CompilePool& CompilePool::Get() {
-  static auto* const pool = new CompilePool;
+  static auto* const pool = [] {
+    created = new CompilePool;
+    return created.load();
+  }();
   return *pool;
 }
 
+void CompilePool::Close() {
+  State& state = *state_;
+  std::unique_lock<std::mutex> lock(state.mutex);
+  state.closed = true;
+  state.WaitForRunning(&lock);
+}
+
 CompilePool::CompilePool() : state_(new State) {
-  std::atexit([] {
-    State& state = *Get().state_;
-    std::unique_lock<std::mutex> lock(state.mutex);
-    state.closed = true;
-    state.WaitForRunning(&lock);
-  });
   // A job may hold any lock of the compiler's: none may be in the middle when the memory is copied.
   pthread_atfork(
       [] {

@@ -31,6 +31,7 @@ TEST(DISABLED_Child, GetsKernels) {
   ASSERT_NE(folder, nullptr);
   runtime::DiskCache disk(folder, int64_t{1} << 30);
   CheckOptions options;
+  options.with_symbols = false;
   options.target.disk = &disk;
   bool compiled = false;
   for (int i = 0; i < kKernels; ++i) {

@@ -25,6 +25,7 @@ struct CheckOptions {
   double ulps = 0;
   double absolute = 0;
   std::vector<uint64_t> scalars;
+  bool with_symbols = true;  // Also compiles the kernel with symbols.
 };
 
 // Empty when equal, else the first difference with the kernel's text.
