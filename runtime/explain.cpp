@@ -104,7 +104,9 @@ std::string History::HintsText(int64_t traces) const {
   std::string text;
   for (const auto& [id, site] : sites_) {
     for (const auto& [argument, difference] : site.differences) {
-      if (difference.values.size() < kManyValues) continue;
+      // A second and a third size are what it takes to make one program for all.
+      const bool settles = Active().dynamic != Dynamic::kNever && absl::StartsWith(argument, "size of ");
+      if (difference.values.size() < (settles ? 2 * kManyValues : kManyValues)) continue;
       absl::StrAppend(&text, "hint: ", Plural(site.programs, "compile"), " in ", Plural(site.last_trace - site.first_trace + 1, "step"),
                       " at site ", id, ": ", argument, " took ", difference.values.size(),
                       difference.values.size() >= 256 ? " or more" : "", " values; ", Advice(argument), "\n");

@@ -20,7 +20,7 @@ def run(command, extra):
     with tempfile.TemporaryDirectory() as folder:
         log = pathlib.Path(folder) / "log"
         env = {name: value for name, value in os.environ.items() if not name.startswith("LAZULI")}
-        env.update(extra, LAZULI_LOGS="cache", LAZULI_LOG_FILE=str(log))
+        env.update(extra, LAZULI_ASYNC="0", LAZULI_LOGS="cache", LAZULI_LOG_FILE=str(log))
         done = subprocess.run(command, env=env, capture_output=True, text=True)
         text = log.read_text() if log.exists() else ""
     if done.returncode != 0:

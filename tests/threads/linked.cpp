@@ -30,7 +30,7 @@ int main() {
     const lazuli::DeviceMode mode;
     Check(!ThreadRecords(), "the option is off by default");
   }
-  const lazuli::DeviceMode mode(lazuli::Options().threads(true));
+  const lazuli::DeviceMode mode(lazuli::Options().threads(true).async(false));
   Check(ThreadRecords(), "a thread of a recording thread records");
   {
     const lazuli::EagerScope eager;
