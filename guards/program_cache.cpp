@@ -145,6 +145,13 @@ CachedTracePtr ProgramCache::Find(const codegen::TraceLog& log) {
     return nullptr;
   }
   Insert(entry);
+  // Sizes may be without number, and a trace of each without use.
+  skeleton->served.push_back(entry);
+  if (skeleton->served.size() > Skeleton::kMaxServed) {
+    const CachedTracePtr oldest = skeleton->served.front().lock();
+    skeleton->served.pop_front();
+    if (oldest != nullptr && oldest->skeleton != nullptr) Evict(oldest);
+  }
   return entry;
 }
 

@@ -110,8 +110,16 @@ class Explainer {
   std::vector<Class*> symbols_;
 };
 
-// Classes of the numbers that changed, smaller ones first; nothing when one of them may not change.
-std::optional<std::vector<Class>> ClassesOf(const std::vector<const std::vector<int64_t>*>& examples, const std::vector<Role>& roles) {
+// Whether no size or stride that is 0 or 1 in one of them is something else in the other.
+bool MayVaryTogether(const std::vector<int64_t>& a, const std::vector<int64_t>& b, const std::vector<Role>& roles) {
+  for (size_t p = 0; p < roles.size(); ++p) {
+    if (roles[p] != Role::kArgument && a[p] != b[p] && std::min(a[p], b[p]) < 2) return false;
+  }
+  return true;
+}
+
+// Classes of the numbers that changed, smaller ones first.
+std::vector<Class> ClassesOf(const std::vector<const std::vector<int64_t>*>& examples, const std::vector<Role>& roles) {
   std::map<std::vector<int64_t>, Class> by_values;
   for (uint32_t p = 0; p < roles.size(); ++p) {
     std::vector<int64_t> values;
@@ -124,7 +132,6 @@ std::optional<std::vector<Class>> ClassesOf(const std::vector<const std::vector<
   }
   std::vector<Class> classes;
   for (auto& [values, found] : by_values) {
-    if (found.is_size && *std::min_element(values.begin(), values.end()) < 2) return std::nullopt;
     classes.push_back(std::move(found));
   }
   return classes;  // A map's order: ascending by the first example.
@@ -178,21 +185,25 @@ std::optional<DynamicShapes> DynamicShapes::Infer(const TraceLog& log, const std
       *why_not = "results of another rank";
       return std::nullopt;
     }
-    all.push_back(&example);
+    if (MayVaryTogether(now, example, roles)) all.push_back(&example);
   }
-  std::optional<std::vector<Class>> classes = ClassesOf(all, roles);
-  if (!classes.has_value() || classes->empty()) {
-    *why_not = classes.has_value() ? "no size changed" : "a size that changed was 0 or 1, which are specialised";
+  if (all.size() == 1) {
+    *why_not = "a size that changed was 0 or 1, which are specialised";
+    return std::nullopt;
+  }
+  std::vector<Class> classes = ClassesOf(all, roles);
+  if (classes.empty()) {
+    *why_not = "no size changed";
     return std::nullopt;
   }
   Explainer explainer(all.size());
-  for (Class& found : *classes) explainer.Explain(&found);
+  for (Class& found : classes) explainer.Explain(&found);
 
   DynamicShapes shapes;
   std::vector<int64_t> hints, constants = ConstantsInCode(log, guards);
   for (const Class* symbol : explainer.symbols()) hints.push_back(symbol->values[0]);
   std::vector<const Product*> products(roles.size(), nullptr);
-  for (const Class& found : *classes) {
+  for (const Class& found : classes) {
     constants.push_back(found.product.coefficient);
     for (const uint32_t position : found.positions) products[position] = &found.product;
   }

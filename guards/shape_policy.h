@@ -34,8 +34,8 @@ struct ShapeMarks {
 // The numbers of logs with one code, with symbols in place of what changes.
 class DynamicShapes {
  public:
-  // `log` and earlier `examples`, the numbers of logs with the same code. Nothing when no number changed, or when a size or a stride that
-  // changed was 0 or 1 in one of them: those are always specialised. `why_not` says so.
+  // `log` and earlier `examples`, the numbers of logs with the same code. Sizes of 0 and 1 are always specialised: examples that have one
+  // where `log` has another size do not count. Nothing when none is left or no number changed; `why_not` says so.
   static std::optional<DynamicShapes> Infer(const codegen::TraceLog& log, const std::vector<std::vector<int64_t>>& examples,
                                             std::string* why_not);
 

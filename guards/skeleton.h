@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -36,6 +37,7 @@ struct CompiledProgram {
   bool failed() const { return state.load(std::memory_order_acquire) == State::kFailed; }
 };
 
+struct CachedTrace;
 struct Site;
 
 struct Skeleton {
@@ -48,8 +50,9 @@ struct Skeleton {
   std::vector<codegen::Word> code;
   // The numbers of traces that had programs compiled, the latest last; bounded.
   std::vector<std::vector<int64_t>> examples;
-  std::vector<DynamicProgram> dynamic;  // The latest last.
-  int64_t traces = 0;                   // Cached ones with this code.
+  std::vector<DynamicProgram> dynamic;            // The latest last.
+  int64_t traces = 0;                             // Cached ones with this code.
+  std::deque<std::weak_ptr<CachedTrace>> served;  // Traces of programs with symbols, the latest last.
 
   // What `program` was compiled for; null when it has no symbols.
   const DynamicShapes* ShapesOf(const CompiledProgram* program) const {
@@ -60,6 +63,7 @@ struct Skeleton {
   }
 
   static constexpr size_t kMaxExamples = 6;
+  static constexpr size_t kMaxServed = 32;
   void AddExample(std::vector<int64_t> numbers) {
     if (examples.size() == kMaxExamples) examples.erase(examples.begin());
     examples.push_back(std::move(numbers));

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "guards/program_cache.h"
 #include "tests/support/log_file.h"
 #include "tests/support/same_as_eager.h"
 
@@ -183,6 +184,17 @@ TEST_P(DynamicTest, ZeroAndOneHaveProgramsOfTheirOwn) {
     return {x.sum(0), x + torch::ones({n, 1})};
   };
   ExpectFewPrograms(step, {8, 9, 1, 0, 5, 1, 0, 12}, 4, 4);
+}
+
+TEST_P(DynamicTest, AOneBeforeTheSecondSizeDoesNotCount) {
+  ExpectFewPrograms([](int64_t n) -> Tensors { return {(torch::ones({n, 4}) * 3).sum(0)}; }, {8, 1, 0, 9, 1, 10, 0, 12}, 4, 4);
+}
+
+TEST_P(DynamicTest, ManySizesKeepLittle) {
+  const lazuli::DeviceMode mode(options());
+  for (int64_t n = 2; n < 300; ++n) EXPECT_EQ((torch::ones({n}) * 2).sum().item<float>(), 2 * n);
+  EXPECT_LE(lazuli::stats().programs_compiled, 3);
+  EXPECT_LE(guards::ProgramCache::Get().size(), 40U);
 }
 
 TEST_P(DynamicTest, OffMeansAProgramForEachSize) {
