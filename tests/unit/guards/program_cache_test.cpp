@@ -95,7 +95,7 @@ TEST_F(ProgramCacheTest, AccumulatedLimitLetsFirstProgramsThrough) {
 }
 
 TEST_F(ProgramCacheTest, EvictsTheLeastRecentlyUsed) {
-  Use(Options().cache_size(2));
+  Use(Options().cache_size(2).dynamic("0"));
   const std::weak_ptr<CachedTrace> first = Compile("aten::exp", 1);
   Compile("aten::exp", 2);
   EXPECT_NE(Find("aten::exp", 1), nullptr);
