@@ -31,7 +31,6 @@ struct CompilePool::State {
   int64_t running = 0;
   bool closed = false;   // The process ends: no job begins any more.
   bool forking = false;  // No job begins before fork() is done.
-  bool registered = false;
 
   void Work() {
     std::unique_lock<std::mutex> lock(mutex);
@@ -46,7 +45,8 @@ struct CompilePool::State {
       lock.unlock();
       job.run();
       // For an exit() on another thread than the main one: after what this job brought to life.
-      if (!registered) registered = std::atexit(&CloseAtExit) == 0;
+      static std::once_flag registered;
+      std::call_once(registered, [] { std::atexit(&CloseAtExit); });
       lock.lock();
       --running;
       changed.notify_all();

@@ -99,8 +99,12 @@ void History::EndCompile(const CompileEnd& end) {
   ++compiles_;
   compile_total_ns_ += end.ns;
   const auto it = sites_.find(end.site);
-  if (it == sites_.end() || it->second.kept.empty() || it->second.kept.back().serial != end.serial) return;
-  Program& program = it->second.kept.back();
+  if (it == sites_.end()) return;
+  // Others may have started at the site since.
+  auto& kept = it->second.kept;
+  const auto found = std::find_if(kept.rbegin(), kept.rend(), [&](const Program& program) { return program.serial == end.serial; });
+  if (found == kept.rend()) return;
+  Program& program = *found;
   program.ns = end.ns;
   program.kernels_compiled = end.kernels_compiled;
   program.kernel_cache_hits = end.kernel_cache_hits;

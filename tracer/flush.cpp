@@ -64,11 +64,11 @@ void Recorder::Flush(std::string_view cause, bool transient) {
     runtime::Log(runtime::LogCategory::kGraphBreaks, absl::StrCat("graph break after ", log_.ops.size(), " ops: ", std::string(cause)));
   }
   AppendLiveOut();
-  bool predicted = false;
   FlushEvents events(cause, log_, record_start_);
-  const int64_t misses = counters.cache_misses.value();
-  const guards::CachedTracePtr entry = FindOrCompile(transient, &predicted);
-  events.Found(entry, predicted, counters.cache_misses.value() != misses);
+  auto found = runtime::TraceRun::Found::kMiss;
+  const guards::CachedTracePtr entry = FindOrCompile(transient, &found);
+  events.Found(entry, found);
+  const bool predicted = found == runtime::TraceRun::Found::kPredicted;
   if (predicted) counters.predicted_hits.Add();
   Binding binding = Bind();
   running_ = true;
@@ -94,18 +94,20 @@ void Recorder::AppendLiveOut() {
   }
 }
 
-guards::CachedTracePtr Recorder::FindOrCompile(bool transient, bool* predicted) {
+guards::CachedTracePtr Recorder::FindOrCompile(bool transient, runtime::TraceRun::Found* found) {
+  using Found = runtime::TraceRun::Found;
   auto& cache = guards::ProgramCache::Get();
   auto& counters = Counters::Get();
   // Every op so far matched the prediction; what is left to compare is the length and the live-out set.
-  *predicted = prediction_ != nullptr && prediction_->log.ops.size() == log_.ops.size() && !prediction_->body->failed() &&
-               guards::Matches(prediction_->log, log_);
+  const bool predicted = prediction_ != nullptr && prediction_->log.ops.size() == log_.ops.size() && !prediction_->body->failed() &&
+                         guards::Matches(prediction_->log, log_);
   const auto location = [] { return runtime::Active().stacks ? codegen::CallerLocation(codegen::CaptureStack()) : std::string(); };
   guards::CachedTracePtr known = prediction_;
-  if (!*predicted) {
+  if (!predicted) {
     CompleteOutputs();
     known = cache.Find(log_);
   }
+  *found = predicted ? Found::kPredicted : known != nullptr ? Found::kHit : Found::kMiss;
   if (known != nullptr) {
     counters.cache_hits.Add();
     return known->body->seen_once() ? cache.CompileSeen(known, location()) : known;

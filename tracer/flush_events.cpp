@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "runtime/events.h"
-
 namespace lazuli::tracer {
 
 using runtime::Event;
@@ -13,12 +11,11 @@ using runtime::TraceRun;
 FlushEvents::FlushEvents(std::string_view cause, const codegen::TraceLog& log, int64_t record_start)
     : cause_(cause), ops_(static_cast<int64_t>(log.ops.size())), record_start_(record_start), record_end_(EventTime()) {}
 
-void FlushEvents::Found(const guards::CachedTracePtr& entry, bool predicted, bool compiled) {
+void FlushEvents::Found(const guards::CachedTracePtr& entry, TraceRun::Found found) {
   run_start_ = EventTime();
   if (run_start_ == 0 || record_end_ == 0) return;
-  predicted_ = predicted;
-  missed_ = entry == nullptr || compiled;
-  if (!missed_) return;
+  found_ = found;
+  if (found != TraceRun::Found::kMiss) return;
   const int64_t serial = entry == nullptr ? -1 : entry->serial;
   const int64_t site = entry == nullptr ? -1 : entry->site->id;
   // Events that were turned on in the middle of a trace know no beginning of it.
@@ -43,7 +40,7 @@ void FlushEvents::Ran(const guards::CachedTracePtr& entry) {
   }
   run.ops = ops_;
   run.cut = cause_;
-  run.found = predicted_ ? TraceRun::Found::kPredicted : (missed_ ? TraceRun::Found::kMiss : TraceRun::Found::kHit);
+  run.found = found_;
   run.record_start = record_start_ == 0 ? record_end_ : record_start_;
   run.record_end = record_end_;
   run.run_start = run_start_;

@@ -5,6 +5,7 @@
 
 #include "codegen/ir/trace_log.h"
 #include "guards/program_cache.h"
+#include "runtime/events.h"
 
 namespace lazuli::tracer {
 
@@ -14,7 +15,7 @@ class FlushEvents {
   // `record_start`: runtime::EventTime() at the trace's first op.
   FlushEvents(std::string_view cause, const codegen::TraceLog& log, int64_t record_start);
   // `entry`: null when the trace runs op by op.
-  void Found(const guards::CachedTracePtr& entry, bool predicted, bool compiled);
+  void Found(const guards::CachedTracePtr& entry, runtime::TraceRun::Found found);
   void Ran(const guards::CachedTracePtr& entry);
 
  private:
@@ -22,7 +23,7 @@ class FlushEvents {
   const int64_t ops_;
   const int64_t record_start_, record_end_;
   int64_t run_start_ = 0;
-  bool predicted_ = false, missed_ = false;
+  runtime::TraceRun::Found found_ = runtime::TraceRun::Found::kHit;
 };
 
 }  // namespace lazuli::tracer

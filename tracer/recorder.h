@@ -19,6 +19,7 @@
 #include "codegen/ir/op_info.h"
 #include "codegen/ir/trace_log.h"
 #include "guards/program_cache.h"
+#include "runtime/events.h"
 #include "tracer/foreign_memory.h"
 #include "tracer/lazy_tensor.h"
 
@@ -98,7 +99,7 @@ class Recorder {
   void UndoInputs(size_t num_slots);
 
   void AppendLiveOut();
-  guards::CachedTracePtr FindOrCompile(bool transient, bool* predicted);
+  guards::CachedTracePtr FindOrCompile(bool transient, runtime::TraceRun::Found* found);
   void CompleteOutputs();
   Binding Bind();
   runtime::RunResult RunPrograms(const guards::CachedTracePtr& entry, Binding* binding);
