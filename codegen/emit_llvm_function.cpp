@@ -118,10 +118,10 @@ void FunctionEmitter::BindScratch() {
     Value* bytes = Number(plan_.kept_numel, ElementBytes(inst(i).type));
     slot_of_result_[i] = static_cast<int>(slots_.size());
     slots_.push_back({inst(i).type, strides, next});
-    next = memory_.Offset(next, RoundUp(bytes, 64));
+    next = memory_.Offset(next, RoundUp(bytes, ScratchSize::kAlignment));
     slot_of_partial_[i] = static_cast<int>(slots_.size());
     slots_.push_back({inst(i).type, strides, next});
-    next = memory_.Offset(next, RoundUp(builder_.CreateMul(bytes, builder_.getInt64(plan_.num_splits)), 64));
+    next = memory_.Offset(next, RoundUp(builder_.CreateMul(bytes, builder_.getInt64(plan_.num_splits)), ScratchSize::kAlignment));
   }
 }
 
@@ -154,24 +154,25 @@ Value* FunctionEmitter::CacheLength(int dim) {
   return dim == plan_.vector_dim ? RoundUp(size, plan_.lanes) : size;
 }
 
-Value* FunctionEmitter::Number(int64_t number, int64_t factor) {
-  const runtime::Product product = plan_.kernel.symbols.Decode(number);
+Value* FunctionEmitter::Number(int64_t number, int64_t factor) { return Number(plan_.kernel.symbols.Decode(number), factor); }
+
+Value* FunctionEmitter::Number(const runtime::Product& product, int64_t factor) {
   Value* value = builder_.getInt64(product.coefficient * factor);
   for (const int32_t symbol : product.symbols) value = builder_.CreateMul(value, symbols_[static_cast<size_t>(symbol)]);
   return value;
 }
 
+Value* FunctionEmitter::CeilDiv(Value* number, int64_t divisor) {
+  return builder_.CreateUDiv(builder_.CreateAdd(number, builder_.getInt64(divisor - 1)), builder_.getInt64(divisor));
+}
+
 Value* FunctionEmitter::RoundUp(Value* number, int64_t multiple) {
-  Value* raised = builder_.CreateAdd(number, builder_.getInt64(multiple - 1));
-  return builder_.CreateMul(builder_.CreateUDiv(raised, builder_.getInt64(multiple)), builder_.getInt64(multiple));
+  return builder_.CreateMul(CeilDiv(number, multiple), builder_.getInt64(multiple));
 }
 
 Value* FunctionEmitter::NumUnits() {
-  if (plan_.num_kept == 0) return builder_.getInt64(1);
-  int64_t outer = 1;
-  for (int d = 0; d < plan_.unit_dim; ++d) outer *= plan_.kernel.sizes[d];
-  Value* raised = builder_.CreateAdd(Number(plan_.kernel.sizes[plan_.unit_dim]), builder_.getInt64(plan_.unit_chunk - 1));
-  return builder_.CreateMul(Number(outer), builder_.CreateUDiv(raised, builder_.getInt64(plan_.unit_chunk)));
+  const UnitCount units = plan_.Units();
+  return builder_.CreateMul(Number(units.outer), CeilDiv(Number(units.size), units.chunk));
 }
 
 void FunctionEmitter::Finish() { builder_.CreateRetVoid(); }
@@ -185,8 +186,7 @@ void FunctionEmitter::EmitUnits(int64_t num_splits, const Body& leaf) {
     if (num_splits == 1) return EmitUnit(unit, leaf);
     Value* split = builder_.CreateUDiv(unit, num_units);
     Value* size = Number(plan_.kernel.sizes[plan_.split_dim]);
-    Value* per_split = builder_.CreateUDiv(builder_.CreateAdd(size, builder_.getInt64(num_splits - 1)), builder_.getInt64(num_splits));
-    ranges_[plan_.split_dim] = Chunk(split, RoundUp(per_split, plan_.split_multiple), size);
+    ranges_[plan_.split_dim] = Chunk(split, RoundUp(CeilDiv(size, num_splits), plan_.split_multiple), size);
     for (int i = 0; i < num_insts(); ++i) {
       if (slot_of_partial_[i] < 0) continue;
       Slot& slot = slots_[slot_of_partial_[i]];
@@ -206,7 +206,7 @@ void FunctionEmitter::EmitUnit(Value* unit, const Body& leaf) {
   if (plan_.num_kept == 0) return leaf();
   Value* size = Number(plan_.kernel.sizes[plan_.unit_dim]);
   Value* length = builder_.getInt64(plan_.unit_chunk);
-  Value* chunks = builder_.CreateUDiv(builder_.CreateAdd(size, builder_.getInt64(plan_.unit_chunk - 1)), length);
+  Value* chunks = CeilDiv(size, plan_.unit_chunk);
   Value* rest = unit;
   auto* constant = llvm::dyn_cast<llvm::ConstantInt>(chunks);
   if (constant == nullptr || constant->getZExtValue() > 1) {

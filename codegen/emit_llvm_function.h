@@ -58,6 +58,8 @@ class FunctionEmitter {
   void BindCache();
   // A number of the kernel's, which may hold symbols, times a constant.
   llvm::Value* Number(int64_t number, int64_t factor = 1);
+  llvm::Value* Number(const runtime::Product& product, int64_t factor = 1);
+  llvm::Value* CeilDiv(llvm::Value* number, int64_t divisor);
   llvm::Value* RoundUp(llvm::Value* number, int64_t multiple);
   llvm::Value* NumUnits();
   // The `index`th of the pieces of `length` that [0, size) falls into; empty past the end.

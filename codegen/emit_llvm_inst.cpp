@@ -88,8 +88,7 @@ void FunctionEmitter::EmitCascade(int pass, int depth) {
     EmitDim(depth, [&] { EmitFull(pass, depth + 1); });
     if (!CountsBlocks()) return FlushSums(pass, accumulators_, blocks_);
     Value* length = builder_.CreateSub(ranges_[depth].end, begin);
-    Value* iterations = builder_.CreateUDiv(builder_.CreateAdd(length, builder_.getInt64(step - 1)), builder_.getInt64(step));
-    CountTo(in_block_, iterations, (plan_.cascade_block + 1) / 2, [&] {
+    CountTo(in_block_, CeilDiv(length, step), (plan_.cascade_block + 1) / 2, [&] {
       FlushSums(pass, accumulators_, blocks_);
       CountTo(in_row_of_blocks_, builder_.getInt64(1), kBlocksInRow, [&] { FlushSums(pass, blocks_, rows_of_blocks_); });
     });

@@ -7,11 +7,10 @@
 #include <llvm/IR/Module.h>
 
 #include <cmath>
-#include <cstdlib>
-#include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "codegen/emit_llvm_poly.h"
+#include "codegen/thread_scratch.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -25,16 +24,10 @@ float FloatFromHalf(uint16_t bits) { return c10::detail::fp16_ieee_to_fp32_value
 float ErfinvFloat(float x) { return calc_erfinv(x); }
 double ErfinvDouble(double x) { return calc_erfinv(x); }
 
-void* RowCache(int64_t bytes) {
-  thread_local std::unique_ptr<void, decltype(&std::free)> memory(nullptr, &std::free);
-  thread_local int64_t capacity = 0;
-  if (bytes > capacity) {
-    memory.reset();
-    capacity = (bytes + 4095) / 4096 * 4096;
-    memory.reset(std::aligned_alloc(64, static_cast<size_t>(capacity)));
-    if (memory == nullptr) std::abort();  // Code that runs on many threads at once cannot report it.
-  }
-  return memory.get();
+// Code that runs on many threads at once cannot report that there is no memory: the process ends.
+void* RowCache(int64_t bytes) noexcept {
+  thread_local ThreadScratch rows;
+  return rows.Reserve(bytes);
 }
 
 struct Helper {

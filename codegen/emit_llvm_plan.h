@@ -32,7 +32,8 @@ struct ScratchSize {
   int64_t splits = 1;
   std::vector<int64_t> element_bytes;  // Of each reduction.
 
-  static int64_t Aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+  static constexpr int64_t kAlignment = 64;
+  static int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
   int64_t Bytes(const int64_t* symbols) const {
     int64_t bytes = 0;
     for (const int64_t element : element_bytes) {

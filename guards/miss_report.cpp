@@ -12,25 +12,27 @@ namespace {
 
 struct Failure {
   size_t variant;
-  bool same_code;  // Only its numbers differ.
+  CachedTracePtr trace;  // The variant itself.
+  bool same_code;        // Only its numbers differ.
   Guard guard;
   std::string text;
 };
 
 // Follows the trace furthest first: that variant explains the miss best.
-std::vector<Failure> RankedFailures(const std::vector<CachedTracePtr>& variants, const codegen::TraceLog& log) {
+std::vector<Failure> RankedFailures(const Site& site, const codegen::TraceLog& log) {
   std::vector<Failure> failures;
-  for (size_t v = 0; v < variants.size(); ++v) {
-    if (variants[v] == nullptr) continue;
-    const CachedTrace& variant = *variants[v];
+  for (size_t v = 0; v < site.variants.size(); ++v) {
+    const CachedTracePtr trace = site.variants[v].lock();
+    if (trace == nullptr) continue;
+    const CachedTrace& variant = *trace;
     const DynamicShapes* shapes =
         variant.log.code == log.code && variant.skeleton != nullptr ? variant.skeleton->ShapesOf(variant.body.get()) : nullptr;
     if (shapes != nullptr) {
       Guard guard;
       std::string text = shapes->Mismatch(log, &guard);
-      failures.push_back({v, true, guard, std::move(text)});
+      failures.push_back({v, trace, true, guard, std::move(text)});
     } else if (const auto guard = FirstFailure(variant.log, log)) {
-      failures.push_back({v, false, *guard, guard->Describe(variant.log, log)});
+      failures.push_back({v, trace, false, *guard, guard->Describe(variant.log, log)});
     }
   }
   const auto rank = [](const Failure& failure) { return std::make_tuple(failure.same_code, failure.guard.op, failure.guard.arg); };
@@ -49,13 +51,11 @@ std::string Between(const std::string& text, const std::string& after, const std
 }  // namespace
 
 runtime::RecompileReason NearestFailure(const Site& site, const codegen::TraceLog& log) {
-  std::vector<CachedTracePtr> variants;
-  for (const auto& variant : site.variants) variants.push_back(variant.lock());
-  const auto failures = RankedFailures(variants, log);
+  const auto failures = RankedFailures(site, log);
   runtime::RecompileReason reason;
   if (failures.empty()) return reason;
   const Guard& guard = failures[0].guard;
-  const codegen::TraceLog& expected = variants[failures[0].variant]->log;
+  const codegen::TraceLog& expected = failures[0].trace->log;
   const bool in_trace = static_cast<size_t>(guard.op) < expected.ops.size();
   reason.op = guard.op;
   if (in_trace) reason.op_name = codegen::OpInfoById(expected.ops[static_cast<size_t>(guard.op)].op_id).name;
@@ -76,12 +76,12 @@ std::string FirstOps(const codegen::TraceLog& log) {
   return log.ops.size() > kShown ? text + ", ..." : text;
 }
 
-std::string DescribeRecompile(const Site& site, const std::vector<CachedTracePtr>& variants, const codegen::TraceLog& log, int64_t serial,
-                              int64_t limit, std::string_view location, bool verbose) {
+std::string DescribeRecompile(const Site& site, const codegen::TraceLog& log, int64_t serial, int64_t limit, std::string_view location,
+                              bool verbose) {
   std::string text = absl::StrCat("Recompiling trace #", serial, " (site ", site.id, ", ", log.ops.size(), " ops, variant ",
                                   site.programs + 1, "/", limit, ")", location.empty() ? "" : absl::StrCat(" at ", std::string(location)),
                                   "\n    triggered by the following guard failure(s):");
-  for (const Failure& failure : RankedFailures(variants, log)) {
+  for (const Failure& failure : RankedFailures(site, log)) {
     absl::StrAppend(&text, "\n    - ", site.id, "/", failure.variant, ": ", failure.text);
     if (!verbose) break;
   }

@@ -13,8 +13,8 @@ namespace lazuli::guards {
 
 // The block for LAZULI_LOGS=recompiles: one line per variant of the site that was not this trace, with its first failing guard.
 // `verbose` lists every variant, otherwise the nearest one.
-std::string DescribeRecompile(const Site& site, const std::vector<CachedTracePtr>& variants, const codegen::TraceLog& log, int64_t serial,
-                              int64_t limit, std::string_view location, bool verbose);
+std::string DescribeRecompile(const Site& site, const codegen::TraceLog& log, int64_t serial, int64_t limit, std::string_view location,
+                              bool verbose);
 
 // The guard that the nearest variant failed, in its parts; empty when no variant is left to compare with.
 runtime::RecompileReason NearestFailure(const Site& site, const codegen::TraceLog& log);

@@ -92,15 +92,20 @@ void CompileStatic(CachedTrace* entry, const codegen::PipelineOptions& options) 
   body.state.store(State::kReady, std::memory_order_release);
 }
 
+// Says that trace `serial` gets no symbols, though its code came with other sizes before.
+void LogWithoutSymbols(int64_t serial, std::string_view why) {
+  if (!runtime::LogEnabled(LogCategory::kDynamic)) return;
+  runtime::Log(LogCategory::kDynamic, absl::StrCat("trace #", serial, " is compiled for its sizes alone: ", std::string(why)));
+}
+
 void CompileDynamic(CompiledProgram* body, const codegen::Trace& trace, int64_t site, const codegen::PipelineOptions& options) {
   auto program = CompileTrace(trace, site, options);
   if (program.ok()) {
     body->program = *std::move(program);
     body->compiled = true;
     Counters::Get().dynamic_programs.Add();
-  } else if (runtime::LogEnabled(LogCategory::kDynamic)) {
-    runtime::Log(LogCategory::kDynamic,
-                 absl::StrCat("trace #", body->serial, " is compiled for its sizes alone: ", program.status().message()));
+  } else {
+    LogWithoutSymbols(body->serial, std::string(program.status().message()));
   }
   body->state.store(program.ok() ? State::kReady : State::kFailed, std::memory_order_release);
 }
@@ -139,35 +144,33 @@ CachedTracePtr ProgramCache::Find(const codegen::TraceLog& log) {
   }
   Skeleton* skeleton = FindSkeleton(log);
   if (skeleton == nullptr || skeleton->dynamic.empty()) return nullptr;
-  CachedTracePtr entry = MakeTrace(log, nullptr, skeleton);
-  if (!Rebind(entry.get(), NumbersOf(log))) {
-    --skeleton->traces;
-    return nullptr;
-  }
-  Insert(entry);
-  // Sizes may be without number, and a trace of each without use.
-  skeleton->served.push_back(entry);
-  if (skeleton->served.size() > Skeleton::kMaxServed) {
-    const CachedTracePtr oldest = skeleton->served.front().lock();
-    skeleton->served.pop_front();
-    if (oldest != nullptr && oldest->skeleton != nullptr) Evict(oldest);
-  }
+  const CachedTracePtr entry = MakeServed(log, skeleton);
+  if (entry != nullptr) InsertServed(entry);
   return entry;
 }
 
-bool ProgramCache::Rebind(CachedTrace* entry, const std::vector<int64_t>& numbers) {
-  const auto& programs = entry->skeleton->dynamic;
-  for (auto dynamic = programs.rbegin(); dynamic != programs.rend(); ++dynamic) {
+CachedTracePtr ProgramCache::MakeServed(const codegen::TraceLog& log, Skeleton* skeleton) {
+  const std::vector<int64_t> numbers = NumbersOf(log);
+  for (auto dynamic = skeleton->dynamic.rbegin(); dynamic != skeleton->dynamic.rend(); ++dynamic) {
     if (dynamic->program->failed()) continue;
     auto values = dynamic->shapes.Match(numbers);
     if (!values.has_value()) continue;
-    entry->site = dynamic->site;
-    entry->serial = dynamic->program->serial;
-    entry->body = dynamic->program;
+    const CachedTracePtr entry = MakeTrace(log, dynamic->site, skeleton, dynamic->program);
     entry->symbols = *std::move(values);
-    return true;
+    return entry;
   }
-  return false;
+  return nullptr;
+}
+
+void ProgramCache::InsertServed(const CachedTracePtr& entry) {
+  Insert(entry);
+  // Sizes may be without number, and a trace of each without use.
+  auto& served = entry->skeleton->served;
+  served.push_back(entry);
+  if (served.size() <= Skeleton::kMaxServed) return;
+  const CachedTracePtr oldest = served.front().lock();
+  served.pop_front();
+  if (oldest != nullptr && oldest->skeleton != nullptr) Evict(oldest);
 }
 
 Skeleton* ProgramCache::FindSkeleton(const codegen::TraceLog& log) {
@@ -187,12 +190,15 @@ Skeleton& ProgramCache::GetSkeleton(const codegen::TraceLog& log) {
   return *bucket.back();
 }
 
-CachedTracePtr ProgramCache::MakeTrace(const codegen::TraceLog& log, Site* site, Skeleton* skeleton) {
+CachedTracePtr ProgramCache::MakeTrace(const codegen::TraceLog& log, Site* site, Skeleton* skeleton,
+                                       std::shared_ptr<CompiledProgram> body) {
   auto entry = std::make_shared<CachedTrace>();
   entry->log = log;
   entry->log.offsets.assign(log.offsets.size(), 0);
   entry->hash = Fingerprint(log);
+  entry->serial = body->serial;
   entry->site = site;
+  entry->body = std::move(body);
   entry->skeleton = skeleton;
   ++skeleton->traces;
   return entry;
@@ -222,9 +228,7 @@ Site& ProgramCache::FindSite(const codegen::TraceLog& log, std::string_view caus
 
 void ProgramCache::ReportCompile(const Site& site, const codegen::TraceLog& log, int64_t serial, std::string_view location) {
   if (site.programs == 0 || !runtime::LogEnabled(LogCategory::kRecompiles)) return;
-  std::vector<CachedTracePtr> variants;
-  for (const auto& variant : site.variants) variants.push_back(variant.lock());
-  runtime::Log(LogCategory::kRecompiles, DescribeRecompile(site, variants, log, serial, runtime::Active().recompile_limit, location,
+  runtime::Log(LogCategory::kRecompiles, DescribeRecompile(site, log, serial, runtime::Active().recompile_limit, location,
                                                            runtime::LogEnabled(LogCategory::kRecompilesVerbose)));
 }
 
@@ -234,17 +238,14 @@ bool ProgramCache::LimitAllows(Site* site, const codegen::TraceLog& log, int64_t
   const bool all_full = site->programs > 0 && recompiles_ >= active.accumulated_recompile_limit;
   if (!site_full && !all_full) return true;
   Counters::Get().recompile_limit_hits.Add();
+  const std::string limit = site_full ? absl::StrCat("recompile_limit (", active.recompile_limit, ")")
+                                      : absl::StrCat("accumulated_recompile_limit (", active.accumulated_recompile_limit, ")");
   auto& history = runtime::History::Get();
-  history.HitLimit(serial, site->id,
-                   site_full ? absl::StrCat("recompile_limit (", active.recompile_limit, ")")
-                             : absl::StrCat("accumulated_recompile_limit (", active.accumulated_recompile_limit, ")"),
-                   history.WantsReason(site->id) ? NearestFailure(*site, log) : runtime::RecompileReason());
+  history.HitLimit(serial, site->id, limit, history.WantsReason(site->id) ? NearestFailure(*site, log) : runtime::RecompileReason());
   if (site->limit_logged) return false;
   site->limit_logged = true;
   ReportCompile(*site, log, serial, location);
-  runtime::LogAlways(absl::StrCat("hit ", site_full ? "recompile_limit (" : "accumulated_recompile_limit (",
-                                  site_full ? active.recompile_limit : active.accumulated_recompile_limit, ") at site ", site->id,
-                                  ": running eagerly from here; ", site->programs,
+  runtime::LogAlways(absl::StrCat("hit ", limit, " at site ", site->id, ": running eagerly from here; ", site->programs,
                                   " programs stay in use. To log all recompilation reasons, use LAZULI_LOGS=\"recompiles\""));
   return false;
 }
@@ -252,10 +253,7 @@ bool ProgramCache::LimitAllows(Site* site, const codegen::TraceLog& log, int64_t
 CachedTracePtr ProgramCache::Compile(const codegen::TraceLog& log, std::string_view cause, std::string_view location) {
   std::lock_guard<std::mutex> lock(mutex_);
   Skeleton& skeleton = GetSkeleton(log);
-  const CachedTracePtr entry = MakeTrace(log, &FindSite(log, cause), &skeleton);
-  entry->serial = next_serial_++;
-  entry->body = std::make_shared<CompiledProgram>();
-  entry->body->serial = entry->serial;
+  const CachedTracePtr entry = MakeTrace(log, &FindSite(log, cause), &skeleton, std::make_shared<CompiledProgram>(next_serial_++));
   const bool wait_for_more = runtime::Active().async && skeleton.examples.empty();
   if (!wait_for_more && !Request(entry, location)) {
     Forget(entry.get());
@@ -270,11 +268,13 @@ CachedTracePtr ProgramCache::CompileSeen(const CachedTracePtr& entry, std::strin
   std::lock_guard<std::mutex> lock(mutex_);
   if (entry->skeleton == nullptr || !entry->body->seen_once()) return entry;
   // Other threads may be running it: what compiles is a trace of its own.
-  const CachedTracePtr fresh = MakeTrace(entry->log, entry->site, entry->skeleton);
-  fresh->serial = entry->serial;
-  fresh->body = std::make_shared<CompiledProgram>();
-  fresh->body->serial = entry->serial;
-  if (!Rebind(fresh.get(), NumbersOf(fresh->log)) && !Request(fresh, location)) {
+  if (const CachedTracePtr served = MakeServed(entry->log, entry->skeleton)) {
+    Evict(entry);
+    InsertServed(served);
+    return served;
+  }
+  const CachedTracePtr fresh = MakeTrace(entry->log, entry->site, entry->skeleton, std::make_shared<CompiledProgram>(entry->serial));
+  if (!Request(fresh, location)) {
     Forget(fresh.get());
     return entry;
   }
@@ -316,14 +316,13 @@ bool ProgramCache::MakeDynamic(CachedTrace* entry) {
   for (const auto& dynamic : skeleton.dynamic) {
     if (dynamic.program->failed()) return false;
   }
-  const bool log = runtime::LogEnabled(LogCategory::kDynamic);
   std::string why_not;
   auto shapes = DynamicShapes::Infer(entry->log, skeleton.examples, &why_not);
   if (!shapes.has_value()) {
-    if (log) runtime::Log(LogCategory::kDynamic, absl::StrCat("trace #", entry->serial, " is compiled for its sizes alone: ", why_not));
+    LogWithoutSymbols(entry->serial, why_not);
     return false;
   }
-  if (log) {
+  if (runtime::LogEnabled(LogCategory::kDynamic)) {
     runtime::Log(LogCategory::kDynamic,
                  absl::StrCat("trace #", entry->serial, " is compiled with symbols:", shapes->Text(entry->log, skeleton.examples)));
   }

@@ -75,12 +75,13 @@ class ProgramCache {
   Skeleton& GetSkeleton(const codegen::TraceLog& log);
   // Whether one more program may be compiled at `site`; if not, says so the first time.
   bool LimitAllows(Site* site, const codegen::TraceLog& log, int64_t serial, std::string_view location);
-  CachedTracePtr MakeTrace(const codegen::TraceLog& log, Site* site, Skeleton* skeleton);
+  CachedTracePtr MakeTrace(const codegen::TraceLog& log, Site* site, Skeleton* skeleton, std::shared_ptr<CompiledProgram> body);
+  // A trace for `log` that one of its skeleton's programs with symbols serves; null when none does.
+  CachedTracePtr MakeServed(const codegen::TraceLog& log, Skeleton* skeleton);
   void Insert(const CachedTracePtr& entry);
+  void InsertServed(const CachedTracePtr& entry);
   // Compiles `entry`, unless a limit forbids it.
   bool Request(const CachedTracePtr& entry, std::string_view location);
-  // Whether a program with symbols serves `entry`, and its body now is that.
-  bool Rebind(CachedTrace* entry, const std::vector<int64_t>& numbers);
   // Gives `entry` a program with symbols, if its sizes call for one.
   bool MakeDynamic(CachedTrace* entry);
   void EvictOverCapacity();

@@ -46,7 +46,7 @@ std::vector<Role> RolesOf(const TraceLog& log, const std::vector<Guard>& guards)
 }
 
 // Whole numbers among the arguments that are part of the code.
-std::vector<int64_t> ConstantsInCode(const TraceLog& log, const std::vector<Guard>& guards) {
+std::vector<int64_t> ConstantsInCode(const std::vector<Guard>& guards) {
   std::vector<int64_t> constants;
   for (const Guard& guard : guards) {
     if (guard.kind == Guard::Kind::kArgument && guard.dim > 0) constants.push_back(static_cast<int64_t>(guard.expected));
@@ -131,32 +131,26 @@ std::vector<Class> ClassesOf(const std::vector<const std::vector<int64_t>*>& exa
     found.is_size |= roles[p] != Role::kArgument;
   }
   std::vector<Class> classes;
-  for (auto& [values, found] : by_values) {
-    classes.push_back(std::move(found));
-  }
+  for (auto& [values, found] : by_values) classes.push_back(std::move(found));
   return classes;  // A map's order: ascending by the first example.
 }
 
-// Whether a window's number of elements, written with primes, stays far from overflow.
-bool FitsWords(const TraceLog& log) {
-  const auto fits = [](auto begin, auto end) {
-    double bits = 8;
-    for (auto it = begin; it != end; ++it) bits += std::log2(std::max(2.0, static_cast<double>(*it)));
-    return bits < 62;
-  };
-  for (const auto& op : log.ops) {
-    if (op.outputs == nullptr) continue;
-    for (const OutputMeta& meta : *op.outputs) {
-      if (!fits(meta.sizes.begin(), meta.sizes.end())) return false;
-    }
-  }
-  double bits = 0;
-  for (const Guard& guard : BuildGuards(log)) {
-    if (guard.kind != Guard::Kind::kSize) continue;
-    bits = (guard.dim == 0 ? 8 : bits) + std::log2(std::max(2.0, static_cast<double>(guard.expected)));
-    if (bits >= 62) return false;
+// Whether each window's number of elements, written with primes, stays far from overflow. A window's sizes stand side by side, and strides
+// or bytes after them.
+bool FitsWords(const std::vector<int64_t>& numbers, const std::vector<Role>& roles) {
+  constexpr double kBitsToSpare = 8, kBits = 62;
+  double bits = kBitsToSpare;
+  for (size_t p = 0; p < roles.size(); ++p) {
+    bits = roles[p] == Role::kSize ? bits + std::log2(std::max(2.0, static_cast<double>(numbers[p]))) : kBitsToSpare;
+    if (bits >= kBits) return false;
   }
   return true;
+}
+
+// The guard on the number at `position`; null for a result's metadata.
+const Guard* GuardAt(const std::vector<Guard>& guards, uint32_t position) {
+  const auto guard = std::find_if(guards.begin(), guards.end(), [&](const Guard& g) { return g.OnShapes() && g.position == position; });
+  return guard == guards.end() ? nullptr : &*guard;
 }
 
 }  // namespace
@@ -200,7 +194,7 @@ std::optional<DynamicShapes> DynamicShapes::Infer(const TraceLog& log, const std
   for (Class& found : classes) explainer.Explain(&found);
 
   DynamicShapes shapes;
-  std::vector<int64_t> hints, constants = ConstantsInCode(log, guards);
+  std::vector<int64_t> hints, constants = ConstantsInCode(guards);
   for (const Class* symbol : explainer.symbols()) hints.push_back(symbol->values[0]);
   std::vector<const Product*> products(roles.size(), nullptr);
   for (const Class& found : classes) {
@@ -225,7 +219,7 @@ std::optional<DynamicShapes> DynamicShapes::Infer(const TraceLog& log, const std
       shapes.numbers_[p] = shapes.symbols_.Encode(*products[p]);
     }
   }
-  if (!FitsWords(shapes.Encode(log))) {
+  if (!FitsWords(shapes.numbers_, roles)) {
     *why_not = "too many sizes of one tensor changed";
     return std::nullopt;
   }
@@ -259,10 +253,10 @@ std::string DynamicShapes::Mismatch(const TraceLog& log, Guard* failed) const {
   if (numbers.size() != numbers_.size()) return "a result of another rank";
   const std::vector<Guard> guards = BuildGuards(log);
   const auto text = [&](uint32_t position, const std::string& expected) {
-    const auto guard = std::find_if(guards.begin(), guards.end(), [&](const Guard& g) { return g.OnShapes() && g.position == position; });
-    if (guard != guards.end() && failed != nullptr) *failed = *guard;
-    if (guard != guards.end()) return guard->MismatchText(log, expected, numbers[position]);
-    return absl::StrCat("metadata of a result mismatch. expected ", expected, ", actual ", numbers[position]);
+    const Guard* const guard = GuardAt(guards, position);
+    if (guard == nullptr) return absl::StrCat("metadata of a result mismatch. expected ", expected, ", actual ", numbers[position]);
+    if (failed != nullptr) *failed = *guard;
+    return guard->MismatchText(log, expected, numbers[position]);
   };
   for (const Symbol& source : sources_) {
     if (source.is_size && numbers[source.position] < 2) return text(source.position, "2 or more, since 0 and 1 are specialised");
@@ -296,13 +290,8 @@ std::string DynamicShapes::Text(const TraceLog& log, const std::vector<std::vect
   std::string text;
   const std::vector<Guard> guards = BuildGuards(log);
   for (size_t s = 0; s < sources_.size(); ++s) {
-    std::string subject = "metadata of a result";
-    for (const Guard& guard : guards) {
-      if (guard.OnShapes() && guard.position == sources_[s].position) {
-        subject = guard.Subject(log);
-        break;
-      }
-    }
+    const Guard* const guard = GuardAt(guards, sources_[s].position);
+    const std::string subject = guard == nullptr ? "metadata of a result" : guard->Subject(log);
     std::vector<int64_t> seen;
     for (const auto& example : examples) seen.push_back(example[sources_[s].position]);
     absl::StrAppend(&text, "\n    s", s, " = ", symbols_.hint(static_cast<int>(s)), " for ", subject, ", was ", absl::StrJoin(seen, ", "));

@@ -21,16 +21,6 @@ namespace lazuli::guards {
 // The numbers of a complete log: `shapes`, then sizes, strides and bytes of each result.
 std::vector<int64_t> NumbersOf(const codegen::TraceLog& log);
 
-// Numbers that an option of the program's excludes from guessing, or makes symbols before they change.
-struct ShapeMarks {
-  struct Range {
-    uint32_t position = 0;  // Of a size, in TraceLog::shapes.
-    int64_t least = 0, most = 0;
-  };
-  std::vector<Range> dynamic;
-  std::vector<uint32_t> fixed;
-};
-
 // The numbers of logs with one code, with symbols in place of what changes.
 class DynamicShapes {
  public:

@@ -24,8 +24,10 @@ struct CompiledProgram {
     kReady,
     kFailed,  // To compile with symbols: each of its traces gets a program of its own.
   };
+  explicit CompiledProgram(int64_t trace_serial) : serial(trace_serial) {}
+
   std::atomic<State> state{State::kSeen};
-  int64_t serial = 0;  // Of the trace that it is compiled for.
+  const int64_t serial;  // Of the trace that it is compiled for.
   runtime::CompileDemand demand;
   // What follows belongs to the compiler until `state` is one of the last two.
   std::unique_ptr<runtime::Program> program;

@@ -7,6 +7,7 @@
 #include <c10/core/ScalarType.h>
 #include <c10/util/DimVector.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -34,6 +35,12 @@ struct MemorySpec {
   int64_t offset = 0;
   int32_t arena_slot = -1;  // kArena with symbols: memories of one slot are never in use at the same time.
 };
+
+// What a memory of `nbytes` takes in an arena.
+inline int64_t ArenaBytes(int64_t nbytes) {
+  constexpr int64_t kAlignment = 64;
+  return std::max(kAlignment, (nbytes + kAlignment - 1) / kAlignment * kAlignment);
+}
 
 // A strided window over a memory.
 struct WindowSpec {

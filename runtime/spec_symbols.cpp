@@ -3,12 +3,6 @@
 #include <algorithm>
 
 namespace lazuli::runtime {
-namespace {
-
-constexpr int64_t kAlignment = 64;
-
-}  // namespace
-
 SpecSymbols::SpecSymbols(ProgramSpec* spec) : spec_(spec) {
   if (spec->symbols.empty()) return;
   for (MemorySpec& memory : spec->memories) Add(&memory.nbytes);
@@ -65,8 +59,8 @@ void SpecSymbols::PlaceArena() {
   for (const MemorySpec& memory : spec_->memories) {
     if (memory.arena_slot < 0) continue;
     const auto slot = static_cast<size_t>(memory.arena_slot);
-    if (slot >= sizes.size()) sizes.resize(slot + 1, kAlignment);
-    sizes[slot] = std::max(sizes[slot], (memory.nbytes + kAlignment - 1) / kAlignment * kAlignment);
+    if (slot >= sizes.size()) sizes.resize(slot + 1, 0);
+    sizes[slot] = std::max(sizes[slot], ArenaBytes(memory.nbytes));
   }
   std::vector<int64_t> offsets;
   spec_->arena_bytes = 0;

@@ -124,18 +124,11 @@ bool IsDeterministicOnCpu(const std::string& base) {
 
 bool IsTensorType(const c10::TypePtr& type) { return type->kind() == c10::TypeKind::TensorType; }
 
-bool HoldsSymInt(const c10::Type& type) {
-  if (type.kind() == c10::TypeKind::SymIntType) return true;
+// Whether the type is of `kind`, or a list or an optional of such.
+bool Holds(const c10::Type& type, c10::TypeKind kind) {
+  if (type.kind() == kind) return true;
   const auto inner = type.containedTypes();
-  return std::any_of(inner.begin(), inner.end(), [](const c10::TypePtr& contained) { return HoldsSymInt(*contained); });
-}
-
-bool HoldsTensor(const c10::TypePtr& type) {
-  if (IsTensorType(type)) return true;
-  for (const auto& inner : type->containedTypes()) {
-    if (HoldsTensor(inner)) return true;
-  }
-  return false;
+  return std::any_of(inner.begin(), inner.end(), [&](const c10::TypePtr& contained) { return Holds(*contained, kind); });
 }
 
 // Argument types that have canonical bytes.
@@ -171,9 +164,9 @@ void ReadArguments(const c10::FunctionSchema& schema, OpInfo* info, bool* encoda
     const auto& arg = args[i];
     if (arg.alias_info() != nullptr && arg.alias_info()->isWrite()) info->mutated_args |= uint64_t{1} << i;
     if (arg.is_out()) info->is_out = true;
-    if (HoldsTensor(arg.type())) info->is_factory = false;
+    if (Holds(*arg.type(), c10::TypeKind::TensorType)) info->is_factory = false;
     if (IsTensorType(arg.type())) info->tensor_args |= uint64_t{1} << i;
-    if (HoldsSymInt(*arg.real_type())) info->size_args |= uint64_t{1} << i;
+    if (Holds(*arg.real_type(), c10::TypeKind::SymIntType)) info->size_args |= uint64_t{1} << i;
     if (arg.name() == "alpha" || arg.name() == "beta") info->factor_args |= uint64_t{1} << i;
     if (arg.type()->kind() == c10::TypeKind::GeneratorType ||
         (arg.type()->kind() == c10::TypeKind::OptionalType && arg.type()->containedTypes()[0]->kind() == c10::TypeKind::GeneratorType)) {

@@ -21,8 +21,6 @@ using runtime::MemorySpec;
 using runtime::StepSpec;
 using runtime::WindowSpec;
 
-constexpr int64_t kAlignment = 64;
-
 void RunKernel(const void* kernel, void* const* buffers, const uint64_t* scalars, const int64_t* symbols) {
   static_cast<const CompiledKernel*>(kernel)->Run(buffers, scalars, symbols);
 }
@@ -244,10 +242,7 @@ class Planner {
       if (memory.kind == MemorySpec::Kind::kArena) todo.push_back(interval);
       if (memory.kind == MemorySpec::Kind::kAdopted && memory.storage < 0) spec_.steps[interval.last].releases.push_back(interval.memory);
     }
-    const auto size_of = [&](int32_t memory) {
-      const int64_t nbytes = graph_.symbols.Hint(spec_.memories[memory].nbytes);
-      return std::max<int64_t>(kAlignment, (nbytes + kAlignment - 1) / kAlignment * kAlignment);
-    };
+    const auto size_of = [&](int32_t memory) { return runtime::ArenaBytes(graph_.symbols.Hint(spec_.memories[memory].nbytes)); };
     std::stable_sort(todo.begin(), todo.end(), [&](const Interval& a, const Interval& b) { return size_of(a.memory) > size_of(b.memory); });
     if (graph_.symbols.empty()) {
       PlaceAtOffsets(todo, size_of);
