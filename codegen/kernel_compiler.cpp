@@ -88,6 +88,7 @@ absl::StatusOr<MadeKernel> LoadOrCompile(const KernelIR& kernel, const std::stri
     if (loaded.ok()) return loaded;
     RejectObject(target.disk, key, std::string(loaded.status().message()));
   }
+  if (target.cached_only) return absl::UnavailableError("a kernel is not in the cache");
   *origin = KernelOrigin::kCompiled;
   absl::StatusOr<std::string> object = EmitObject(planned, isa, target.precision);
   if (!object.ok()) return object.status();

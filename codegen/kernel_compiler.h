@@ -24,6 +24,7 @@ struct KernelTarget {
   std::string isa;                     // "avx512", "avx2" or "sse4": the widest to use, capped by the CPU's own.
   std::string precision;               // "eager", "strict" or "fast".
   runtime::DiskCache* disk = nullptr;  // Where code is kept across processes; null: nowhere.
+  bool cached_only = false;            // Fail with Unavailable where code would have to be generated.
 };
 
 // Where a kernel's machine code came from.

@@ -52,7 +52,7 @@ void NoteCompiled(int64_t serial, int64_t site, const codegen::CompileReport& re
   runtime::History::Get().EndCompile(end);
 }
 
-// Compiles `trace`.
+// Compiles `trace`. Unavailable, and nothing happened, when code would have to be generated though `options` forbid it.
 absl::StatusOr<std::unique_ptr<runtime::Program>> CompileTrace(const codegen::Trace& trace, int64_t site,
                                                                const codegen::PipelineOptions& options) {
   auto& counters = Counters::Get();
@@ -61,6 +61,7 @@ absl::StatusOr<std::unique_ptr<runtime::Program>> CompileTrace(const codegen::Tr
   codegen::CompileReport report;
   const auto begin = std::chrono::steady_clock::now();
   auto program = codegen::Compile(trace, options, &report);
+  if (absl::IsUnavailable(program.status())) return program;
   NoteCompiled(options.serial, site, report, program.status(), begin);
   counters.kernels_compiled.Add(report.kernels_compiled);
   counters.kernel_cache_hits.Add(report.kernel_cache_hits);
@@ -72,17 +73,20 @@ absl::StatusOr<std::unique_ptr<runtime::Program>> CompileTrace(const codegen::Tr
 
 using State = CompiledProgram::State;
 
-// The program of `entry`'s log alone; a trace that cannot be compiled is replayed from now on, and never tried again.
-void CompileStatic(CachedTrace* entry, const codegen::PipelineOptions& options) {
+// The program of `entry`'s log alone; a trace that cannot be compiled is replayed from now on, and never tried again. False when nothing
+// was done, as in CompileTrace.
+bool CompileStatic(CachedTrace* entry, ShapeProfile* profile, const codegen::PipelineOptions& options) {
   CompiledProgram& body = *entry->body;
   codegen::Trace trace = codegen::DecodeTrace(entry->log);
   auto program = CompileTrace(trace, entry->site->id, options);
+  if (absl::IsUnavailable(program.status())) return false;
   body.compiled = program.ok();
   if (program.ok()) {
     body.program = *std::move(program);
     if (body.program->bit_exact() && entry->log.ops.size() <= EagerTrial::kMaxOps && runtime::Active().step_aside) {
       entry->trial.SetEligible();
     }
+    profile->AddStatic(entry->log);
   } else {
     Counters::Get().compile_failures.Add();
     runtime::LogOnce(
@@ -90,6 +94,7 @@ void CompileStatic(CachedTrace* entry, const codegen::PipelineOptions& options) 
     body.program = codegen::MakeReplay(std::move(trace));
   }
   body.state.store(State::kReady, std::memory_order_release);
+  return true;
 }
 
 // Says that trace `serial` gets no symbols, though its code came with other sizes before.
@@ -98,25 +103,44 @@ void LogWithoutSymbols(int64_t serial, std::string_view why) {
   runtime::Log(LogCategory::kDynamic, absl::StrCat("trace #", serial, " is compiled for its sizes alone: ", std::string(why)));
 }
 
-void CompileDynamic(CompiledProgram* body, const codegen::Trace& trace, int64_t site, const codegen::PipelineOptions& options) {
+// As CompileStatic, of `log` with `shapes` in it.
+bool CompileDynamic(CompiledProgram* body, const codegen::TraceLog& log, const DynamicShapes& shapes, ShapeProfile* profile, int64_t site,
+                    const codegen::PipelineOptions& options) {
+  codegen::Trace trace = codegen::DecodeTrace(shapes.Encode(log));
+  trace.symbols = shapes.symbols();
   auto program = CompileTrace(trace, site, options);
+  if (absl::IsUnavailable(program.status())) return false;
   if (program.ok()) {
     body->program = *std::move(program);
     body->compiled = true;
     Counters::Get().dynamic_programs.Add();
+    profile->AddDynamic(shapes);
   } else {
     LogWithoutSymbols(body->serial, std::string(program.status().message()));
   }
   body->state.store(program.ok() ? State::kReady : State::kFailed, std::memory_order_release);
+  return true;
 }
 
-// Runs `job` now, or in the background while `body`'s traces are replayed.
-void Schedule(const std::shared_ptr<CompiledProgram>& body, std::function<void()> job) {
+// Runs `job`, which compiles `body`, now, or in the background while `body`'s traces are replayed. `known`: an earlier process did the
+// same, so that now may be soon enough.
+void Schedule(const std::shared_ptr<CompiledProgram>& body, bool known, std::function<bool(const codegen::PipelineOptions&)> job) {
   const auto& active = runtime::Active();
+  codegen::PipelineOptions options = PipelineOptionsFromActive();
+  options.serial = body->serial;
   body->state.store(State::kCompiling, std::memory_order_relaxed);
-  if (!active.async) return job();
-  runtime::CompilePool::Get().Submit(std::shared_ptr<const runtime::CompileDemand>(body, &body->demand), std::move(job),
-                                     active.compile_threads);
+  if (active.async && known) {
+    codegen::PipelineOptions cached_only = options;
+    cached_only.target.cached_only = true;
+    if (job(cached_only)) return;
+  }
+  if (!active.async) {
+    job(options);
+    return;
+  }
+  runtime::CompilePool::Get().Submit(
+      std::shared_ptr<const runtime::CompileDemand>(body, &body->demand), [job = std::move(job), options] { job(options); },
+      active.compile_threads);
 }
 
 uint64_t HashCode(const codegen::TraceLog& log) { return codegen::HashWords(log.code.data(), log.code.size(), 0x536B656Cull); }
@@ -187,6 +211,7 @@ Skeleton& ProgramCache::GetSkeleton(const codegen::TraceLog& log) {
   auto& bucket = skeletons_[HashCode(log)];
   bucket.push_back(std::make_unique<Skeleton>());
   bucket.back()->code = log.code;
+  bucket.back()->profile = std::make_shared<ShapeProfile>(runtime::DiskCache::Active(), log);
   return *bucket.back();
 }
 
@@ -254,7 +279,7 @@ CachedTracePtr ProgramCache::Compile(const codegen::TraceLog& log, std::string_v
   std::lock_guard<std::mutex> lock(mutex_);
   Skeleton& skeleton = GetSkeleton(log);
   const CachedTracePtr entry = MakeTrace(log, &FindSite(log, cause), &skeleton, std::make_shared<CompiledProgram>(next_serial_++));
-  const bool wait_for_more = runtime::Active().async && skeleton.examples.empty();
+  const bool wait_for_more = runtime::Active().async && skeleton.examples.empty() && !skeleton.profile->Knows(log);
   if (!wait_for_more && !Request(entry, location)) {
     Forget(entry.get());
     return nullptr;
@@ -295,9 +320,9 @@ bool ProgramCache::Request(const CachedTracePtr& entry, std::string_view locatio
   runtime::History::Get().StartCompile(
       {entry->serial, site.id, site.cause, static_cast<int64_t>(entry->log.ops.size()), FirstOps(entry->log), site.programs + 1});
   if (!MakeDynamic(entry.get())) {
-    codegen::PipelineOptions options = PipelineOptionsFromActive();
-    options.serial = entry->serial;
-    Schedule(entry->body, [entry, options] { CompileStatic(entry.get(), options); });
+    const std::shared_ptr<ShapeProfile> profile = entry->skeleton->profile;
+    Schedule(entry->body, profile->HasStatic(entry->log),
+             [entry, profile](const codegen::PipelineOptions& options) { return CompileStatic(entry.get(), profile.get(), options); });
   }
   if (runtime::LogEnabled(LogCategory::kGuards)) {
     std::string text = absl::StrCat("guards of trace #", entry->serial, " (site ", site.id, "):");
@@ -311,13 +336,16 @@ bool ProgramCache::Request(const CachedTracePtr& entry, std::string_view locatio
 
 bool ProgramCache::MakeDynamic(CachedTrace* entry) {
   Skeleton& skeleton = *entry->skeleton;
-  if (runtime::Active().dynamic == runtime::Dynamic::kNever || skeleton.examples.empty()) return false;
+  if (runtime::Active().dynamic == runtime::Dynamic::kNever) return false;
   // What could not be compiled with some symbols will not be with more.
   for (const auto& dynamic : skeleton.dynamic) {
     if (dynamic.program->failed()) return false;
   }
+  std::optional<DynamicShapes> shapes = skeleton.profile->FindDynamic(entry->log);
+  const bool known = shapes.has_value();
+  if (!known && skeleton.examples.empty()) return false;
   std::string why_not;
-  auto shapes = DynamicShapes::Infer(entry->log, skeleton.examples, &why_not);
+  if (!known) shapes = DynamicShapes::Infer(entry->log, skeleton.examples, &why_not);
   if (!shapes.has_value()) {
     LogWithoutSymbols(entry->serial, why_not);
     return false;
@@ -328,13 +356,10 @@ bool ProgramCache::MakeDynamic(CachedTrace* entry) {
   }
   const std::shared_ptr<CompiledProgram> body = entry->body;
   entry->symbols = *shapes->Match(NumbersOf(entry->log));
-  codegen::PipelineOptions options = PipelineOptionsFromActive();
-  options.serial = entry->serial;
-  Schedule(body, [body, options, site = entry->site->id, encoded = shapes->Encode(entry->log), symbols = shapes->symbols()] {
-    codegen::Trace trace = codegen::DecodeTrace(encoded);
-    trace.symbols = symbols;
-    CompileDynamic(body.get(), trace, site, options);
-  });
+  Schedule(body, known,
+           [body, shapes, log = entry->log, profile = skeleton.profile, site = entry->site->id](const codegen::PipelineOptions& options) {
+             return CompileDynamic(body.get(), log, *shapes, profile.get(), site, options);
+           });
   if (body->failed()) {
     entry->symbols.clear();
     return false;

@@ -193,42 +193,48 @@ std::optional<DynamicShapes> DynamicShapes::Infer(const TraceLog& log, const std
   Explainer explainer(all.size());
   for (Class& found : classes) explainer.Explain(&found);
 
-  DynamicShapes shapes;
-  std::vector<int64_t> hints, constants = ConstantsInCode(guards);
-  for (const Class* symbol : explainer.symbols()) hints.push_back(symbol->values[0]);
-  std::vector<const Product*> products(roles.size(), nullptr);
+  ShapeExplanation explanation;
+  for (const Class* symbol : explainer.symbols()) explanation.symbols.push_back({symbol->positions[0], symbol->is_size, symbol->values[0]});
   for (const Class& found : classes) {
-    constants.push_back(found.product.coefficient);
-    for (const uint32_t position : found.positions) products[position] = &found.product;
+    for (const uint32_t position : found.positions) explanation.derived.push_back({position, found.product});
   }
-  for (uint32_t p = 0; p < roles.size(); ++p) {
-    if (products[p] == nullptr) constants.push_back(now[p]);
+  std::sort(explanation.derived.begin(), explanation.derived.end(), [](const auto& a, const auto& b) { return a.position < b.position; });
+  return Make(log, now, std::move(explanation), why_not);
+}
+
+std::optional<DynamicShapes> DynamicShapes::Make(const TraceLog& log, const std::vector<int64_t>& numbers, ShapeExplanation explanation,
+                                                 std::string* why_not) {
+  const std::vector<Guard> guards = BuildGuards(log);
+  DynamicShapes shapes;
+  shapes.numbers_ = numbers;
+  std::vector<int64_t> hints, values = ConstantsInCode(guards);
+  for (const auto& symbol : explanation.symbols) hints.push_back(symbol.hint);
+  auto derived = explanation.derived.begin();
+  for (uint32_t p = 0; p < numbers.size(); ++p) {
+    if (derived != explanation.derived.end() && derived->position == p) {
+      values.push_back(derived++->product.coefficient);
+    } else {
+      values.push_back(numbers[p]);
+      shapes.constants_.push_back(p);
+    }
   }
-  shapes.symbols_ = SymbolTable::Make(hints, constants);
+  shapes.symbols_ = SymbolTable::Make(hints, values);
   if (shapes.symbols_.empty()) {
     *why_not = absl::StrCat("more than ", SymbolTable::kMaxSymbols, " sizes changed independently");
     return std::nullopt;
   }
-  for (const Class* symbol : explainer.symbols()) shapes.sources_.push_back({symbol->positions[0], symbol->is_size});
-  shapes.numbers_ = now;
-  for (uint32_t p = 0; p < roles.size(); ++p) {
-    if (products[p] == nullptr) {
-      shapes.constants_.push_back(p);
-    } else {
-      shapes.derived_.push_back({p, *products[p]});
-      shapes.numbers_[p] = shapes.symbols_.Encode(*products[p]);
-    }
-  }
-  if (!FitsWords(shapes.numbers_, roles)) {
+  for (const auto& number : explanation.derived) shapes.numbers_[number.position] = shapes.symbols_.Encode(number.product);
+  if (!FitsWords(shapes.numbers_, RolesOf(log, guards))) {
     *why_not = "too many sizes of one tensor changed";
     return std::nullopt;
   }
+  shapes.explanation_ = std::move(explanation);
   return shapes;
 }
 
 std::optional<std::vector<int64_t>> DynamicShapes::ReadSymbols(const std::vector<int64_t>& numbers) const {
   std::vector<int64_t> values;
-  for (const Symbol& source : sources_) {
+  for (const auto& source : explanation_.symbols) {
     values.push_back(numbers[source.position]);
     if (source.is_size && values.back() < 2) return std::nullopt;
   }
@@ -242,7 +248,7 @@ std::optional<std::vector<int64_t>> DynamicShapes::Match(const std::vector<int64
   }
   std::optional<std::vector<int64_t>> values = ReadSymbols(numbers);
   if (!values.has_value()) return std::nullopt;
-  for (const Derived& derived : derived_) {
+  for (const auto& derived : explanation_.derived) {
     if (numbers[derived.position] != derived.product.Evaluate(values->data())) return std::nullopt;
   }
   return values;
@@ -258,7 +264,7 @@ std::string DynamicShapes::Mismatch(const TraceLog& log, Guard* failed) const {
     if (failed != nullptr) *failed = *guard;
     return guard->MismatchText(log, expected, numbers[position]);
   };
-  for (const Symbol& source : sources_) {
+  for (const auto& source : explanation_.symbols) {
     if (source.is_size && numbers[source.position] < 2) return text(source.position, "2 or more, since 0 and 1 are specialised");
   }
   const std::vector<int64_t> values = *ReadSymbols(numbers);
@@ -289,12 +295,13 @@ TraceLog DynamicShapes::Encode(const TraceLog& log) const {
 std::string DynamicShapes::Text(const TraceLog& log, const std::vector<std::vector<int64_t>>& examples) const {
   std::string text;
   const std::vector<Guard> guards = BuildGuards(log);
-  for (size_t s = 0; s < sources_.size(); ++s) {
-    const Guard* const guard = GuardAt(guards, sources_[s].position);
+  for (size_t s = 0; s < explanation_.symbols.size(); ++s) {
+    const Guard* const guard = GuardAt(guards, explanation_.symbols[s].position);
     const std::string subject = guard == nullptr ? "metadata of a result" : guard->Subject(log);
     std::vector<int64_t> seen;
-    for (const auto& example : examples) seen.push_back(example[sources_[s].position]);
-    absl::StrAppend(&text, "\n    s", s, " = ", symbols_.hint(static_cast<int>(s)), " for ", subject, ", was ", absl::StrJoin(seen, ", "));
+    for (const auto& example : examples) seen.push_back(example[explanation_.symbols[s].position]);
+    absl::StrAppend(&text, "\n    s", s, " = ", symbols_.hint(static_cast<int>(s)), " for ", subject,
+                    seen.empty() ? ", as in an earlier process" : absl::StrCat(", was ", absl::StrJoin(seen, ", ")));
   }
   return text;
 }

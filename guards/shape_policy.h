@@ -21,9 +21,28 @@ namespace lazuli::guards {
 // The numbers of a complete log: `shapes`, then sizes, strides and bytes of each result.
 std::vector<int64_t> NumbersOf(const codegen::TraceLog& log);
 
+// Which numbers of a log are symbols, and which follow from them; all others are constants.
+struct ShapeExplanation {
+  struct Symbol {
+    uint32_t position = 0;  // Where its value is read.
+    bool is_size = true;    // At least 2; otherwise only an argument, of any value.
+    int64_t hint = 0;       // A value that it had.
+  };
+  struct Derived {
+    uint32_t position = 0;
+    runtime::Product product;
+  };
+  std::vector<Symbol> symbols;
+  std::vector<Derived> derived;  // Numbers with symbols, ascending.
+};
+
 // The numbers of logs with one code, with symbols in place of what changes.
 class DynamicShapes {
  public:
+  // `numbers` are those of `log`, which are as `explanation` says. Nothing when there are too many symbols; `why_not` says so.
+  static std::optional<DynamicShapes> Make(const codegen::TraceLog& log, const std::vector<int64_t>& numbers, ShapeExplanation explanation,
+                                           std::string* why_not);
+
   // `log` and earlier `examples`, the numbers of logs with the same code. Sizes of 0 and 1 are always specialised: examples that have one
   // where `log` has another size do not count. Nothing when none is left or no number changed; `why_not` says so.
   static std::optional<DynamicShapes> Infer(const codegen::TraceLog& log, const std::vector<std::vector<int64_t>>& examples,
@@ -40,27 +59,20 @@ class DynamicShapes {
   // `log`, with symbols in its numbers.
   codegen::TraceLog Encode(const codegen::TraceLog& log) const;
   const runtime::SymbolTable& symbols() const { return symbols_; }
+  const ShapeExplanation& explanation() const { return explanation_; }
+  // Those of the log that it was made for, with symbols.
+  const std::vector<int64_t>& numbers() const { return numbers_; }
 
   // A line for each symbol: "s0 = size of input 0 of op 3 aten::mm at index 1, was 64, 48".
   std::string Text(const codegen::TraceLog& log, const std::vector<std::vector<int64_t>>& examples) const;
 
  private:
-  struct Symbol {
-    uint32_t position = 0;  // Where its value is read.
-    bool is_size = true;    // At least 2; otherwise only an argument, of any value.
-  };
-  struct Derived {
-    uint32_t position = 0;
-    runtime::Product product;
-  };
-
   std::optional<std::vector<int64_t>> ReadSymbols(const std::vector<int64_t>& numbers) const;
 
   runtime::SymbolTable symbols_;
-  std::vector<int64_t> numbers_;     // With symbols.
-  std::vector<Symbol> sources_;      // By symbol.
-  std::vector<Derived> derived_;     // Numbers with symbols, ascending.
-  std::vector<uint32_t> constants_;  // Positions of the others, ascending.
+  ShapeExplanation explanation_;
+  std::vector<int64_t> numbers_;  // With symbols.
+  std::vector<uint32_t> constants_;
 };
 
 }  // namespace lazuli::guards

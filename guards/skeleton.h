@@ -11,6 +11,7 @@
 
 #include "codegen/ir/trace_log.h"
 #include "guards/shape_policy.h"
+#include "guards/shape_profile.h"
 #include "runtime/compile_pool.h"
 #include "runtime/program.h"
 
@@ -50,6 +51,7 @@ struct Skeleton {
   };
 
   std::vector<codegen::Word> code;
+  std::shared_ptr<ShapeProfile> profile;
   // The numbers of traces that had programs compiled, the latest last; bounded.
   std::vector<std::vector<int64_t>> examples;
   std::vector<DynamicProgram> dynamic;            // The latest last.

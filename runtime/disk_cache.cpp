@@ -36,12 +36,13 @@ DiskCache* DiskCache::Active() {
   return cache.get();
 }
 
-std::optional<std::string> DiskCache::Get(std::string_view kind, std::string_view key) {
+std::optional<std::string> DiskCache::Get(std::string_view kind, std::string_view key, Count count) {
   Counters& counters = Counters::Get();
   const std::string name = EntryName(kind, key);
   const std::shared_ptr<CacheFolder> folder = Folder(/*again=*/false);
   std::optional<std::string> blob;
   if (folder != nullptr) blob = Read(*folder, name, kind, key);
+  if (count == Count::kNo) return blob;
   (blob.has_value() ? counters.disk_cache_hits : counters.disk_cache_misses).Add();
   if (!blob.has_value() && folder != nullptr && LogEnabled(LogCategory::kCache)) {
     Log(LogCategory::kCache, absl::StrCat("disk cache: no entry ", name, "\n", DescribeNearest(*folder, kind, key)));
@@ -67,7 +68,7 @@ std::optional<std::string> DiskCache::Read(const CacheFolder& folder, const std:
   return std::nullopt;
 }
 
-void DiskCache::Put(std::string_view kind, std::string_view key, std::string_view blob) {
+void DiskCache::Put(std::string_view kind, std::string_view key, std::string_view blob, Count count) {
   std::shared_ptr<CacheFolder> folder = Folder(/*again=*/false);
   if (folder == nullptr) return;
   const std::string name = EntryName(kind, key);
@@ -83,7 +84,7 @@ void DiskCache::Put(std::string_view kind, std::string_view key, std::string_vie
     Report(std::string(status.message()), absl::StrCat("folder ", folder->path()), kChooseFolder);
     return;
   }
-  Counters::Get().disk_cache_writes.Add();
+  if (count == Count::kYes) Counters::Get().disk_cache_writes.Add();
   PruneSometimes(*folder, static_cast<int64_t>(bytes.size()));
 }
 

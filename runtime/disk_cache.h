@@ -27,11 +27,14 @@ class DiskCache {
   // The cache of the options in force; null when they turn it off. Valid for the life of the process.
   static DiskCache* Active();
 
+  // Whether hits, misses and writes are counted, and misses logged: for what is expected to be there.
+  enum class Count : uint8_t { kYes, kNo };
+
   // The blob that was put under exactly this kind and key.
-  std::optional<std::string> Get(std::string_view kind, std::string_view key);
+  std::optional<std::string> Get(std::string_view kind, std::string_view key, Count count = Count::kYes);
 
   // Keeps `blob`, in place of what was there. Now and then removes what was not used for longest.
-  void Put(std::string_view kind, std::string_view key, std::string_view blob);
+  void Put(std::string_view kind, std::string_view key, std::string_view blob, Count count = Count::kYes);
 
   // The caller could do nothing with what Get returned.
   void Reject(std::string_view kind, std::string_view key, const std::string& reason);
