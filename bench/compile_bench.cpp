@@ -1,4 +1,5 @@
-// Milliseconds to compile, from nothing: one fused kernel, and a whole training step (MLP, Adam). Compiled kernels are kept for good, so
+// Milliseconds to compile, from nothing: one fused kernel, a whole training step (MLP, Adam), and transformers of one and twelve equal
+// layers, whose kernels are shared. Compiled kernels are kept for good, so
 // every measured kernel is one that this process has not met, and the training step is measured once.
 #include <torch/torch.h>
 
@@ -63,6 +64,39 @@ void CompileTrainingStep(benchmark::State& state) {
   state.counters["warm_step_ms"] = 1e3 * TimeRun(step);
 }
 BENCHMARK(CompileTrainingStep)->Name("compile/training_step")->Iterations(1)->UseManualTime()->Unit(benchmark::kMillisecond);
+
+// A training step of a transformer with `state.range(0)` layers. Their widths differ, so that they share few kernels; to
+// share none, run each in a process of its own (--benchmark_filter).
+void CompileLayers(benchmark::State& state) {
+  DeviceMode mode(Options().disk_cache(false).async(false));
+  const int64_t layers = state.range(0), width = 64 + 16 * layers;
+  torch::nn::TransformerEncoder model(
+      torch::nn::TransformerEncoderOptions(torch::nn::TransformerEncoderLayerOptions(width, 4).dropout(0), layers));
+  torch::optim::SGD optimizer(model->parameters(), 1e-3);
+  const torch::Tensor x = torch::randn({24, 8, width});
+  for (auto _ : state) {
+    reset();
+    for (int i = 0; i < kFirstSteps; ++i) {
+      optimizer.zero_grad();
+      auto loss = model->forward(x).square().mean();
+      loss.backward();
+      optimizer.step();
+      sync();
+    }
+    const Stats after = stats();
+    state.SetIterationTime(after.compile_seconds);
+    state.counters["programs"] = static_cast<double>(after.programs_compiled);
+    state.counters["kernels"] = static_cast<double>(after.kernels_compiled);
+    if (after.kernels_compiled == 0) state.SkipWithError("no kernel was compiled");
+  }
+}
+BENCHMARK(CompileLayers)
+    ->Name("compile/transformer_layers")
+    ->Arg(1)
+    ->Arg(12)
+    ->Iterations(1)
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
 
 void CompileKernel(benchmark::State& state) {
   DeviceMode mode(Options().disk_cache(false));

@@ -12,6 +12,7 @@
 #include "codegen/pipeline.h"
 #include "guards/guard.h"
 #include "guards/miss_report.h"
+#include "guards/shape_marks.h"
 #include "runtime/compile_pool.h"
 #include "runtime/counters.h"
 #include "runtime/dump.h"
@@ -101,6 +102,34 @@ bool CompileStatic(CachedTrace* entry, ShapeProfile* profile, const codegen::Pip
 void LogWithoutSymbols(int64_t serial, std::string_view why) {
   if (!runtime::LogEnabled(LogCategory::kDynamic)) return;
   runtime::Log(LogCategory::kDynamic, absl::StrCat("trace #", serial, " is compiled for its sizes alone: ", std::string(why)));
+}
+
+struct ChosenShapes {
+  std::optional<DynamicShapes> shapes;
+  bool known = false;  // From an earlier process.
+};
+
+// The symbols that `entry` gets: those of an earlier process, else those that its numbers and earlier ones of its code call for, else
+// those that the program asked for. Says so, or why there are none, in the log.
+ChosenShapes ChooseShapes(const CachedTrace& entry, const Skeleton& skeleton) {
+  const codegen::TraceLog& log = entry.log;
+  const bool marked = std::any_of(log.marks.begin(), log.marks.end(), [](const codegen::SizeMark& mark) { return mark.dynamic; });
+  ChosenShapes chosen{skeleton.profile->FindDynamic(log), false};
+  chosen.known = chosen.shapes.has_value();
+  std::string why_not;
+  const bool compared = !chosen.known && !skeleton.examples.empty();
+  if (compared) chosen.shapes = DynamicShapes::Infer(log, skeleton.examples, &why_not);
+  const bool guessed = !chosen.shapes.has_value() && marked;
+  if (guessed) chosen.shapes = GuessFromMarks(log, &why_not);
+  if (!chosen.shapes.has_value()) {
+    if (!why_not.empty()) LogWithoutSymbols(entry.serial, why_not);
+  } else if (runtime::LogEnabled(LogCategory::kDynamic)) {
+    const char* const origin = chosen.known ? "as in an earlier process" : "from the start";
+    const auto& examples = compared && !guessed ? skeleton.examples : std::vector<std::vector<int64_t>>();
+    runtime::Log(LogCategory::kDynamic,
+                 absl::StrCat("trace #", entry.serial, " is compiled with symbols:", chosen.shapes->Text(log, examples, origin)));
+  }
+  return chosen;
 }
 
 // As CompileStatic, of `log` with `shapes` in it.
@@ -279,6 +308,7 @@ CachedTracePtr ProgramCache::Compile(const codegen::TraceLog& log, std::string_v
   std::lock_guard<std::mutex> lock(mutex_);
   Skeleton& skeleton = GetSkeleton(log);
   const CachedTracePtr entry = MakeTrace(log, &FindSite(log, cause), &skeleton, std::make_shared<CompiledProgram>(next_serial_++));
+  skeleton.ShareStaticMarks(&entry->log.marks);
   const bool wait_for_more = runtime::Active().async && skeleton.examples.empty() && !skeleton.profile->Knows(log);
   if (!wait_for_more && !Request(entry, location)) {
     Forget(entry.get());
@@ -341,25 +371,13 @@ bool ProgramCache::MakeDynamic(CachedTrace* entry) {
   for (const auto& dynamic : skeleton.dynamic) {
     if (dynamic.program->failed()) return false;
   }
-  std::optional<DynamicShapes> shapes = skeleton.profile->FindDynamic(entry->log);
-  const bool known = shapes.has_value();
-  if (!known && skeleton.examples.empty()) return false;
-  std::string why_not;
-  if (!known) shapes = DynamicShapes::Infer(entry->log, skeleton.examples, &why_not);
-  if (!shapes.has_value()) {
-    LogWithoutSymbols(entry->serial, why_not);
-    return false;
-  }
-  if (runtime::LogEnabled(LogCategory::kDynamic)) {
-    runtime::Log(LogCategory::kDynamic,
-                 absl::StrCat("trace #", entry->serial, " is compiled with symbols:", shapes->Text(entry->log, skeleton.examples)));
-  }
+  auto [shapes, known] = ChooseShapes(*entry, skeleton);
+  if (!shapes.has_value()) return false;
   const std::shared_ptr<CompiledProgram> body = entry->body;
   entry->symbols = *shapes->Match(NumbersOf(entry->log));
   Schedule(body, known,
-           [body, shapes, log = entry->log, profile = skeleton.profile, site = entry->site->id](const codegen::PipelineOptions& options) {
-             return CompileDynamic(body.get(), log, *shapes, profile.get(), site, options);
-           });
+           [body, shapes = *shapes, log = entry->log, profile = skeleton.profile, site = entry->site->id](
+               const codegen::PipelineOptions& options) { return CompileDynamic(body.get(), log, shapes, profile.get(), site, options); });
   if (body->failed()) {
     entry->symbols.clear();
     return false;

@@ -110,8 +110,12 @@ class Explainer {
   std::vector<Class*> symbols_;
 };
 
-// Whether no size or stride that is 0 or 1 in one of them is something else in the other.
-bool MayVaryTogether(const std::vector<int64_t>& a, const std::vector<int64_t>& b, const std::vector<Role>& roles) {
+// Whether no size or stride that is 0 or 1 in one of them is something else in the other, and no size differs that is marked as static.
+bool MayVaryTogether(const std::vector<int64_t>& a, const std::vector<int64_t>& b, const std::vector<Role>& roles,
+                     const std::vector<codegen::SizeMark>& marks) {
+  for (const codegen::SizeMark& mark : marks) {
+    if (!mark.dynamic && a[mark.position] != b[mark.position]) return false;
+  }
   for (size_t p = 0; p < roles.size(); ++p) {
     if (roles[p] != Role::kArgument && a[p] != b[p] && std::min(a[p], b[p]) < 2) return false;
   }
@@ -179,10 +183,10 @@ std::optional<DynamicShapes> DynamicShapes::Infer(const TraceLog& log, const std
       *why_not = "results of another rank";
       return std::nullopt;
     }
-    if (MayVaryTogether(now, example, roles)) all.push_back(&example);
+    if (MayVaryTogether(now, example, roles, log.marks)) all.push_back(&example);
   }
   if (all.size() == 1) {
-    *why_not = "a size that changed was 0 or 1, which are specialised";
+    *why_not = "a size that changed was 0 or 1, which are specialised, or is marked as static";
     return std::nullopt;
   }
   std::vector<Class> classes = ClassesOf(all, roles);
@@ -194,7 +198,18 @@ std::optional<DynamicShapes> DynamicShapes::Infer(const TraceLog& log, const std
   for (Class& found : classes) explainer.Explain(&found);
 
   ShapeExplanation explanation;
-  for (const Class* symbol : explainer.symbols()) explanation.symbols.push_back({symbol->positions[0], symbol->is_size, symbol->values[0]});
+  for (const Class* found : explainer.symbols()) {
+    ShapeExplanation::Symbol symbol;
+    symbol.position = found->positions[0];
+    symbol.is_size = found->is_size;
+    symbol.hint = found->values[0];
+    for (const codegen::SizeMark& mark : log.marks) {
+      if (!mark.dynamic || std::find(found->positions.begin(), found->positions.end(), mark.position) == found->positions.end()) continue;
+      symbol.least = std::max(symbol.least, mark.least);
+      symbol.most = std::min(symbol.most, mark.most);
+    }
+    explanation.symbols.push_back(symbol);
+  }
   for (const Class& found : classes) {
     for (const uint32_t position : found.positions) explanation.derived.push_back({position, found.product});
   }
@@ -236,7 +251,7 @@ std::optional<std::vector<int64_t>> DynamicShapes::ReadSymbols(const std::vector
   std::vector<int64_t> values;
   for (const auto& source : explanation_.symbols) {
     values.push_back(numbers[source.position]);
-    if (source.is_size && values.back() < 2) return std::nullopt;
+    if (source.is_size && (values.back() < std::max<int64_t>(source.least, 2) || values.back() > source.most)) return std::nullopt;
   }
   return values;
 }
@@ -265,7 +280,10 @@ std::string DynamicShapes::Mismatch(const TraceLog& log, Guard* failed) const {
     return guard->MismatchText(log, expected, numbers[position]);
   };
   for (const auto& source : explanation_.symbols) {
-    if (source.is_size && numbers[source.position] < 2) return text(source.position, "2 or more, since 0 and 1 are specialised");
+    const int64_t value = numbers[source.position];
+    if (source.is_size && value < 2) return text(source.position, "2 or more, since 0 and 1 are specialised");
+    if (source.is_size && value < source.least) return text(source.position, absl::StrCat(source.least, " or more, as it was marked"));
+    if (source.is_size && value > source.most) return text(source.position, absl::StrCat(source.most, " or less, as it was marked"));
   }
   const std::vector<int64_t> values = *ReadSymbols(numbers);
   for (uint32_t p = 0; p < numbers.size(); ++p) {
@@ -292,7 +310,7 @@ TraceLog DynamicShapes::Encode(const TraceLog& log) const {
   return encoded;
 }
 
-std::string DynamicShapes::Text(const TraceLog& log, const std::vector<std::vector<int64_t>>& examples) const {
+std::string DynamicShapes::Text(const TraceLog& log, const std::vector<std::vector<int64_t>>& examples, std::string_view origin) const {
   std::string text;
   const std::vector<Guard> guards = BuildGuards(log);
   for (size_t s = 0; s < explanation_.symbols.size(); ++s) {
@@ -301,7 +319,7 @@ std::string DynamicShapes::Text(const TraceLog& log, const std::vector<std::vect
     std::vector<int64_t> seen;
     for (const auto& example : examples) seen.push_back(example[explanation_.symbols[s].position]);
     absl::StrAppend(&text, "\n    s", s, " = ", symbols_.hint(static_cast<int>(s)), " for ", subject,
-                    seen.empty() ? ", as in an earlier process" : absl::StrCat(", was ", absl::StrJoin(seen, ", ")));
+                    seen.empty() ? absl::StrCat(", ", std::string(origin)) : absl::StrCat(", was ", absl::StrJoin(seen, ", ")));
   }
   return text;
 }

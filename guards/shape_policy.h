@@ -8,8 +8,10 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "codegen/ir/trace_log.h"
@@ -24,9 +26,10 @@ std::vector<int64_t> NumbersOf(const codegen::TraceLog& log);
 // Which numbers of a log are symbols, and which follow from them; all others are constants.
 struct ShapeExplanation {
   struct Symbol {
-    uint32_t position = 0;  // Where its value is read.
-    bool is_size = true;    // At least 2; otherwise only an argument, of any value.
-    int64_t hint = 0;       // A value that it had.
+    uint32_t position = 0;                                          // Where its value is read.
+    bool is_size = true;                                            // At least 2; otherwise only an argument, of any value.
+    int64_t hint = 0;                                               // A value that it had.
+    int64_t least = 0, most = std::numeric_limits<int64_t>::max();  // What the program says it can be.
   };
   struct Derived {
     uint32_t position = 0;
@@ -44,7 +47,8 @@ class DynamicShapes {
                                            std::string* why_not);
 
   // `log` and earlier `examples`, the numbers of logs with the same code. Sizes of 0 and 1 are always specialised: examples that have one
-  // where `log` has another size do not count. Nothing when none is left or no number changed; `why_not` says so.
+  // where `log` has another size do not count, and neither do those that differ in a size that `log` marks as static. Nothing when none is
+  // left or no number changed; `why_not` says so.
   static std::optional<DynamicShapes> Infer(const codegen::TraceLog& log, const std::vector<std::vector<int64_t>>& examples,
                                             std::string* why_not);
 
@@ -63,8 +67,9 @@ class DynamicShapes {
   // Those of the log that it was made for, with symbols.
   const std::vector<int64_t>& numbers() const { return numbers_; }
 
-  // A line for each symbol: "s0 = size of input 0 of op 3 aten::mm at index 1, was 64, 48".
-  std::string Text(const codegen::TraceLog& log, const std::vector<std::vector<int64_t>>& examples) const;
+  // A line for each symbol: "s0 = 32 for size of input 0 of op 3 aten::mm at index 1, was 64, 48". `origin` stands for the last words when
+  // there are no examples.
+  std::string Text(const codegen::TraceLog& log, const std::vector<std::vector<int64_t>>& examples, std::string_view origin) const;
 
  private:
   std::optional<std::vector<int64_t>> ReadSymbols(const std::vector<int64_t>& numbers) const;

@@ -56,12 +56,12 @@ std::string HashOfConstants(const std::vector<int64_t>& numbers, const ShapeExpl
   return HashOf(constants);
 }
 
-// One line: "HASH;COUNT;HINT POSITION IS_SIZE,...;COEFFICIENT SYMBOL SYMBOL:POSITION POSITION,...", the hash of the constants and the count
-// of all numbers, the symbols, and where each product stands. Positions count from the one before.
+// One line: "HASH;COUNT;HINT POSITION IS_SIZE LEAST MOST,...;COEFFICIENT SYMBOL SYMBOL:POSITION POSITION,...", the hash of the constants
+// and the count of all numbers, the symbols, and where each product stands. Positions count from the one before.
 std::string Encode(const std::vector<int64_t>& numbers, const ShapeExplanation& explanation) {
   std::vector<std::string> symbols, products;
   for (const auto& symbol : explanation.symbols) {
-    symbols.push_back(absl::StrCat(symbol.hint, " ", symbol.position, " ", symbol.is_size ? 1 : 0));
+    symbols.push_back(absl::StrCat(symbol.hint, " ", symbol.position, " ", symbol.is_size ? 1 : 0, " ", symbol.least, " ", symbol.most));
   }
   std::map<std::string, std::vector<uint32_t>> positions;
   for (const auto& number : explanation.derived) {
@@ -86,8 +86,8 @@ bool ParseNumbers(std::string_view text, std::vector<int64_t>* numbers) {
 
 bool ParseSymbol(std::string_view text, int64_t count, ShapeExplanation* explanation) {
   std::vector<int64_t> n;
-  if (!ParseNumbers(text, &n) || n.size() != 3 || n[1] < 0 || n[1] >= count) return false;
-  explanation->symbols.push_back({static_cast<uint32_t>(n[1]), n[2] != 0, n[0]});
+  if (!ParseNumbers(text, &n) || n.size() != 5 || n[1] < 0 || n[1] >= count) return false;
+  explanation->symbols.push_back({static_cast<uint32_t>(n[1]), n[2] != 0, n[0], n[3], n[4]});
   return true;
 }
 
@@ -108,6 +108,13 @@ bool ParseProduct(std::string_view text, int64_t count, ShapeExplanation* explan
     explanation->derived.push_back({static_cast<uint32_t>(position), product});
   }
   return true;
+}
+
+// Whether a number with symbols is a size that is marked as static.
+bool HasStaticMark(const DynamicShapes& shapes, const std::vector<codegen::SizeMark>& marks) {
+  return std::any_of(marks.begin(), marks.end(), [&](const codegen::SizeMark& mark) {
+    return !mark.dynamic && shapes.symbols().IsSymbolic(shapes.numbers()[mark.position]);
+  });
 }
 
 // What Encode wrote, if the constants are those of `numbers`.
@@ -157,7 +164,7 @@ std::optional<DynamicShapes> ShapeProfile::FindDynamic(const TraceLog& log) {
     if (!explanation.has_value()) continue;
     std::string why_not;
     std::optional<DynamicShapes> shapes = DynamicShapes::Make(log, numbers, *std::move(explanation), &why_not);
-    if (shapes.has_value() && shapes->Match(numbers).has_value()) return shapes;
+    if (shapes.has_value() && shapes->Match(numbers).has_value() && !HasStaticMark(*shapes, log.marks)) return shapes;
   }
   return std::nullopt;
 }

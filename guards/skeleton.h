@@ -1,6 +1,7 @@
 // What is known of all traces with one code: the numbers they came with, and the programs with symbols that serve them.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -55,6 +56,7 @@ struct Skeleton {
   // The numbers of traces that had programs compiled, the latest last; bounded.
   std::vector<std::vector<int64_t>> examples;
   std::vector<DynamicProgram> dynamic;            // The latest last.
+  std::vector<codegen::SizeMark> static_marks;    // Of all of them.
   int64_t traces = 0;                             // Cached ones with this code.
   std::deque<std::weak_ptr<CachedTrace>> served;  // Traces of programs with symbols, the latest last.
 
@@ -64,6 +66,15 @@ struct Skeleton {
       if (entry.program.get() == program) return &entry.shapes;
     }
     return nullptr;
+  }
+
+  // Adds sizes that are marked as static to `static_marks`, and all of these to `marks`: what is said of one trace holds for the next.
+  void ShareStaticMarks(std::vector<codegen::SizeMark>* marks) {
+    for (const codegen::SizeMark& mark : *marks) {
+      const auto same = [&](const codegen::SizeMark& other) { return other.position == mark.position; };
+      if (!mark.dynamic && std::none_of(static_marks.begin(), static_marks.end(), same)) static_marks.push_back(mark);
+    }
+    marks->insert(marks->end(), static_marks.begin(), static_marks.end());
   }
 
   static constexpr size_t kMaxExamples = 6;

@@ -115,7 +115,9 @@ std::vector<OptionRow> MakeTable() {
            "Widest vector instructions that fused kernels use. auto: the CPU's own. A wider one than the CPU has is capped to the CPU's."),
       Text("LAZULI_DYNAMIC", Kind::kChoice, A::dynamic(), "auto", {"auto", "0", "1"},
            "Dynamic shapes. auto: a trace is compiled for its sizes; where it comes again with others, one program is compiled that serves "
-           "them all. 0: one program for each set of sizes. 1: as auto."),
+           "them all. 0: one program for each set of sizes. 1: sizes of data are left open from the start; those of leaves that require "
+           "grad and "
+           "of what is written in place are not."),
       Int("LAZULI_RECOMPILE_LIMIT", A::recompile_limit(), "8", 1,
           "Programs compiled for one site (the place in the program where a trace starts). Past it the site runs eagerly; its programs "
           "stay in use."),

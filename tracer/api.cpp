@@ -15,6 +15,7 @@
 #include "runtime/options.h"
 #include "runtime/status.h"
 #include "tracer/mode.h"
+#include "tracer/size_marks.h"
 
 namespace lazuli {
 namespace {
@@ -99,6 +100,15 @@ void reset() {
 
 void wait_for_compiles() { runtime::CompilePool::Get().Wait(); }
 
+void mark_dynamic(const at::Tensor& tensor, int64_t dim, int64_t min, int64_t max) { tracer::MarkSize(tensor, dim, true, min, max); }
+
+void mark_static(const at::Tensor& tensor, int64_t dim) { tracer::MarkSize(tensor, dim, false); }
+
+void mark_static(const at::Tensor& tensor) {
+  tracer::CheckMarkable(tensor);
+  for (int64_t dim = 0; dim < tensor.dim(); ++dim) mark_static(tensor, dim);
+}
+
 void save_cache(const std::string& path) { Check(codegen::SaveCompiledKernels(path)); }
 
 void load_cache(const std::string& path) { Check(codegen::LoadKernels(path)); }
@@ -114,6 +124,9 @@ TORCH_LIBRARY(lazuli, m) {
   m.def("sync() -> ()", [] { sync(); });
   m.def("reset() -> ()", [] { reset(); });
   m.def("wait_for_compiles() -> ()", [] { wait_for_compiles(); });
+  m.def("mark_dynamic(Tensor tensor, int dim, int min=0, int max=9223372036854775807) -> ()", &mark_dynamic);
+  m.def("mark_static(Tensor tensor, int? dim=None) -> ()",
+        [](const at::Tensor& tensor, std::optional<int64_t> dim) { dim.has_value() ? mark_static(tensor, *dim) : mark_static(tensor); });
   m.def("save_cache(str path) -> ()", [](const std::string& path) { save_cache(path); });
   m.def("load_cache(str path) -> ()", [](const std::string& path) { load_cache(path); });
   m.def("stats() -> str", [] { return stats().ToJson(); });

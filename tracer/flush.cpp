@@ -13,6 +13,7 @@
 #include "runtime/options.h"
 #include "tracer/flush_events.h"
 #include "tracer/recorder.h"
+#include "tracer/size_marks.h"
 #include "tracer/step_aside.h"
 #include "tracer/verify.h"
 
@@ -114,7 +115,17 @@ guards::CachedTracePtr Recorder::FindOrCompile(bool transient, runtime::TraceRun
   }
   counters.cache_misses.Add();
   if (transient) return nullptr;
+  log_.marks = Marks();
   return cache.Compile(log_, start_cause_, location());
+}
+
+std::vector<codegen::SizeMark> Recorder::Marks() const {
+  std::vector<MarkedStorage> storages;
+  storages.reserve(slots_.size());
+  for (const Slot& slot : slots_) {
+    storages.push_back({slot.impl, all_dynamic_ && slot.is_input && !slot.mutated && !slot.parameter});
+  }
+  return FindMarks(log_, storages);
 }
 
 Recorder::Binding Recorder::Bind() {

@@ -193,6 +193,7 @@ bool OpRecording::AddTensorItem(const at::Tensor& tensor) {
   const int32_t number = recorder_->StorageNumber(storage, &first_use);
   if (number < 0) return false;
   if (snapshot == nullptr) Adopt(impl);
+  if (first_use && recorder_->all_dynamic_) recorder_->slots_[number].parameter = tensor.requires_grad() && tensor.is_leaf();
   auto& log = recorder_->log_;
   const auto dtype = c10::typeMetaToScalarType(impl->dtype());
   if (info_.rejects_masks && (dtype == c10::kBool || dtype == c10::kByte) && operands_.size() > 0) return false;

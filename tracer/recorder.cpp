@@ -187,6 +187,7 @@ void Recorder::BeginTrace() {
   max_ops_ = static_cast<size_t>(runtime::Active().trace_limit);
   max_pending_bytes_ = runtime::Active().trace_bytes;
   keeps_stacks_ = runtime::Active().stacks;
+  all_dynamic_ = runtime::Active().dynamic == runtime::Dynamic::kAlways;
   record_start_ = runtime::EventTime();
 }
 

@@ -71,6 +71,7 @@ class Recorder {
     bool is_input = false;
     bool mutated = false;    // Inputs: has pending writes.
     bool unwritten = false;  // Created by an allocation and not mentioned since.
+    bool parameter = false;  // Inputs: a leaf that requires grad. Known only with all_dynamic_.
   };
   struct OffsetKey {
     uint32_t storage;
@@ -101,6 +102,8 @@ class Recorder {
   void AppendLiveOut();
   guards::CachedTracePtr FindOrCompile(bool transient, runtime::TraceRun::Found* found);
   void CompleteOutputs();
+  // Sizes that the program marked, or LAZULI_DYNAMIC=1 did.
+  std::vector<codegen::SizeMark> Marks() const;
   Binding Bind();
   runtime::RunResult RunPrograms(const guards::CachedTracePtr& entry, Binding* binding);
   void Distribute(Binding* binding, const runtime::RunResult& result);
@@ -131,6 +134,7 @@ class Recorder {
   std::string start_cause_ = "start";
 
   ForeignMemory foreign_;
+  bool all_dynamic_ = false;                // LAZULI_DYNAMIC=1, as of the trace's first op.
   bool keeps_stacks_ = false;               // LAZULI_STACKS, as of the trace's first op.
   std::vector<codegen::CallStack> stacks_;  // By op: where the program called it.
 };

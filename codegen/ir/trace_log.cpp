@@ -220,6 +220,7 @@ void TraceLog::Clear() {
   offsets.clear();
   ops.clear();
   num_storages = 0;
+  marks.clear();
 }
 
 uint64_t HashWords(const Word* words, size_t count, uint64_t seed) {

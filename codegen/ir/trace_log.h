@@ -4,6 +4,7 @@
 //   shapes   sizes and strides of every tensor operand and the numbers of every argument that holds sizes, in order. Compared.
 //   scalars  values of run-time scalars. Not compared.
 //   offsets  values of run-time offsets. Not compared.
+//   marks    what the program said of sizes. Not compared.
 //
 // Equality of two traces is equality of (code, shapes): an attribute cannot be in the hash and missing from the comparison.
 // DecodeTrace turns a log into the structured Trace that codegen reads; only a cache miss pays for that.
@@ -80,6 +81,13 @@ struct OutputMeta {
 using OutputMetas = std::vector<OutputMeta>;
 using OutputMetasPtr = std::shared_ptr<const OutputMetas>;
 
+// A size that the program has marked as one that changes, or as one that does not.
+struct SizeMark {
+  uint32_t position = 0;  // In TraceLog::shapes.
+  bool dynamic = true;
+  int64_t least = 0, most = 0;  // When dynamic: what it may become.
+};
+
 struct TraceLog {
   struct Op {
     uint32_t code_begin = 0;
@@ -94,6 +102,7 @@ struct TraceLog {
   std::vector<int64_t> offsets;
   std::vector<Op> ops;
   int32_t num_storages = 0;
+  std::vector<SizeMark> marks;  // Found when nothing is known of a trace. Not compared.
 
   void Clear();
 };

@@ -4,12 +4,18 @@
 //   lazuli::DeviceMode mode;   // From here to the end of the scope, tensor operations are recorded, compiled and run lazily.
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 
 #include "lazuli/export.h"
 #include "lazuli/options.h"
 #include "lazuli/stats.h"
+
+namespace at {
+class Tensor;
+}
 
 namespace lazuli {
 
@@ -58,6 +64,17 @@ LAZULI_API void reset();
 
 // Returns when every program that is being compiled in the background is ready.
 LAZULI_API void wait_for_compiles();
+
+// Says that size `dim` of `tensor` will change: programs that take it are compiled with a symbol in its place from the first time on,
+// instead of when a second size comes, and serve sizes from `min` to `max`; others get programs of their own. Once is enough for a place
+// in the program; for as long as the tensor's memory lives, more does no harm. A hint: 0 and 1 are specialised all the same, and a size
+// that equals one of a tensor without marks waits for a second size. LAZULI_LOGS=dynamic says what became of it. Throws c10::Error when
+// there is no such dimension or its size is outside of the range.
+LAZULI_API void mark_dynamic(const at::Tensor& tensor, int64_t dim, int64_t min = 0, int64_t max = std::numeric_limits<int64_t>::max());
+
+// Says that size `dim` of `tensor`, or each of its sizes, gets a program of its own for each of its values. Throws as above.
+LAZULI_API void mark_static(const at::Tensor& tensor, int64_t dim);
+LAZULI_API void mark_static(const at::Tensor& tensor);
 
 // Writes the kernels that this process has compiled or loaded into one file, to ship with a program. Throws c10::Error when the file
 // cannot be written.

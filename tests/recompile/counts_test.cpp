@@ -1,5 +1,6 @@
 // How often programs are compiled: never again for what was seen before.
 
+#include "codegen/kernel_compiler.h"
 #include "tests/support/same_as_eager.h"
 #include "tests/support/train.h"
 
@@ -136,6 +137,28 @@ TEST_P(CountsTest, ResetForgetsPrograms) {
 }
 
 LAZULI_FOR_EACH_BACKEND(CountsTest);
+
+// Kernels are shared by what they do, whatever trace and place they come from.
+TEST(KernelCountsTest, TwelveEqualLayersNeedTheKernelsOfOne) {
+  const auto kernels = [](int64_t layers) {
+    lazuli::reset();
+    codegen::ForgetIdleKernels();
+    const lazuli::DeviceMode mode;
+    torch::nn::TransformerEncoder model(
+        torch::nn::TransformerEncoderOptions(torch::nn::TransformerEncoderLayerOptions(16, 2).dim_feedforward(24).dropout(0), layers));
+    torch::optim::SGD optimizer(model->parameters(), 1e-3);
+    for (int step = 0; step < 2; ++step) {
+      optimizer.zero_grad();
+      model->forward(torch::randn({5, 3, 16})).square().mean().backward();
+      optimizer.step();
+      lazuli::sync();
+    }
+    return lazuli::stats().kernels_compiled;
+  };
+  const int64_t one = kernels(1), twelve = kernels(12);
+  EXPECT_GT(one, 10);
+  EXPECT_LE(twelve, one + one / 2);
+}
 
 }  // namespace
 }  // namespace lazuli::testing
