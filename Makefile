@@ -38,7 +38,7 @@ demo: build
 
 test: configure
 	cmake --build $(BUILD) -j $(JOBS) --target tests
-	ctest --test-dir $(BUILD) --output-on-failure
+	ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
 
 bench: build
 	bench/run.sh $(BUILD)

@@ -21,6 +21,7 @@ if(LAZULI_LLD)
 endif()
 
 option(LAZULI_WERROR "Warnings are errors" OFF)
+option(LAZULI_PRECOMPILE "Precompile ATen's headers for the library's folders; hides a missing #include" OFF)
 set(LAZULI_SANITIZE "" CACHE STRING "Sanitizers for everything built here, e.g. address,undefined")
 if(LAZULI_SANITIZE)
   # LLVM is built without run-time type information, which the vptr check needs.
@@ -52,5 +53,9 @@ function(lazuli_folder folder)
   add_library(lazuli_${folder} STATIC ${sources})
   target_include_directories(lazuli_${folder} PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
   lazuli_warnings(lazuli_${folder})
+  if(LAZULI_PRECOMPILE AND NOT folder STREQUAL "runtime")
+    target_precompile_headers(lazuli_${folder} PRIVATE <string> <vector> <ATen/core/Tensor.h> <ATen/core/dispatch/Dispatcher.h>
+                              <ATen/core/stack.h> <absl/container/flat_hash_map.h> <absl/strings/str_cat.h>)
+  endif()
   target_link_libraries(lazuli_${folder} PUBLIC Lazuli::torch Lazuli::absl Threads::Threads ${CMAKE_DL_LIBS})
 endfunction()
