@@ -1,18 +1,14 @@
 #include "codegen/kernel_store.h"
 
 #include <fcntl.h>
-#include <llvm/ADT/StringMap.h>
 #include <llvm/Config/llvm-config.h>
-#include <llvm/TargetParser/Host.h>
 #include <torch/version.h>
 
-#include <algorithm>
 #include <mutex>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "codegen/emit_llvm_math.h"
 #include "codegen/source_hash.h"
 #include "runtime/cache_entry.h"
@@ -25,25 +21,26 @@ namespace {
 
 constexpr const char* kKind = "kernel";
 
-std::string HostFeatures() {
-  std::vector<std::string> names;
-  for (const auto& feature : llvm::sys::getHostCPUFeatures()) {
-    if (feature.second) names.push_back(feature.first().str());
-  }
-  std::sort(names.begin(), names.end());
-  return absl::StrJoin(names, ",");
-}
-
-// What is the same for all kernels of this process. The libraries of functions that LibTorch brings decide which of them code calls.
+// What is the same for all kernels of this process. The libraries of functions that LibTorch brings decide which of them code calls. Code
+// is made for a level of instructions (`isa`), not for one CPU.
 const std::string& ProcessFacts() {
-  static const auto* const facts = new std::string(absl::StrCat(
-      "codegen ", kCodegenSourceHash, "\nlibtorch ", TORCH_VERSION, "\nfunctions",
-      ResolveKernelSymbol("Sleef_expf8_u10") != nullptr ? " sleef" : "", ResolveKernelSymbol("vmsExp") != nullptr ? " vml" : "", "\nllvm ",
-      LLVM_VERSION_STRING, "\ncpu ", llvm::sys::getHostCPUName().str(), "\nfeatures ", HostFeatures(), "\n"));
+  static const auto* const facts =
+      new std::string(absl::StrCat("codegen ", kCodegenSourceHash, "\nlibtorch ", TORCH_VERSION, "\nfunctions",
+                                   ResolveKernelSymbol("Sleef_expf8_u10") != nullptr ? " sleef" : "",
+                                   ResolveKernelSymbol("vmsExp") != nullptr ? " vml" : "", "\nllvm ", LLVM_VERSION_STRING, "\n"));
   return *facts;
 }
 
 const char* NameOf(Isa isa) { return isa == Isa::kAvx512 ? "avx512" : isa == Isa::kAvx2 ? "avx2" : "sse4"; }
+
+std::string FactsFor(Isa isa) { return absl::StrCat(ProcessFacts(), "isa ", NameOf(isa), "\n"); }
+
+bool RunsHere(const std::string& key) {
+  for (const Isa isa : {Isa::kSse4, Isa::kAvx2, Isa::kAvx512}) {
+    if (isa <= HostIsa() && absl::StartsWith(key, FactsFor(isa))) return true;
+  }
+  return false;
+}
 
 // Objects of the files that were loaded, by key. Never destroyed.
 struct Loaded {
@@ -71,7 +68,7 @@ absl::Status WithPath(const char* what, const std::string& path, const absl::Sta
 }  // namespace
 
 std::string KernelKey(const std::string& kernel_text, Isa isa, const std::string& precision) {
-  return absl::StrCat(ProcessFacts(), "isa ", NameOf(isa), "\nprecision ", precision, "\n\n", kernel_text);
+  return absl::StrCat(FactsFor(isa), "precision ", precision, "\n\n", kernel_text);
 }
 
 std::string KernelSymbol(const std::string& key) { return absl::StrCat("lazuli_", runtime::EntryName(kKind, key)); }
@@ -115,8 +112,8 @@ absl::Status LoadKernels(const std::string& path) {
   {
     std::lock_guard<std::mutex> lock(loaded.mutex);
     for (runtime::CacheEntry& entry : *entries) {
-      if (entry.kind != kKind || !absl::StartsWith(entry.key, ProcessFacts())) {
-        misfit = entry.key.substr(0, entry.key.find("isa "));
+      if (entry.kind != kKind || !RunsHere(entry.key)) {
+        misfit = entry.key.substr(0, entry.key.find("precision "));
         continue;
       }
       ++fitting;
@@ -125,7 +122,7 @@ absl::Status LoadKernels(const std::string& path) {
   }
   if (fitting == 0 && !entries->empty()) {
     runtime::LogAlways(absl::StrCat("the kernels in '", path, "' do not fit this process, which compiles what it needs:\n",
-                                    runtime::DescribeDifference(ProcessFacts(), misfit)));
+                                    runtime::DescribeDifference(FactsFor(HostIsa()), misfit)));
   }
   return absl::OkStatus();
 }

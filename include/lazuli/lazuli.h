@@ -81,8 +81,8 @@ LAZULI_API void mark_static(const at::Tensor& tensor);
 LAZULI_API void save_cache(const std::string& path);
 
 // Makes the kernels of a file of save_cache available to this process, whether or not there is a disk cache. Throws c10::Error, and
-// loads nothing, when the file cannot be read or is damaged. Kernels made for another CPU, LibTorch or Lazuli are not used; the log says
-// so. The file holds code that will be run: load none from a source that you do not trust.
+// loads nothing, when the file cannot be read or is damaged. Kernels that need instructions which this CPU lacks, or were made for another
+// LibTorch or Lazuli, are not used; the log says so. The file holds code that will be run: load none from a source that you do not trust.
 LAZULI_API void load_cache(const std::string& path);
 
 // What happened so far, in this process.

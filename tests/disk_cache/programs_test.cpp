@@ -152,8 +152,8 @@ TEST_F(ProgramsOnDisk, KernelsForAnotherMachineAreNamedAndLeftAlone) {
   auto entries = runtime::DecodeBundle(ReadBytes(path));
   ASSERT_TRUE(entries.ok());
   for (runtime::CacheEntry& entry : *entries) {
-    const size_t cpu = entry.key.find("\ncpu ");
-    entry.key.replace(cpu, entry.key.find('\n', cpu + 1) - cpu, "\ncpu another");
+    const size_t isa = entry.key.find("\nisa ");
+    entry.key.replace(isa, entry.key.find('\n', isa + 1) - isa, "\nisa another");
   }
   WriteBytes(path, runtime::EncodeBundle(*entries));
   lazuli::load_cache(path);

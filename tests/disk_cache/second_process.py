@@ -61,7 +61,7 @@ def check_tool(tool, cache, kernels):
     names = re.findall(r"^([0-9a-f]{32}) .*kernel +kernel \[", text, re.MULTILINE)
     expect(status == 0 and len(names) == kernels and f"{entries} entries" in text, f"list of {entries} entries: {text}")
     status, text = call("explain", names[0])
-    expect(status == 0 and "\ncpu " in text and "nearest entry: " in text, f"explain: {text}")
+    expect(status == 0 and "\nisa " in text and "nearest entry: " in text, f"explain: {text}")
     expect(call("explain", "none")[0] == 1, "explain of an entry that is not there")
     expect(call("prune", "--days", "1", "--mb", "100") == (0, "removed 0 files, 0.0 MB\n"), "prune removed what is in use")
     status, text = call("prune", "--all")

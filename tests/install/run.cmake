@@ -1,4 +1,4 @@
-# Installs BUILD_DIR into a fresh folder, builds SOURCE_DIR against it, and runs the result.
+# Installs BUILD_DIR into a fresh folder, builds SOURCE_DIR and the C++ form of TRACE against it, and runs the results and the tools.
 set(work ${BUILD_DIR}/install_test)
 file(REMOVE_RECURSE ${work})
 function(run)
@@ -8,7 +8,13 @@ function(run)
   endif()
 endfunction()
 run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${work}/prefix)
+foreach(tool lazuli-options lazuli-cache lazuli-report lazuli-trace)
+  run(${work}/prefix/bin/${tool} --help)
+endforeach()
+run(${work}/prefix/bin/lazuli-trace emit ${TRACE} -o ${work}/reproducer.cpp)
 run(${CMAKE_COMMAND} -S ${SOURCE_DIR} -B ${work}/build -DCMAKE_PREFIX_PATH=${work}/prefix -DLAZULI_TORCH=${TORCH}
-    -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_BUILD_TYPE=Debug)
-run(${CMAKE_COMMAND} --build ${work}/build)
+    -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_BUILD_TYPE=Debug
+    -DREPRODUCER=${work}/reproducer.cpp)
+run(${CMAKE_COMMAND} --build ${work}/build -j 2)
 run(${work}/build/outside)
+run(${work}/build/reproducer)

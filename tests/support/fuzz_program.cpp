@@ -5,8 +5,8 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "tests/support/fuzz_helpers.h"
 #include "tools/reproducer.h"
+#include "tools/reproducer_helpers.h"
 
 namespace lazuli::testing {
 namespace {

@@ -1,4 +1,4 @@
-// What random programs are made of besides LibTorch's own operators; also all that a reproducer needs.
+// What random programs and reproducers are made of besides LibTorch's own operators. Reproducers carry this text with them.
 #pragma once
 
 #include <torch/torch.h>
