@@ -76,12 +76,16 @@ std::string FirstOps(const codegen::TraceLog& log) {
   return log.ops.size() > kShown ? text + ", ..." : text;
 }
 
-std::string DescribeRecompile(const Site& site, const codegen::TraceLog& log, int64_t serial, int64_t limit, std::string_view location,
-                              bool verbose) {
-  std::string text = absl::StrCat("Recompiling trace #", serial, " (site ", site.id, ", ", log.ops.size(), " ops, variant ",
-                                  site.programs + 1, "/", limit, ")", location.empty() ? "" : absl::StrCat(" at ", std::string(location)),
-                                  "\n    triggered by the following guard failure(s):");
-  for (const Failure& failure : RankedFailures(site, log)) {
+std::string DescribeMiss(const Site& site, const codegen::TraceLog& log, int64_t serial, int64_t limit, std::string_view location,
+                         bool verbose) {
+  std::string text = absl::StrCat("trace #", serial, " (site ", site.id, ", ", log.ops.size(), " ops, variant ", site.programs + 1, "/",
+                                  limit, ")", location.empty() ? "" : absl::StrCat(" at ", std::string(location)));
+  const auto failures = RankedFailures(site, log);
+  if (failures.empty()) {
+    return absl::StrCat(text, "\n    the site has no program yet: after ", site.cause, ", starts with ", FirstOps(log));
+  }
+  text += "\n    triggered by the following guard failure(s):";
+  for (const Failure& failure : failures) {
     absl::StrAppend(&text, "\n    - ", site.id, "/", failure.variant, ": ", failure.text);
     if (!verbose) break;
   }

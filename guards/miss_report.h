@@ -11,10 +11,10 @@
 
 namespace lazuli::guards {
 
-// The block for LAZULI_LOGS=recompiles: one line per variant of the site that was not this trace, with its first failing guard.
-// `verbose` lists every variant, otherwise the nearest one.
-std::string DescribeRecompile(const Site& site, const codegen::TraceLog& log, int64_t serial, int64_t limit, std::string_view location,
-                              bool verbose);
+// Trace `serial`, its site, and one line per variant of the site that was not this trace, with its first failing guard. `verbose` lists
+// every variant, otherwise the nearest one.
+std::string DescribeMiss(const Site& site, const codegen::TraceLog& log, int64_t serial, int64_t limit, std::string_view location,
+                         bool verbose);
 
 // The guard that the nearest variant failed, in its parts; empty when no variant is left to compare with.
 runtime::RecompileReason NearestFailure(const Site& site, const codegen::TraceLog& log);

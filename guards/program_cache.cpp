@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "codegen/emit_aten.h"
 #include "codegen/pipeline.h"
+#include "guards/compile_policy.h"
 #include "guards/guard.h"
 #include "guards/miss_report.h"
 #include "guards/shape_marks.h"
@@ -282,11 +283,12 @@ Site& ProgramCache::FindSite(const codegen::TraceLog& log, std::string_view caus
 
 void ProgramCache::ReportCompile(const Site& site, const codegen::TraceLog& log, int64_t serial, std::string_view location) {
   if (site.programs == 0 || !runtime::LogEnabled(LogCategory::kRecompiles)) return;
-  runtime::Log(LogCategory::kRecompiles, DescribeRecompile(site, log, serial, runtime::Active().recompile_limit, location,
-                                                           runtime::LogEnabled(LogCategory::kRecompilesVerbose)));
+  const bool verbose = runtime::LogEnabled(LogCategory::kRecompilesVerbose);
+  runtime::Log(LogCategory::kRecompiles,
+               absl::StrCat("Recompiling ", DescribeMiss(site, log, serial, runtime::Active().recompile_limit, location, verbose)));
 }
 
-bool ProgramCache::LimitAllows(Site* site, const codegen::TraceLog& log, int64_t serial, std::string_view location) {
+bool ProgramCache::LimitAllows(Site* site, const codegen::TraceLog& log, int64_t serial, std::string_view location, CompilePolicy* policy) {
   const auto& active = runtime::Active();
   const bool site_full = site->programs >= active.recompile_limit;
   const bool all_full = site->programs > 0 && recompiles_ >= active.accumulated_recompile_limit;
@@ -294,6 +296,7 @@ bool ProgramCache::LimitAllows(Site* site, const codegen::TraceLog& log, int64_t
   Counters::Get().recompile_limit_hits.Add();
   const std::string limit = site_full ? absl::StrCat("recompile_limit (", active.recompile_limit, ")")
                                       : absl::StrCat("accumulated_recompile_limit (", active.accumulated_recompile_limit, ")");
+  policy->HitLimit(limit, *site, log, serial, location);
   auto& history = runtime::History::Get();
   history.HitLimit(serial, site->id, limit, history.WantsReason(site->id) ? NearestFailure(*site, log) : runtime::RecompileReason());
   if (site->limit_logged) return false;
@@ -304,13 +307,14 @@ bool ProgramCache::LimitAllows(Site* site, const codegen::TraceLog& log, int64_t
   return false;
 }
 
-CachedTracePtr ProgramCache::Compile(const codegen::TraceLog& log, std::string_view cause, std::string_view location) {
+CachedTracePtr ProgramCache::Compile(const codegen::TraceLog& log, std::string_view cause, std::string_view location,
+                                     CompilePolicy* policy) {
   std::lock_guard<std::mutex> lock(mutex_);
   Skeleton& skeleton = GetSkeleton(log);
   const CachedTracePtr entry = MakeTrace(log, &FindSite(log, cause), &skeleton, std::make_shared<CompiledProgram>(next_serial_++));
   skeleton.ShareStaticMarks(&entry->log.marks);
-  const bool wait_for_more = runtime::Active().async && skeleton.examples.empty() && !skeleton.profile->Knows(log);
-  if (!wait_for_more && !Request(entry, location)) {
+  const bool wait_for_more = skeleton.examples.empty() && policy->DeferNewCode(skeleton.profile->Knows(log));
+  if (!wait_for_more && !Request(entry, location, policy)) {
     Forget(entry.get());
     return nullptr;
   }
@@ -319,7 +323,7 @@ CachedTracePtr ProgramCache::Compile(const codegen::TraceLog& log, std::string_v
   return entry;
 }
 
-CachedTracePtr ProgramCache::CompileSeen(const CachedTracePtr& entry, std::string_view location) {
+CachedTracePtr ProgramCache::CompileSeen(const CachedTracePtr& entry, std::string_view location, CompilePolicy* policy) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (entry->skeleton == nullptr || !entry->body->seen_once()) return entry;
   // Other threads may be running it: what compiles is a trace of its own.
@@ -329,7 +333,7 @@ CachedTracePtr ProgramCache::CompileSeen(const CachedTracePtr& entry, std::strin
     return served;
   }
   const CachedTracePtr fresh = MakeTrace(entry->log, entry->site, entry->skeleton, std::make_shared<CompiledProgram>(entry->serial));
-  if (!Request(fresh, location)) {
+  if (!Request(fresh, location, policy)) {
     Forget(fresh.get());
     return entry;
   }
@@ -338,9 +342,10 @@ CachedTracePtr ProgramCache::CompileSeen(const CachedTracePtr& entry, std::strin
   return fresh;
 }
 
-bool ProgramCache::Request(const CachedTracePtr& entry, std::string_view location) {
+bool ProgramCache::Request(const CachedTracePtr& entry, std::string_view location, CompilePolicy* policy) {
   Site& site = *entry->site;
-  if (!LimitAllows(&site, entry->log, entry->serial, location)) return false;
+  if (!policy->Allows(site, entry->log, entry->serial, location)) return false;
+  if (!LimitAllows(&site, entry->log, entry->serial, location, policy)) return false;
   ReportCompile(site, entry->log, entry->serial, location);
   if (site.programs > 0) {
     Counters::Get().recompiles.Add();

@@ -20,6 +20,7 @@
 
 namespace lazuli::guards {
 
+class CompilePolicy;
 struct Site;
 
 // One trace that was seen, and what runs it. Shared by the cache and by recorders that predict it.
@@ -54,13 +55,13 @@ class ProgramCache {
   // The cached trace equal to `log`, or a new one that a program with symbols serves; null when there is none. `log` must be complete.
   CachedTracePtr Find(const codegen::TraceLog& log);
 
-  // What runs `log`, which Find() did not know: compiles it when its site's limit allows, and says why in the log; past the limit, null:
-  // the caller replays the trace. When compiling in the background, a trace whose code is new only counts as seen. `cause` is that of the
-  // cut before the trace; `location` the program's "file:line", or empty.
-  CachedTracePtr Compile(const codegen::TraceLog& log, std::string_view cause, std::string_view location);
+  // What runs `log`, which Find() did not know: compiles it when `policy` and its site's limit allow, and says why in the log; otherwise
+  // null: the caller replays the trace. When compiling in the background, a trace whose code is new only counts as seen. `cause` is that
+  // of the cut before the trace; `location` the program's "file:line", or empty.
+  CachedTracePtr Compile(const codegen::TraceLog& log, std::string_view cause, std::string_view location, CompilePolicy* policy);
 
-  // What runs `entry`, which was seen once and comes again: compiles it if the limits allow.
-  CachedTracePtr CompileSeen(const CachedTracePtr& entry, std::string_view location);
+  // What runs `entry`, which was seen once and comes again: compiles it if `policy` and the limits allow.
+  CachedTracePtr CompileSeen(const CachedTracePtr& entry, std::string_view location, CompilePolicy* policy);
 
   // Notes that `next` came after `previous`, so that it can be predicted.
   void SetSuccessor(const CachedTracePtr& previous, const CachedTracePtr& next);
@@ -74,14 +75,14 @@ class ProgramCache {
   Skeleton* FindSkeleton(const codegen::TraceLog& log);
   Skeleton& GetSkeleton(const codegen::TraceLog& log);
   // Whether one more program may be compiled at `site`; if not, says so the first time.
-  bool LimitAllows(Site* site, const codegen::TraceLog& log, int64_t serial, std::string_view location);
+  bool LimitAllows(Site* site, const codegen::TraceLog& log, int64_t serial, std::string_view location, CompilePolicy* policy);
   CachedTracePtr MakeTrace(const codegen::TraceLog& log, Site* site, Skeleton* skeleton, std::shared_ptr<CompiledProgram> body);
   // A trace for `log` that one of its skeleton's programs with symbols serves; null when none does.
   CachedTracePtr MakeServed(const codegen::TraceLog& log, Skeleton* skeleton);
   void Insert(const CachedTracePtr& entry);
   void InsertServed(const CachedTracePtr& entry);
-  // Compiles `entry`, unless a limit forbids it.
-  bool Request(const CachedTracePtr& entry, std::string_view location);
+  // Compiles `entry`, unless `policy` or a limit forbids it.
+  bool Request(const CachedTracePtr& entry, std::string_view location, CompilePolicy* policy);
   // Gives `entry` a program with symbols, if its sizes call for one.
   bool MakeDynamic(CachedTrace* entry);
   void EvictOverCapacity();

@@ -28,6 +28,7 @@ namespace lazuli::runtime {
   X(compile_failures)       \
   X(eager_replays)          \
   X(background_replays)     \
+  X(stance_replays)         \
   X(kernels_compiled)       \
   X(kernel_cache_hits)      \
   X(disk_cache_hits)        \

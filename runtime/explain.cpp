@@ -130,6 +130,10 @@ std::string Explain() {
   std::string text =
       absl::StrCat(HeadText(stats), history.CompileText(), history.SitesText(), CountsText("cuts", stats.cuts),
                    CountsText("cut and run eagerly", stats.eager_fallbacks), CountsText("run eagerly without a cut", stats.eager_uncut));
+  if (stats.stance_replays > 0) {
+    absl::StrAppend(&text, "not compiled for the stance or error_on_recompile, and run op by op: ", Plural(stats.stance_replays, "trace"),
+                    "\n");
+  }
   if (stats.verify_runs > 0) {
     absl::StrAppend(&text, "verified: ", Plural(stats.verify_runs, "run"), ", ", stats.verify_mismatches, " with a difference\n");
   }

@@ -40,6 +40,10 @@ struct OptionAccess {
   LAZULI_MEMBER(std::string, dynamic)
   LAZULI_MEMBER(int64_t, recompile_limit)
   LAZULI_MEMBER(int64_t, accumulated_recompile_limit)
+  LAZULI_MEMBER(std::string, stance)
+  LAZULI_MEMBER(bool, error_on_recompile)
+  LAZULI_MEMBER(bool, fail_on_recompile_limit_hit)
+  LAZULI_MEMBER(bool, fullgraph)
   LAZULI_MEMBER(int64_t, cache_size)
   LAZULI_MEMBER(bool, disk_cache)
   LAZULI_MEMBER(std::string, cache_dir)
@@ -98,6 +102,13 @@ OptionRow Bool(std::string env, OptionAccess::Member<bool> member, std::string d
 
 using A = OptionAccess;
 
+// In the order of Stance.
+const std::vector<std::string>& StanceNames() {
+  static const auto* const names =
+      new std::vector<std::string>{"default", "force_eager", "eager_on_recompile", "fail_on_recompile", "eager_then_compile"};
+  return *names;
+}
+
 std::vector<OptionRow> MakeTable() {
   return {
       Bool("LAZULI", nullptr, "0", "1 turns the mode on for the main thread when the library is loaded. Environment only."),
@@ -122,6 +133,20 @@ std::vector<OptionRow> MakeTable() {
           "Programs compiled for one site (the place in the program where a trace starts). Past it the site runs eagerly; its programs "
           "stay in use."),
       Int("LAZULI_ACCUMULATED_RECOMPILE_LIMIT", A::accumulated_recompile_limit(), "256", 1, "Programs compiled over all sites."),
+      Text("LAZULI_STANCE", Kind::kChoice, A::stance(), "default", StanceNames(),
+           "What happens to a trace that has no program, as with torch.compiler.set_stance. default: it is compiled. force_eager: nothing "
+           "is "
+           "recorded. eager_on_recompile: it runs op by op; programs that exist are used. fail_on_recompile: it runs op by op, and the cut "
+           "throws. eager_then_compile: it is compiled when it comes a second time. lazuli::StanceGuard sets it for a scope."),
+      Bool("LAZULI_ERROR_ON_RECOMPILE", A::error_on_recompile(), "0",
+           "1: a trace that would get a further program at a site that has one runs op by op instead, and the cut throws an error that "
+           "names "
+           "the guard that failed."),
+      Bool("LAZULI_FAIL_ON_RECOMPILE_LIMIT_HIT", A::fail_on_recompile_limit_hit(), "0",
+           "1: past a recompile limit, where a trace runs op by op, the cut throws afterwards."),
+      Bool("LAZULI_FULLGRAPH", A::fullgraph(), "0",
+           "1: a graph break (a read of pending data, an operator on it that cannot be recorded, sync()) throws, and what is pending stays "
+           "pending. lazuli::FullGraph does so for a scope."),
       Int("LAZULI_CACHE_SIZE", A::cache_size(), "1024", 1, "Programs kept; the least recently used one goes first."),
       Bool("LAZULI_DISK_CACHE", A::disk_cache(), "1",
            "1 keeps compiled kernels on disk, so that the next process of the same program compiles nothing. 0: neither read nor written."),
@@ -280,6 +305,10 @@ const ActiveOptions* MakeActive(const Options& options) {
   active->stacks = options.stacks();
   active->recompile_limit = options.recompile_limit();
   active->accumulated_recompile_limit = options.accumulated_recompile_limit();
+  active->stance = *ParseStance(options.stance());
+  active->error_on_recompile = options.error_on_recompile();
+  active->fail_on_recompile_limit_hit = options.fail_on_recompile_limit_hit();
+  active->fullgraph = options.fullgraph();
   active->verify = options.verify();
   active->cache_size = options.cache_size();
   active->trace_limit = options.trace_limit();
@@ -356,6 +385,13 @@ absl::StatusOr<Options> ResolveOptions(const Options& options) {
   return resolved;
 }
 
+absl::StatusOr<Stance> ParseStance(const std::string& name) {
+  const auto& names = StanceNames();
+  const auto it = std::find(names.begin(), names.end(), name);
+  if (it == names.end()) return BadChoice(*FindRow("LAZULI_STANCE"), name);
+  return static_cast<Stance>(it - names.begin());
+}
+
 absl::StatusOr<bool> EnabledFromEnv() {
   const char* value = std::getenv("LAZULI");
   if (value == nullptr || std::string_view(value) == "0") return false;
@@ -422,34 +458,6 @@ std::string OptionsMarkdown() {
                     row.default_text.empty() ? "" : absl::StrCat("`", row.default_text, "`"), " | ", row.help, " |\n");
   }
   return text;
-}
-
-std::string NearestName(std::string_view name, const std::vector<std::string>& candidates) {
-  std::string best;
-  size_t best_distance = 0;
-  for (const std::string& candidate : candidates) {
-    // One row of the Levenshtein matrix at a time.
-    std::vector<size_t> row(candidate.size() + 1);
-    for (size_t j = 0; j <= candidate.size(); ++j) row[j] = j;
-    for (size_t i = 1; i <= name.size(); ++i) {
-      size_t diagonal = row[0];
-      row[0] = i;
-      for (size_t j = 1; j <= candidate.size(); ++j) {
-        const bool same =
-            std::tolower(static_cast<unsigned char>(name[i - 1])) == std::tolower(static_cast<unsigned char>(candidate[j - 1]));
-        const size_t substituted = diagonal + (same ? 0 : 1);
-        diagonal = row[j];
-        row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
-      }
-    }
-    const size_t distance = row.back();
-    const bool near = distance <= std::max<size_t>(2, std::max(name.size(), candidate.size()) / 3);
-    if (near && (best.empty() || distance < best_distance)) {
-      best = candidate;
-      best_distance = distance;
-    }
-  }
-  return best;
 }
 
 }  // namespace runtime

@@ -18,6 +18,8 @@ enum class Backend : uint8_t { kLlvm, kAten };
 enum class Precision : uint8_t { kEager, kStrict, kFast };
 enum class Dynamic : uint8_t { kNever, kAuto, kAlways };
 enum class Isa : uint8_t { kSse4, kAvx2, kAvx512 };
+// torch.compiler.set_stance's: what happens to a trace that has no program.
+enum class Stance : uint8_t { kDefault, kForceEager, kEagerOnRecompile, kFailOnRecompile, kEagerThenCompile };
 
 // Validated options in the form that warm paths want. Immutable once active.
 struct ActiveOptions {
@@ -33,6 +35,10 @@ struct ActiveOptions {
   bool stacks = false;
   int64_t recompile_limit = 0;
   int64_t accumulated_recompile_limit = 0;
+  Stance stance = Stance::kDefault;
+  bool error_on_recompile = false;
+  bool fail_on_recompile_limit_hit = false;
+  bool fullgraph = false;
   int64_t cache_size = 0;
   int64_t trace_limit = 0;
   int64_t trace_bytes = 0;
@@ -45,6 +51,9 @@ absl::StatusOr<Options> OptionsFromEnv();
 
 // `options`, with what it leaves unset taken from the environment, all checked.
 absl::StatusOr<Options> ResolveOptions(const Options& options);
+
+// The stance called `name` ("fail_on_recompile"); InvalidArgument names the nearest one.
+absl::StatusOr<Stance> ParseStance(const std::string& name);
 
 // What LAZULI in the environment asks for when the library is loaded. False when it is unset or 0, whatever else is wrong; when it is
 // 1, or anything else, the whole environment is checked too.

@@ -3,19 +3,16 @@
 #include <c10/util/Exception.h>
 #include <torch/library.h>
 
-#include "absl/strings/str_cat.h"
 #include "codegen/kernel_compiler.h"
 #include "codegen/kernel_store.h"
 #include "lazuli/lazuli.h"
 #include "runtime/compile_pool.h"
 #include "runtime/counters.h"
 #include "runtime/history.h"
-#include "runtime/log.h"
-#include "runtime/mode_keys.h"
 #include "runtime/options.h"
-#include "runtime/status.h"
 #include "tracer/mode.h"
 #include "tracer/size_marks.h"
+#include "tracer/step_aside.h"
 
 namespace lazuli {
 namespace {
@@ -27,14 +24,10 @@ void Activate(const Options& options) {
 
 void Check(const absl::Status& status) { TORCH_CHECK(status.ok(), "lazuli: ", std::string(status.message())); }
 
-// At the end of a mode nobody can catch an exception any more.
-void SyncAtEnd() {
-  try {
-    tracer::SyncThread("mode_end");
-  } catch (...) {
-    runtime::LogAlways(
-        absl::StrCat("error in work that was pending at the end of the mode: ", runtime::ExceptionMessage(std::current_exception())));
-  }
+runtime::Stance StanceNamed(const std::string& name) {
+  const absl::StatusOr<runtime::Stance> stance = runtime::ParseStance(name);
+  TORCH_CHECK_VALUE(stance.ok(), "lazuli: ", std::string(stance.status().message()));
+  return *stance;
 }
 
 // LAZULI=1: the program's main thread records from the start.
@@ -44,7 +37,7 @@ const bool kEnabledAtLoad = [] {
   if (!*enabled) return false;
   const absl::Status status = runtime::ActivateOptions(Options());
   if (!status.ok()) runtime::ExitForBadOptions(status);
-  tracer::IncludeModeKeys(true);
+  tracer::TurnMode(true);
   return true;
 }();
 
@@ -58,39 +51,64 @@ DeviceMode::DeviceMode() : DeviceMode(Options()) {}
 
 DeviceMode::DeviceMode(const Options& options) : state_(std::make_unique<State>()) {
   Activate(options);
-  state_->outermost = !tracer::ModeKeysIncluded();
-  tracer::IncludeModeKeys(true);
+  state_->outermost = !tracer::ModeIsOn();
+  tracer::TurnMode(true);
 }
 
 DeviceMode::~DeviceMode() {
   if (!state_->outermost) return;
-  tracer::IncludeModeKeys(false);
-  SyncAtEnd();
+  tracer::TurnMode(false);
+  tracer::SyncThreadOrLog("mode_end", "the end of the mode");
 }
 
-EagerScope::EagerScope() : saved_(tracer::ModeKeysIncluded() ? 1 : 0) {
-  if (saved_ != 0) tracer::IncludeModeKeys(false);
+EagerScope::EagerScope() : saved_(tracer::ModeIsOn() ? 1 : 0) {
+  if (saved_ != 0) tracer::LeaveModeForScope();
 }
 
 EagerScope::~EagerScope() {
-  if (saved_ != 0) tracer::IncludeModeKeys(true);
+  if (saved_ != 0) tracer::TurnMode(true);
 }
+
+struct StanceGuard::State {
+  tracer::Recorder* recorder;
+  tracer::Scopes::GivenStance before;
+};
+
+StanceGuard::StanceGuard(const std::string& stance) : state_(std::make_unique<State>()) {
+  const runtime::Stance given = StanceNamed(stance);
+  state_->recorder = tracer::ThreadRecorder();
+  state_->before = tracer::GiveStance(state_->recorder, given);
+}
+
+StanceGuard::~StanceGuard() { tracer::RestoreStance(state_->recorder, state_->before); }
+
+void set_stance(const std::string& stance) {
+  const runtime::Stance given = StanceNamed(stance);
+  tracer::GiveStance(tracer::ThreadRecorder(), given);
+}
+
+FullGraph::FullGraph() : recorder_(tracer::ThreadRecorder()) {
+  recorder_->scopes().EnterFullGraph();
+  tracer::RecordFromHere();
+}
+
+FullGraph::~FullGraph() { recorder_->scopes().LeaveFullGraph(); }
 
 void enable() { enable(Options()); }
 
 void enable(const Options& options) {
   Activate(options);
-  tracer::IncludeModeKeys(true);
+  tracer::TurnMode(true);
 }
 
 void disable() {
-  tracer::IncludeModeKeys(false);
+  tracer::TurnMode(false);
   tracer::SyncThread("disable");
 }
 
 bool is_enabled() { return tracer::ModeKeysIncluded(); }
 
-void sync() { tracer::SyncAll("sync"); }
+void sync() { tracer::SyncAll("sync", tracer::Cut::kGraphBreak); }
 
 void reset() {
   tracer::ResetAll();
@@ -120,6 +138,7 @@ std::string explain() { return runtime::Explain(); }
 TORCH_LIBRARY(lazuli, m) {
   m.def("enable() -> ()", [] { enable(); });
   m.def("disable() -> ()", [] { disable(); });
+  m.def("set_stance(str stance) -> ()", [](const std::string& stance) { set_stance(stance); });
   m.def("is_enabled() -> bool", [] { return is_enabled(); });
   m.def("sync() -> ()", [] { sync(); });
   m.def("reset() -> ()", [] { reset(); });

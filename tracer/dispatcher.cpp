@@ -205,8 +205,8 @@ void BoxedOut(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
     c10::StorageImpl* storage = args[i].toTensor().unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
     if (storage == nullptr || !IsPending(*storage)) continue;
     if (ResultsFit(info, args)) break;
-    Counters::Get().CountEagerFallback(info.name, 1, "may resize its result");
     Settle(storage);
+    Counters::Get().CountEagerFallback(info.name, 1, "may resize its result");
   }
   CallBelowGeneric(op, keys, stack);
 }
@@ -266,17 +266,18 @@ bool IsFactoryPastRecorder(const c10::OperatorHandle& op) {
 
 }  // namespace
 
-void RunEagerly(Recorder* recorder, const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack, bool transient) {
+void RunEagerly(Recorder* recorder, const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack, Cut cut) {
   if (recorder != nullptr) {
     const bool writes_unknown = info.name.rfind("aten::", 0) != 0;
-    bool cut = false;
+    bool needs_cut = false;
     const auto args = torch::jit::last(*stack, info.num_args);
     for (const auto i : c10::irange(static_cast<size_t>(info.num_args))) {
-      cut |= NeedsCut(recorder, args[i], writes_unknown || (info.mutated_args >> i & 1) != 0);
+      needs_cut |= NeedsCut(recorder, args[i], writes_unknown || (info.mutated_args >> i & 1) != 0);
     }
-    if (cut) {
-      Counters::Get().CountEagerFallback(info.name, 1, transient ? "ran once to learn the shapes of its results" : "cannot be recorded");
-      recorder->Flush(info.name, transient);
+    if (needs_cut) {
+      recorder->Flush(info.name, cut);
+      const bool observed = cut == Cut::kTransient;
+      Counters::Get().CountEagerFallback(info.name, 1, observed ? "ran once to learn the shapes of its results" : "cannot be recorded");
     } else {
       Counters::Get().EagerUncut(info.name).Add();
     }
@@ -288,7 +289,8 @@ void RunAndObserve(Recorder* recorder, const OpInfo& info, std::vector<codegen::
                    torch::jit::Stack* stack) {
   const auto last = torch::jit::last(*stack, info.num_args);
   const std::vector<c10::IValue> args(last.begin(), last.end());
-  RunEagerly(recorder, info, keys, stack, /*transient=*/!CannotBeObserved(key));
+  const bool comes_back = CannotBeObserved(key) || info.handle.hasTag(at::Tag::dynamic_output_shape);
+  RunEagerly(recorder, info, keys, stack, comes_back ? Cut::kGraphBreak : Cut::kTransient);
   const auto results = torch::jit::last(*stack, info.num_returns);
   RememberDtypes(info, args, results);
   auto observed = Observe(info, args, results);

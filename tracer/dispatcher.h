@@ -27,9 +27,9 @@ void RecordOrRun(const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::j
 void RecordTwinOrRun(const codegen::OpInfo& info, const codegen::OpInfo& called, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
 // Runs `info` eagerly with the arguments on `stack`, cutting first only when its operands are pending.
-// `transient` as for Recorder::Flush.
+// `cut` as for Recorder::Flush.
 void RunEagerly(Recorder* recorder, const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack,
-                bool transient = false);
+                Cut cut = Cut::kGraphBreak);
 
 // The op was recorded up to its outputs' metadata, which nobody knows: runs it eagerly, having undone the recording, and remembers what
 // came out under `key`.

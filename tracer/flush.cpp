@@ -1,11 +1,14 @@
 // What happens at a cut: complete the log, look its program up or compile it, run it, hand out the results. START HERE.
 
+#include <c10/util/Exception.h>
+
 #include <chrono>
 #include <exception>
 
 #include "absl/strings/str_cat.h"
 #include "codegen/caller_location.h"
 #include "codegen/emit_aten.h"
+#include "guards/compile_policy.h"
 #include "guards/guard.h"
 #include "runtime/counters.h"
 #include "runtime/log.h"
@@ -32,11 +35,11 @@ runtime::RunResult RunReplay(const codegen::TraceLog& log, const runtime::RunArg
   return replay->Run(args);
 }
 
-// Runs `entry` op by op while its program is being compiled.
-runtime::RunResult RunMeanwhile(guards::CachedTrace* entry, const runtime::RunArgs& args) {
+// Runs `entry` op by op until it has a program, which is compiled `in_background` or not yet.
+runtime::RunResult RunMeanwhile(guards::CachedTrace* entry, bool in_background, const runtime::RunArgs& args) {
   auto& counters = Counters::Get();
   counters.eager_replays.Add();
-  counters.background_replays.Add();
+  if (in_background) counters.background_replays.Add();
   const auto start = std::chrono::steady_clock::now();
   std::lock_guard<std::mutex> run_lock(entry->body->run_mutex);
   if (entry->replay == nullptr) entry->replay = codegen::MakeReplay(codegen::DecodeTrace(entry->log));
@@ -50,13 +53,15 @@ runtime::RunResult RunMeanwhile(guards::CachedTrace* entry, const runtime::RunAr
 
 }  // namespace
 
-void Recorder::Flush(std::string_view cause, bool transient) {
+void Recorder::Flush(std::string_view cause, Cut cut) {
   RecorderLock lock(this);
   if (running_) return;
   if (IsEmpty()) {
     if (!StepsAsideAcrossCut(this)) StartTrace(cause, previous_);
     return;
   }
+  // Another thread that settles this one's work is in no full graph of its own.
+  if (cut == Cut::kGraphBreak && scopes_.InFullGraph() && Current() == this) ThrowGraphBreak(cause, log_.ops.size());
   auto& counters = Counters::Get();
   counters.traces.Add();
   counters.CountCut(cause);
@@ -67,13 +72,15 @@ void Recorder::Flush(std::string_view cause, bool transient) {
   AppendLiveOut();
   FlushEvents events(cause, log_, record_start_);
   auto found = runtime::TraceRun::Found::kMiss;
-  const guards::CachedTracePtr entry = FindOrCompile(transient, &found);
+  guards::CompilePolicy policy(scopes_.stance());
+  const guards::CachedTracePtr entry = FindOrCompile(cut, &policy, &found);
+  if (policy.kept_eager()) counters.stance_replays.Add();
   events.Found(entry, found);
   const bool predicted = found == runtime::TraceRun::Found::kPredicted;
   if (predicted) counters.predicted_hits.Add();
   Binding binding = Bind();
   running_ = true;
-  const runtime::RunResult result = RunPrograms(entry, &binding);
+  const runtime::RunResult result = RunPrograms(entry, !policy.kept_eager(), &binding);
   running_ = false;
   events.Ran(entry);
   if (result.error != nullptr) AddLocation(result);
@@ -81,6 +88,7 @@ void Recorder::Flush(std::string_view cause, bool transient) {
   if (entry != nullptr && previous_ != nullptr && !predicted) guards::ProgramCache::Get().SetSuccessor(previous_, entry);
   StartTrace(cause, entry);
   if (result.error != nullptr) std::rethrow_exception(result.error);
+  TORCH_CHECK(policy.error().empty(), "lazuli: ", policy.error());
 }
 
 void Recorder::AppendLiveOut() {
@@ -95,7 +103,7 @@ void Recorder::AppendLiveOut() {
   }
 }
 
-guards::CachedTracePtr Recorder::FindOrCompile(bool transient, runtime::TraceRun::Found* found) {
+guards::CachedTracePtr Recorder::FindOrCompile(Cut cut, guards::CompilePolicy* policy, runtime::TraceRun::Found* found) {
   using Found = runtime::TraceRun::Found;
   auto& cache = guards::ProgramCache::Get();
   auto& counters = Counters::Get();
@@ -111,12 +119,12 @@ guards::CachedTracePtr Recorder::FindOrCompile(bool transient, runtime::TraceRun
   *found = predicted ? Found::kPredicted : known != nullptr ? Found::kHit : Found::kMiss;
   if (known != nullptr) {
     counters.cache_hits.Add();
-    return known->body->seen_once() ? cache.CompileSeen(known, location()) : known;
+    return known->body->seen_once() ? cache.CompileSeen(known, location(), policy) : known;
   }
   counters.cache_misses.Add();
-  if (transient) return nullptr;
+  if (cut == Cut::kTransient) return nullptr;
   log_.marks = Marks();
-  return cache.Compile(log_, start_cause_, location());
+  return cache.Compile(log_, start_cause_, location(), policy);
 }
 
 std::vector<codegen::SizeMark> Recorder::Marks() const {
@@ -149,13 +157,13 @@ Recorder::Binding Recorder::Bind() {
   return binding;
 }
 
-runtime::RunResult Recorder::RunPrograms(const guards::CachedTracePtr& entry, Binding* binding) {
+runtime::RunResult Recorder::RunPrograms(const guards::CachedTracePtr& entry, bool in_background, Binding* binding) {
   auto& counters = Counters::Get();
   runtime::RunArgs args{binding->storages, log_.scalars, log_.offsets, absl::MakeSpan(binding->outputs)};
   if (entry == nullptr) return RunReplay(log_, args);
   args.symbols = entry->symbols;
   guards::CompiledProgram& body = *entry->body;
-  if (!body.ready()) return RunMeanwhile(entry.get(), args);
+  if (!body.ready()) return RunMeanwhile(entry.get(), in_background, args);
   if (!body.compiled) counters.eager_replays.Add();
   counters.kernel_launches.Add(body.program->num_kernels());
   counters.aten_calls.Add(body.program->num_aten_calls());

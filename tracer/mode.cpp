@@ -3,12 +3,16 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <pthread.h>
 
+#include <exception>
 #include <mutex>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "guards/program_cache.h"
 #include "runtime/compile_pool.h"
+#include "runtime/log.h"
 #include "runtime/mode_keys.h"
+#include "runtime/status.h"
 #include "tracer/dispatcher.h"
 #include "tracer/step_aside.h"
 #include "tracer/verify.h"
@@ -30,12 +34,31 @@ Pool& GetPool() {
   return *pool;
 }
 
+// Runs `settle` where nobody can catch its exception.
+template <class Settle>
+void OrLog(std::string_view where, const Settle& settle) {
+  try {
+    settle();
+  } catch (...) {
+    runtime::LogAlways(
+        absl::StrCat("error in work that was pending at ", std::string(where), ": ", runtime::ExceptionMessage(std::current_exception())));
+  }
+}
+
+// Whether this thread records, and will not under `stance`.
+bool EndsRecording(Scopes::GivenStance stance) {
+  return ModeKeysIncluded() && stance.value_or(runtime::Active().stance) == runtime::Stance::kForceEager;
+}
+
+// The mode is on, but the stance is force_eager.
+thread_local bool on_but_eager = false;
+
 void BeforeFork() {
-  if (ModeKeysIncluded()) SyncThread("fork");
+  if (ModeIsOn()) SyncThreadOrLog("fork", "a fork");
 }
 
 // A child has none of the parent's worker threads: it starts eager and may open a mode of its own.
-void InChild() { IncludeModeKeys(false); }
+void InChild() { TurnMode(false); }
 
 void EnsureModeInfo() {
   if (c10::ThreadLocalDebugInfo::get(kInfoKind) == nullptr) {
@@ -63,6 +86,7 @@ ModeInfo::ModeInfo() {
 }
 
 ModeInfo::~ModeInfo() {
+  recorder_->scopes().Reset();
   auto& pool = GetPool();
   std::lock_guard<std::mutex> lock(pool.mutex);
   pool.free.push_back(recorder_);
@@ -73,34 +97,78 @@ Recorder* Recorder::Current() {
   return info == nullptr ? nullptr : info->recorder();
 }
 
-void IncludeModeKeys(bool include) {
-  if (include) {
+void TurnMode(bool on) {
+  bool record = on;
+  if (on) {
     static const bool registered = [] {
       RegisterKernels();
       pthread_atfork(BeforeFork, nullptr, InChild);
       return true;
     }();
     (void)registered;
-    EnsureModeInfo();
-  } else {
-    StopSteppingAside();
+    const Scopes& scopes = ThreadRecorder()->scopes();
+    record = scopes.stance() != runtime::Stance::kForceEager;
+    // The options of an inner mode may say so.
+    if (!record && ModeKeysIncluded()) Recorder::Current()->SettleReads(Cut::kGraphBreak);
+    if (scopes.InFullGraph()) RecordFromHere();
   }
-  c10::impl::tls_set_dispatch_key_included(runtime::kRecorderKey, include);
-  c10::impl::tls_set_dispatch_key_included(runtime::kGenericKey, include);
+  if (!record) StopSteppingAside();
+  on_but_eager = on && !record;
+  c10::impl::tls_set_dispatch_key_included(runtime::kRecorderKey, record);
+  c10::impl::tls_set_dispatch_key_included(runtime::kGenericKey, record);
 }
+
+bool ModeIsOn() { return ModeKeysIncluded() || on_but_eager; }
 
 bool ModeKeysIncluded() { return c10::impl::tls_is_dispatch_key_included(runtime::kRecorderKey); }
 
-void SyncThread(std::string_view cause) {
-  if (Recorder* recorder = Recorder::Current()) recorder->Flush(cause);
+Recorder* ThreadRecorder() {
+  EnsureModeInfo();
+  return Recorder::Current();
 }
 
-void SyncAll(std::string_view cause) {
-  for (Recorder* recorder : AllRecorders()) recorder->Flush(cause);
+Scopes::GivenStance GiveStance(Recorder* recorder, Scopes::GivenStance stance) {
+  if (EndsRecording(stance)) recorder->SettleReads(Cut::kGraphBreak);
+  const Scopes::GivenStance before = recorder->scopes().GiveStance(stance);
+  if (ModeIsOn()) TurnMode(true);
+  return before;
+}
+
+void RestoreStance(Recorder* recorder, Scopes::GivenStance stance) {
+  if (EndsRecording(stance)) {
+    OrLog("the end of a StanceGuard", [recorder] { recorder->SettleReads(Cut::kHousekeeping); });
+  }
+  recorder->scopes().GiveStance(stance);
+  if (ModeIsOn()) TurnMode(true);
+}
+
+void LeaveModeForScope() {
+  if (Recorder* recorder = Recorder::Current()) recorder->SettleReads(Cut::kGraphBreak);
+  TurnMode(false);
+}
+
+void SyncThread(std::string_view cause) {
+  if (Recorder* recorder = Recorder::Current()) recorder->Flush(cause, Cut::kHousekeeping);
+}
+
+void SyncThreadOrLog(std::string_view cause, std::string_view where) {
+  OrLog(where, [cause] { SyncThread(cause); });
+}
+
+void SyncAll(std::string_view cause, Cut cut) {
+  std::exception_ptr error;
+  for (Recorder* recorder : AllRecorders()) {
+    try {
+      recorder->Flush(cause, cut);
+    } catch (...) {
+      if (error == nullptr) error = std::current_exception();
+    }
+  }
+  if (error != nullptr) std::rethrow_exception(error);
 }
 
 void ResetAll() {
-  SyncAll("reset");
+  SyncAll("reset", Cut::kHousekeeping);
   runtime::CompilePool::Get().Wait();
   StopSteppingAside();
   for (Recorder* recorder : AllRecorders()) recorder->ForgetPrediction();

@@ -21,15 +21,35 @@ class ModeInfo : public c10::DebugInfoBase {
   Recorder* recorder_;
 };
 
-// Includes or excludes the mode's dispatch keys on this thread. The first call registers the kernels, once a process.
-void IncludeModeKeys(bool include);
+// Turns the mode on or off on this thread: while it is on, its dispatch keys are included unless the stance is force_eager. The first call
+// registers the kernels, once a process.
+void TurnMode(bool on);
+bool ModeIsOn();
+
+// Whether this thread's operations are recorded.
 bool ModeKeysIncluded();
+
+// This thread's recorder, made if it has none: what it is asked for counts for modes that come later, too.
+Recorder* ThreadRecorder();
+
+// The stance of what `recorder`, this thread's, records from here on. Returns what was given before. Where nothing is recorded any more,
+// what reads its inputs is cut before: may throw, and has changed nothing then.
+Scopes::GivenStance GiveStance(Recorder* recorder, Scopes::GivenStance stance);
+
+// Gives back what GiveStance returned. Logs errors of pending work, as the end of a mode does.
+void RestoreStance(Recorder* recorder, Scopes::GivenStance stance);
+
+// Turns the mode off on this thread for a scope. May throw, as GiveStance.
+void LeaveModeForScope();
 
 // Runs pending work of this thread's recorder, if it has one.
 void SyncThread(std::string_view cause);
 
-// Runs the pending work of every recorder.
-void SyncAll(std::string_view cause);
+// The same where nobody can catch an exception: logs it, as an error in work that was pending at `where`.
+void SyncThreadOrLog(std::string_view cause, std::string_view where);
+
+// Runs the pending work of every recorder, and rethrows the first error.
+void SyncAll(std::string_view cause, Cut cut);
 
 // Drops predictions, programs and remembered shapes.
 void ResetAll();

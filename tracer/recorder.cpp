@@ -182,6 +182,12 @@ bool Recorder::NeedsCut(const at::Tensor& tensor, bool writes) {
   return writes || IsPending(*storage);
 }
 
+void Recorder::SettleReads(Cut cut) {
+  RecorderLock lock(this);
+  const bool reads = std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.is_input && !slot.mutated; });
+  if (reads) Flush("eager_scope", cut);
+}
+
 void Recorder::BeginTrace() {
   NoteRecordedTrace(prediction_);
   max_ops_ = static_cast<size_t>(runtime::Active().trace_limit);
@@ -233,7 +239,7 @@ void Recorder::StartTrace(std::string_view cause, const guards::CachedTracePtr& 
   start_cause_ = std::string(cause);
   previous_ = previous;
   prediction_ = previous == nullptr ? nullptr : guards::ProgramCache::Get().Successor(previous);
-  if (prediction_ != nullptr && Current() == this) ExpectTrace(this, prediction_);
+  if (prediction_ != nullptr && Current() == this && !scopes_.InFullGraph()) ExpectTrace(this, prediction_);
 }
 
 }  // namespace lazuli::tracer

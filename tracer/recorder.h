@@ -22,8 +22,16 @@
 #include "runtime/events.h"
 #include "tracer/foreign_memory.h"
 #include "tracer/lazy_tensor.h"
+#include "tracer/scopes.h"
 
 namespace lazuli::tracer {
+
+// What a cut is for.
+enum class Cut : uint8_t {
+  kGraphBreak,    // The program reads data, runs an operator that cannot be recorded, or syncs.
+  kTransient,     // An op is observed for the first time. Will not come back at this place, so not worth compiling for.
+  kHousekeeping,  // A budget, the end of the mode, a fork, a reset.
+};
 
 class Recorder {
  public:
@@ -32,9 +40,9 @@ class Recorder {
   // The recorder of the mode that this thread works under; null outside modes.
   static Recorder* Current();
 
-  // Runs everything pending. Rethrows the first error of an op. `cause` goes to the log, the counters and the next trace's site.
-  // `transient`: a cut that will not come back at this place (an op observed for the first time), not worth compiling for.
-  void Flush(std::string_view cause, bool transient = false);
+  // Runs everything pending. Rethrows the first error of an op; throws when the stance or an option forbids what the trace needs: in full
+  // graphs before anything has run, for compiles after all of it. `cause` goes to the log, the counters and the next trace's site.
+  void Flush(std::string_view cause, Cut cut = Cut::kGraphBreak);
 
   // For Settle(): runs what `storage` waits for, if it still waits.
   void SettleStorage(c10::StorageImpl* storage);
@@ -51,15 +59,20 @@ class Recorder {
     if (log_.ops.empty()) {
       BeginTrace();
     } else if (log_.ops.size() >= max_ops_ || pending_bytes_ >= max_pending_bytes_) {
-      Flush("trace_limit");
+      Flush("trace_limit", Cut::kHousekeeping);
     }
   }
+
+  // Cuts when the trace is yet to read memory that others may overwrite: operations are about to go past the recorder.
+  void SettleReads(Cut cut);
 
   // Records again after stepping aside: `finished` is the trace that was just run eagerly; null when that was left in the middle.
   void ResumeAfter(const guards::CachedTracePtr& finished);
 
   // Forgets prediction state.
   void ForgetPrediction();
+
+  Scopes& scopes() { return scopes_; }
 
  private:
   friend class OpRecording;
@@ -100,12 +113,12 @@ class Recorder {
   void UndoInputs(size_t num_slots);
 
   void AppendLiveOut();
-  guards::CachedTracePtr FindOrCompile(bool transient, runtime::TraceRun::Found* found);
+  guards::CachedTracePtr FindOrCompile(Cut cut, guards::CompilePolicy* policy, runtime::TraceRun::Found* found);
   void CompleteOutputs();
   // Sizes that the program marked, or LAZULI_DYNAMIC=1 did.
   std::vector<codegen::SizeMark> Marks() const;
   Binding Bind();
-  runtime::RunResult RunPrograms(const guards::CachedTracePtr& entry, Binding* binding);
+  runtime::RunResult RunPrograms(const guards::CachedTracePtr& entry, bool in_background, Binding* binding);
   void Distribute(Binding* binding, const runtime::RunResult& result);
   // Says in the error, when the call stacks are kept, which op of the trace failed and where the program called it.
   void AddLocation(const runtime::RunResult& result) const;
@@ -132,6 +145,7 @@ class Recorder {
   guards::CachedTracePtr prediction_;  // The trace that the current one has followed so far; null when it left it.
   guards::CachedTracePtr previous_;
   std::string start_cause_ = "start";
+  Scopes scopes_;
 
   ForeignMemory foreign_;
   bool all_dynamic_ = false;                // LAZULI_DYNAMIC=1, as of the trace's first op.

@@ -193,4 +193,11 @@ void StopSteppingAside() {
   State().timer.Discard();
 }
 
+void RecordFromHere() {
+  if (internal::aside == nullptr) return;
+  Recorder* const recorder = State().cursor.recorder();
+  StopSteppingAside();
+  recorder->ResumeAfter(nullptr);
+}
+
 }  // namespace lazuli::tracer

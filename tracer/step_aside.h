@@ -46,4 +46,7 @@ bool StepsAsideAcrossCut(Recorder* recorder);
 // Records again from here on this thread: its mode ends, or its programs are forgotten.
 void StopSteppingAside();
 
+// The same while the mode goes on: what follows is to be recorded whatever it costs.
+void RecordFromHere();
+
 }  // namespace lazuli::tracer

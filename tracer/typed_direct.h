@@ -100,8 +100,8 @@ struct EagerKernel<Op, R(A...)> {
       };
       (visit(args), ...);
       if (cut) {
-        runtime::Counters::Get().CountEagerFallback(info.name);
         recorder->Flush(info.name);
+        runtime::Counters::Get().CountEagerFallback(info.name);
       } else {
         static runtime::Counter& uncut = runtime::Counters::Get().EagerUncut(info.name);
         uncut.Add();

@@ -18,6 +18,9 @@ class Tensor;
 }
 
 namespace lazuli {
+namespace tracer {
+class Recorder;
+}
 
 // Records this thread's tensor operations, and those of the backward threads it starts, while it lives. Modes nest; only the
 // outermost ends recording. The destructor runs what is pending; an error that this raises is logged, so call sync() first to catch it.
@@ -35,7 +38,8 @@ class LAZULI_API DeviceMode {
   std::unique_ptr<State> state_;
 };
 
-// While it lives, this thread's operations run eagerly inside a DeviceMode; pending work is settled when they need it.
+// While it lives, this thread's operations run eagerly inside a DeviceMode; pending work is settled when they need it, or before the
+// scope when it is yet to read memory that they may overwrite. The constructor throws the first error of that work.
 class LAZULI_API EagerScope {
  public:
   EagerScope();
@@ -45,6 +49,47 @@ class LAZULI_API EagerScope {
 
  private:
   unsigned char saved_;
+};
+
+// The stance of this thread, and of the backward threads it starts, while it lives: what happens to a trace that has no program, with the
+// names and meaning of torch.compiler.set_stance.
+//   default              It is compiled.
+//   force_eager          Nothing is recorded; pending work is settled as by EagerScope.
+//   eager_on_recompile   It runs op by op, and nothing is compiled or remembered. Programs that exist are used.
+//   fail_on_recompile    It runs op by op, so that nothing is lost; then the cut throws c10::Error, which says what needed a compile.
+//   eager_then_compile   It runs op by op the first time, and is compiled the second time.
+// The stance at the cut counts. Guards nest, each restores what was before it, and one that was opened before a DeviceMode counts for that
+// mode too; inside an EagerScope nothing is recorded whatever the stance. Must be destroyed on the thread that made it. The
+// destructor logs errors of work that it has to settle. Throws c10::Error for any other name, with the nearest one.
+class LAZULI_API StanceGuard {
+ public:
+  explicit StanceGuard(const std::string& stance);
+  ~StanceGuard();
+  StanceGuard(const StanceGuard&) = delete;
+  StanceGuard& operator=(const StanceGuard&) = delete;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// The same without a scope, until the next call or the end of the guard that it is called under.
+LAZULI_API void set_stance(const std::string& stance);
+
+// While it lives, a graph break on this thread, or on the backward threads it starts, throws c10::Error, which names its cause and the
+// place in the program: a read of pending data (item(), data_ptr()), an operator on pending data that cannot be recorded, or sync().
+// Nothing has run then, and nothing is lost: the same read works after the scope. No errors: the budgets of a trace, the end of the mode,
+// the first sight of an operator that must run to show its results' shapes, and what runs eagerly without a cut. The end of the scope
+// cuts nothing. Scopes nest. Must be destroyed on the thread that made it.
+class LAZULI_API FullGraph {
+ public:
+  FullGraph();
+  ~FullGraph();
+  FullGraph(const FullGraph&) = delete;
+  FullGraph& operator=(const FullGraph&) = delete;
+
+ private:
+  tracer::Recorder* recorder_;
 };
 
 // Turns the mode on or off for this thread without a scope (environment variable, Python, other languages). enable() twice is one

@@ -58,6 +58,10 @@ class LAZULI_API Options {
   LAZULI_OPTION(int64_t, compile_threads);              // At most so many threads do.
   LAZULI_OPTION(int64_t, recompile_limit);              // Programs per site.
   LAZULI_OPTION(int64_t, accumulated_recompile_limit);  // Programs over all sites.
+  LAZULI_OPTION(std::string, stance);                   // What happens to traces without a program.
+  LAZULI_OPTION(bool, error_on_recompile);              // Throw where a site would get a further program.
+  LAZULI_OPTION(bool, fail_on_recompile_limit_hit);     // Throw past a limit.
+  LAZULI_OPTION(bool, fullgraph);                       // Throw at graph breaks.
   LAZULI_OPTION(int64_t, cache_size);                   // Programs kept.
   LAZULI_OPTION(bool, disk_cache);                      // Keep compiled kernels on disk.
   LAZULI_OPTION(std::string, cache_dir);                // Where; empty: in the user's cache folder.

@@ -23,6 +23,7 @@ struct LAZULI_API Stats {
   int64_t compile_failures = 0;
   int64_t eager_replays = 0;           // Traces run op by op without a compiled program, for any reason.
   int64_t background_replays = 0;      // Those among them whose program was being compiled in the background.
+  int64_t stance_replays = 0;          // Those among them that would have been compiled but for the stance or error_on_recompile.
   int64_t kernels_compiled = 0;        // Kernels that code was generated for.
   int64_t kernel_cache_hits = 0;       // Kernels that this process had already.
   int64_t disk_cache_hits = 0;         // Kernels whose code came from the disk cache or from load_cache.

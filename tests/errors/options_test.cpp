@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "tests/support/error_of.h"
 #include "tests/support/log_file.h"
 #include "tests/support/same_as_eager.h"
 
@@ -38,6 +39,8 @@ TEST_F(OptionErrorsTest, WrongValuesNameTheNearest) {
   EXPECT_THAT(ErrorOf(Options().logs("recompile")), HasSubstr("did you mean 'recompiles'?"));
   EXPECT_THAT(ErrorOf(Options().dump("fus")), HasSubstr("did you mean 'fuse'?"));
   EXPECT_THAT(ErrorOf(Options().recompile_limit(0)), HasSubstr("LAZULI_RECOMPILE_LIMIT"));
+  EXPECT_THAT(ErrorOf(Options().stance("fail_on_recompil")), HasSubstr("did you mean 'fail_on_recompile'?"));
+  EXPECT_THAT(ErrorOf(Options().stance("eager")), HasSubstr("expected default, force_eager, eager_on_recompile"));
   EXPECT_THAT(ErrorOf(Options().trace_limit(-5)), HasSubstr("a whole number of at least 1"));
 }
 
@@ -56,6 +59,17 @@ TEST_F(OptionErrorsTest, WrongEnvironmentIsAnErrorOfTheMode) {
   unsetenv("LAZULI_RECOMPILE_LIMIT");
   EXPECT_THAT(name, HasSubstr("LAZULI_BACKND: no such option; did you mean 'LAZULI_BACKEND'?"));
   EXPECT_THAT(value, HasSubstr("LAZULI_RECOMPILE_LIMIT: invalid value 'many'"));
+}
+
+TEST_F(OptionErrorsTest, AWrongStanceChangesNothing) {
+  const lazuli::DeviceMode mode(Options().backend("aten"));
+  const lazuli::StanceGuard guard("force_eager");
+  for (const auto set : {+[] { lazuli::StanceGuard("eager_on_recompil"); }, +[] { lazuli::set_stance("eager_on_recompil"); }}) {
+    EXPECT_THAT(testing::ErrorOf(set), HasSubstr("LAZULI_STANCE: invalid value 'eager_on_recompil': expected default, force_eager, "));
+    EXPECT_THAT(testing::ErrorOf(set), HasSubstr("did you mean 'eager_on_recompile'?"));
+    EXPECT_FALSE(lazuli::is_enabled());
+  }
+  EXPECT_THAT(testing::ErrorOf([] { lazuli::StanceGuard(""); }), HasSubstr("invalid value ''"));
 }
 
 TEST_F(OptionErrorsTest, TheOldOptionsStayInForce) {

@@ -114,6 +114,19 @@ TEST_P(ScopesTest, EagerScopeRunsAtOnceAndSettlesWhatItNeeds) {
   EXPECT_EQ(untouched.sum().item<float>(), 12);
 }
 
+TEST_P(ScopesTest, EagerScopeMayOverwriteWhatPendingWorkReads) {
+  const torch::Tensor x = torch::ones({3});
+  const lazuli::DeviceMode mode(options());
+  for (int i = 0; i < 3; ++i) {
+    const torch::Tensor y = x * 2;
+    {
+      const lazuli::EagerScope eager;
+      x.add_(1);
+    }
+    EXPECT_EQ(y.sum().item<float>(), 6 * (i + 1));
+  }
+}
+
 TEST_P(ScopesTest, ModeInsideAnEagerScope) {
   const lazuli::DeviceMode mode(options());
   const lazuli::EagerScope eager;

@@ -3,6 +3,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
 
+#include "guards/compile_policy.h"
 #include "runtime/counters.h"
 #include "runtime/options.h"
 #include "tests/support/log_builder.h"
@@ -25,7 +26,8 @@ class ProgramCacheTest : public ::testing::Test {
   void SetUp() override { Use(Options()); }
   static void Use(Options options) { ASSERT_TRUE(runtime::ActivateOptions(options.backend("aten")).ok()); }
   CachedTracePtr Compile(const std::string& op, int64_t size, const char* cause = "start") {
-    return cache_.Compile(Unary(op, size), cause, "");
+    CompilePolicy policy(runtime::Stance::kDefault);
+    return cache_.Compile(Unary(op, size), cause, "", &policy);
   }
   CachedTracePtr Find(const std::string& op, int64_t size) { return cache_.Find(Unary(op, size)); }
 
@@ -92,6 +94,29 @@ TEST_F(ProgramCacheTest, AccumulatedLimitLetsFirstProgramsThrough) {
   EXPECT_EQ(Compile("aten::exp", 3), nullptr);
   EXPECT_NE(Compile("aten::sin", 1), nullptr);
   EXPECT_EQ(Compile("aten::sin", 2), nullptr);
+}
+
+TEST_F(ProgramCacheTest, APolicyKeepsTracesFromBeingCompiled) {
+  const auto compile = [this](CompilePolicy* policy) { return cache_.Compile(Unary("aten::exp", 4), "start", "x.cpp:3", policy); };
+  CompilePolicy eager(runtime::Stance::kEagerOnRecompile);
+  EXPECT_EQ(compile(&eager), nullptr);
+  EXPECT_TRUE(eager.kept_eager());
+  EXPECT_EQ(eager.error(), "");
+  CompilePolicy fail(runtime::Stance::kFailOnRecompile);
+  EXPECT_EQ(compile(&fail), nullptr);
+  EXPECT_TRUE(fail.kept_eager());
+  EXPECT_NE(fail.error().find(" at x.cpp:3\n    the site has no program yet: after start, starts with aten::exp\n"), std::string::npos)
+      << fail.error();
+  EXPECT_EQ(cache_.size(), 0U);
+  CompilePolicy first(runtime::Stance::kEagerThenCompile);
+  const auto seen = compile(&first);
+  ASSERT_NE(seen, nullptr);
+  EXPECT_TRUE(seen->body->seen_once());
+  EXPECT_TRUE(first.kept_eager());
+  CompilePolicy second(runtime::Stance::kEagerThenCompile);
+  EXPECT_TRUE(cache_.CompileSeen(seen, "", &second)->body->ready());
+  EXPECT_FALSE(second.kept_eager());
+  EXPECT_EQ(cache_.size(), 1U);
 }
 
 TEST_F(ProgramCacheTest, EvictsTheLeastRecentlyUsed) {

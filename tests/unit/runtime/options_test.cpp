@@ -37,6 +37,10 @@ TEST(OptionsTest, DefaultsAreTheDocumentedOnes) {
   EXPECT_EQ(options.dynamic(), "auto");
   EXPECT_EQ(options.recompile_limit(), 8);
   EXPECT_EQ(options.accumulated_recompile_limit(), 256);
+  EXPECT_EQ(options.stance(), "default");
+  EXPECT_FALSE(options.error_on_recompile());
+  EXPECT_FALSE(options.fail_on_recompile_limit_hit());
+  EXPECT_FALSE(options.fullgraph());
   EXPECT_EQ(options.cache_size(), 1024);
   EXPECT_TRUE(options.disk_cache());
   EXPECT_EQ(options.cache_dir(), "");
@@ -91,6 +95,15 @@ TEST(OptionsTest, BadChoiceNamesTheNearest) {
   EXPECT_EQ(EnvError(),
             "LAZULI_MODE: invalid value 'max-autotun': expected default, reduce-overhead, max-autotune, max-autotune-no-cudagraphs; did "
             "you mean 'max-autotune'?");
+}
+
+TEST(OptionsTest, StancesByName) {
+  EXPECT_EQ(*ParseStance("default"), Stance::kDefault);
+  EXPECT_EQ(*ParseStance("force_eager"), Stance::kForceEager);
+  EXPECT_EQ(*ParseStance("eager_on_recompile"), Stance::kEagerOnRecompile);
+  EXPECT_EQ(*ParseStance("fail_on_recompile"), Stance::kFailOnRecompile);
+  EXPECT_EQ(*ParseStance("eager_then_compile"), Stance::kEagerThenCompile);
+  EXPECT_THAT(std::string(ParseStance("force-eager").status().message()), HasSubstr("did you mean 'force_eager'?"));
 }
 
 TEST(OptionsTest, BadListElementIsNamed) {
