@@ -299,6 +299,14 @@ TEST_P(StanceTest, EagerThenCompileWaitsForTheSecondSight) {
   EXPECT_EQ(sizes.of(&Stats::dynamic_programs), 1);
 }
 
+TEST_P(StanceTest, WithEagerThenCompileTheFirstProgramServesAllSizes) {
+  const lazuli::DeviceMode mode(options().stance("eager_then_compile").error_on_recompile(true));
+  for (const int64_t size : {4, 5, 6, 7, 5}) EXPECT_EQ(Step(size), 3 * size);
+  EXPECT_EQ(lazuli::stats().programs_compiled, 1);
+  EXPECT_EQ(lazuli::stats().recompiles, 0);
+  EXPECT_EQ(lazuli::stats().cache_hits, 3);
+}
+
 TEST_P(StanceTest, WhatWasSeenOnceIsCompiledUnderTheDefaultStance) {
   const lazuli::DeviceMode mode(options());
   {
