@@ -12,6 +12,7 @@
 #include "codegen/lower.h"
 #include "runtime/counters.h"
 #include "runtime/mode_keys.h"
+#include "tracer/composite.h"
 #include "tracer/lazy_tensor.h"
 #include "tracer/out_ops.h"
 #include "tracer/shape_inference.h"
@@ -151,6 +152,12 @@ void BoxedRecord(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch:
   }
 }
 
+void BoxedComposite(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const OpInfo& info = codegen::GetOpInfo(op);
+  const bool recorded = Recorder::Current() != nullptr && RecordsPieces(info) && RecordPieces(info, KeysBelowRecorder(keys), stack);
+  if (!recorded) BoxedRecord(op, keys, stack);
+}
+
 void AdoptTensors(const c10::IValue& value) {
   if (value.isTensor()) {
     if (value.toTensor().defined()) Adopt(value.toTensor().unsafeGetTensorImpl());
@@ -220,7 +227,7 @@ void BoxedEager(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::
   RunEagerly(Recorder::Current(), codegen::GetOpInfo(op), keys, stack);
 }
 
-enum class KernelKind { kNone, kRecord, kView };
+enum class KernelKind { kNone, kRecord, kComposite, kView };
 
 bool HasScalarOverloadOfTensorOp(const c10::OperatorName& name) {
   return name.overload_name == "Scalar" && c10::Dispatcher::singleton().findOp({name.name, "Tensor"}).has_value();
@@ -253,7 +260,7 @@ KernelKind KindOf(const c10::OperatorHandle& op) {
   if (has_cpu || !composite) return KernelKind::kRecord;
   // Decomposes by itself, into ops that are recorded one by one.
   if (!info.recordable || HasScalarOverloadOfTensorOp(op.operator_name())) return KernelKind::kNone;
-  return KernelKind::kRecord;
+  return IsComposite(info) ? KernelKind::kComposite : KernelKind::kRecord;
 }
 
 // BackendSelect sends a factory (linspace, kaiser_window) past the recorder's key to a kernel that may reach for memory past the
@@ -268,6 +275,7 @@ bool IsFactoryPastRecorder(const c10::OperatorHandle& op) {
 
 void RunEagerly(Recorder* recorder, const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack, Cut cut) {
   if (recorder != nullptr) {
+    NoteEagerWork();
     const bool writes_unknown = info.name.rfind("aten::", 0) != 0;
     bool needs_cut = false;
     const auto args = torch::jit::last(*stack, info.num_args);
@@ -287,6 +295,7 @@ void RunEagerly(Recorder* recorder, const OpInfo& info, c10::DispatchKeySet keys
 
 void RunAndObserve(Recorder* recorder, const OpInfo& info, std::vector<codegen::Word> key, c10::DispatchKeySet keys,
                    torch::jit::Stack* stack) {
+  if (MayRecordPieces(info) && RecordPieces(info, KeysBelowRecorder(keys), stack)) return;
   const auto last = torch::jit::last(*stack, info.num_args);
   const std::vector<c10::IValue> args(last.begin(), last.end());
   const bool comes_back = CannotBeObserved(key) || info.handle.hasTag(at::Tag::dynamic_output_shape);
@@ -376,8 +385,9 @@ void RegisterKernels() {
     if (op->hasSchema() && IsFactoryPastRecorder(*op))
       generic->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&BoxedEager>());
     if (kind == KernelKind::kNone || typed.contains(full)) continue;
-    aten->impl(full.c_str(), kind == KernelKind::kView ? torch::CppFunction::makeFromBoxedFunction<&BoxedView>()
-                                                       : torch::CppFunction::makeFromBoxedFunction<&BoxedRecord>());
+    aten->impl(full.c_str(), kind == KernelKind::kView        ? torch::CppFunction::makeFromBoxedFunction<&BoxedView>()
+                             : kind == KernelKind::kComposite ? torch::CppFunction::makeFromBoxedFunction<&BoxedComposite>()
+                                                              : torch::CppFunction::makeFromBoxedFunction<&BoxedRecord>());
   }
   RegisterAllocations(generic);
   generic->impl("aten::_has_compatible_shallow_copy_type", torch::CppFunction::makeFromBoxedFunction<&BoxedSharing>());

@@ -14,6 +14,7 @@
 #include "runtime/log.h"
 #include "runtime/mode_keys.h"
 #include "runtime/options.h"
+#include "tracer/composite.h"
 #include "tracer/flush_events.h"
 #include "tracer/recorder.h"
 #include "tracer/size_marks.h"
@@ -62,6 +63,7 @@ void Recorder::Flush(std::string_view cause, Cut cut) {
   }
   // Another thread that settles this one's work is in no full graph of its own.
   if (cut == Cut::kGraphBreak && scopes_.InFullGraph() && Current() == this) ThrowGraphBreak(cause, log_.ops.size());
+  NoteEagerWork();
   auto& counters = Counters::Get();
   counters.traces.Add();
   counters.CountCut(cause);

@@ -15,6 +15,13 @@ using ShapeTable = absl::flat_hash_map<std::string, ShapeFunction>;  // By opera
 void AddBasicShapes(ShapeTable* table);  // Pointwise, copies, fills, reductions, indexing.
 void AddLayerShapes(ShapeTable* table);  // Convolution, normalisation, embedding, attention.
 
+// These know sizes, not which dtypes the operators' kernels take: that is learnt when they run.
+void AddLossShapes(ShapeTable* table);
+void AddImageShapes(ShapeTable* table);   // Pooling, padding, sampling, shuffling.
+void AddIndexShapes(ShapeTable* table);   // Indexing, searching, sorting, accumulating.
+void AddLinalgShapes(ShapeTable* table);  // Products, distances, factorisations, Fourier transforms.
+void AddPointwiseShapes(ShapeTable* table);
+
 // Whether those of several tensors that are defined have one dtype, which is floating point (not of 8 bits).
 bool HaveOneFloatDtype(std::initializer_list<at::Tensor> tensors);
 // Whether the dtype is one that ATen takes for indices.
@@ -27,6 +34,10 @@ at::Tensor TensorArg(const c10::IValue& value);
 std::vector<int64_t> IntsArg(const c10::IValue& value);
 // Flags of a `bool[N] output_mask` argument.
 std::vector<bool> MaskArg(const c10::IValue& value);
+// What TensorIterator allocates over `inputs`: their broadcast sizes, and strides after their layouts.
+at::Tensor PointwiseResult(std::initializer_list<at::Tensor> inputs, at::ScalarType dtype);
+// The shape function of (a, b, ...), two operands of one floating dtype.
+Shapes FloatBinaryShape(Args args);
 // A fresh contiguous result.
 at::Tensor Fresh(at::IntArrayRef sizes, at::ScalarType dtype);
 

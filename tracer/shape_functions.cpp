@@ -3,9 +3,13 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/MetaFunctions.h>
 #include <ATen/Operators.h>
+#include <ATen/TensorIterator.h>
 #include <ATen/core/List.h>
 #include <ATen/core/boxing/KernelFunction.h>
 
+#include <mutex>
+
+#include "absl/container/node_hash_map.h"
 #include "codegen/ir/op_info.h"
 #include "tracer/shape_function_table.h"
 
@@ -37,6 +41,7 @@ const ShapeTable& AtenTable() {
   return *table;
 }
 
+// Those of ours that vouch for dtypes.
 const ShapeTable& OwnTable() {
   static const auto* table = [] {
     auto* all = new ShapeTable;
@@ -47,28 +52,72 @@ const ShapeTable& OwnTable() {
   return *table;
 }
 
-// An in-place operator (aten::relu_, aten::floor_divide_.Tensor) has its functional form's.
+// Those of ours that know sizes only.
+const ShapeTable& SizesTable() {
+  static const auto* table = [] {
+    auto* all = new ShapeTable;
+    AddLossShapes(all);
+    AddImageShapes(all);
+    AddIndexShapes(all);
+    AddLinalgShapes(all);
+    AddPointwiseShapes(all);
+    return all;
+  }();
+  return *table;
+}
+
+bool HaveSameArguments(const c10::FunctionSchema& a, const c10::FunctionSchema& b) {
+  const auto& left = a.arguments();
+  const auto& right = b.arguments();
+  return left.size() == right.size() && std::equal(left.begin(), left.end(), right.begin(), [](const auto& l, const auto& r) {
+           return l.name() == r.name() && *l.real_type() == *r.real_type();
+         });
+}
+
+// The functional form of an in-place operator: aten::relu of aten::relu_, aten::pow.Tensor_Scalar of aten::pow_.Scalar. Empty for others.
+std::string SearchFunctional(const std::string& name) {
+  const size_t end = std::min(name.find('.'), name.size());
+  const codegen::OpInfo* info = name[end - 1] == '_' ? codegen::FindOpInfo(name) : nullptr;
+  if (info == nullptr) return "";
+  for (const c10::OperatorName& other : c10::Dispatcher::singleton().getAllOpNames()) {
+    if (name.compare(0, end - 1, other.name) != 0) continue;
+    const auto handle = c10::Dispatcher::singleton().findSchema(other);
+    if (handle.has_value() && HaveSameArguments(handle->schema(), info->handle.schema())) return codegen::GetOpInfo(*handle).name;
+  }
+  return "";
+}
+
+// SearchFunctional, once for each name.
+const std::string& FunctionalName(const std::string& name) {
+  static auto* mutex = new std::mutex;
+  static auto* names = new absl::node_hash_map<std::string, std::string>;
+  std::lock_guard<std::mutex> lock(*mutex);
+  const auto it = names->find(name);
+  return it != names->end() ? it->second : names->emplace(name, SearchFunctional(name)).first->second;
+}
+
 const ShapeFunction* FindIn(const ShapeTable& table, const std::string& name) {
   auto it = table.find(name);
-  if (it == table.end()) {
-    const size_t end = std::min(name.find('.'), name.size());
-    if (name[end - 1] == '_') it = table.find(name.substr(0, end - 1) + name.substr(end));
-  }
+  if (it == table.end()) it = table.find(FunctionalName(name));
   return it == table.end() ? nullptr : &it->second;
 }
 
 }  // namespace
 
 const ShapeFunction* FindShapeFunction(const std::string& name) {
-  const ShapeFunction* own = FindIn(OwnTable(), name);
-  return own != nullptr ? own : FindIn(AtenTable(), name);
+  for (const ShapeTable* table : {&OwnTable(), &SizesTable(), &AtenTable()}) {
+    if (const ShapeFunction* function = FindIn(*table, name)) return function;
+  }
+  return nullptr;
 }
 
-bool IsOwnShapeFunction(const std::string& name) { return FindIn(OwnTable(), name) != nullptr; }
+bool KnowsDtypes(const std::string& name) { return FindIn(OwnTable(), name) != nullptr; }
 
 std::vector<std::string> OwnShapeFunctionNames() {
   std::vector<std::string> names;
-  for (const auto& row : OwnTable()) names.push_back(row.first);
+  for (const ShapeTable* table : {&OwnTable(), &SizesTable()}) {
+    for (const auto& row : *table) names.push_back(row.first);
+  }
   return names;
 }
 
@@ -102,6 +151,20 @@ std::vector<int64_t> IntsArg(const c10::IValue& value) {
   std::vector<int64_t> ints;
   for (const c10::SymInt& item : value.toSymIntVector()) ints.push_back(item.expect_int());
   return ints;
+}
+
+at::Tensor PointwiseResult(std::initializer_list<at::Tensor> inputs, at::ScalarType dtype) {
+  at::TensorIteratorConfig config;
+  config.check_all_same_dtype(false).declare_static_dtype_and_device(dtype, at::kMeta).add_owned_output(at::Tensor());
+  for (const at::Tensor& input : inputs) config.add_owned_const_input(input);
+  return config.build().output();
+}
+
+Shapes FloatBinaryShape(Args args) {
+  const at::Tensor a = TensorArg(args[0]);
+  const at::Tensor b = TensorArg(args[1]);
+  if (!HaveOneFloatDtype({a, b}) || a.unsafeGetTensorImpl()->is_wrapped_number() || b.unsafeGetTensorImpl()->is_wrapped_number()) return {};
+  return {PointwiseResult({a, b}, a.scalar_type())};
 }
 
 at::Tensor Fresh(at::IntArrayRef sizes, at::ScalarType dtype) { return at::detail::empty_meta(sizes, dtype); }

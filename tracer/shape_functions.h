@@ -22,8 +22,9 @@ using ShapeFunction = std::function<std::vector<at::Tensor>(c10::ArrayRef<c10::I
 // functional form.
 const ShapeFunction* FindShapeFunction(const std::string& name);
 
-// Whether the function that FindShapeFunction returns for `name` is ours, not ATen's.
-bool IsOwnShapeFunction(const std::string& name);
+// Whether the function that FindShapeFunction returns for `name` speaks only of dtypes that the operator's kernel takes: one of ours that
+// knows, not ATen's.
+bool KnowsDtypes(const std::string& name);
 
 // The operators whose functions are ours; without in-place forms.
 std::vector<std::string> OwnShapeFunctionNames();

@@ -2,7 +2,6 @@
 #include <ATen/CompositeExplicitAutogradFunctions.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
-#include <ATen/TensorIterator.h>
 #include <ATen/TensorUtils.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/ops/cat_meta_dispatch.h>
@@ -17,19 +16,11 @@ namespace {
 
 bool IsReal(const at::Tensor& tensor) { return tensor.scalar_type() != at::kBool && !tensor.is_complex(); }
 
-// What TensorIterator allocates over `inputs`: their broadcast sizes, and strides after their layouts.
-at::Tensor Pointwise(std::initializer_list<at::Tensor> inputs, at::ScalarType dtype) {
-  at::TensorIteratorConfig config;
-  config.check_all_same_dtype(false).declare_static_dtype_and_device(dtype, at::kMeta).add_owned_output(at::Tensor());
-  for (const at::Tensor& input : inputs) config.add_owned_const_input(input);
-  return config.build().output();
-}
-
 // One operand, any real dtype.
 Shapes UnaryShape(Args args) {
   const at::Tensor self = TensorArg(args[0]);
   if (!IsReal(self)) return {};
-  return {Pointwise({self}, self.scalar_type())};
+  return {PointwiseResult({self}, self.scalar_type())};
 }
 
 // A kernel that fills an empty_like(): strides of size 1 are kept, too.
@@ -42,13 +33,13 @@ Shapes FloatLikeShape(Args args) {
 Shapes FloatUnaryShape(Args args) {
   const at::Tensor self = TensorArg(args[0]);
   if (!HaveOneFloatDtype({self})) return {};
-  return {Pointwise({self}, self.scalar_type())};
+  return {PointwiseResult({self}, self.scalar_type())};
 }
 
 Shapes IsNanShape(Args args) {
   const at::Tensor self = TensorArg(args[0]);
   if (!HaveOneFloatDtype({self})) return {};
-  return {Pointwise({self}, at::kBool)};
+  return {PointwiseResult({self}, at::kBool)};
 }
 
 // (a, b, ...) of one floating dtype and size, kernels that allocate by themselves.
@@ -68,12 +59,15 @@ Shapes PreluShape(Args args) {
   return {Fresh(self.sizes(), self.scalar_type())};
 }
 
-// Two operands of one floating dtype, first arguments of the operator.
-Shapes FloatBinaryShape(Args args) {
-  const at::Tensor a = TensorArg(args[0]);
-  const at::Tensor b = TensorArg(args[1]);
-  if (!HaveOneFloatDtype({a, b}) || a.unsafeGetTensorImpl()->is_wrapped_number() || b.unsafeGetTensorImpl()->is_wrapped_number()) return {};
-  return {Pointwise({a, b}, a.scalar_type())};
+// (self, other): other may be a number, of any dtype but a complex one.
+Shapes FloorDivideShape(Args args) {
+  const at::Tensor self = TensorArg(args[0]);
+  const bool is_number = args[1].isScalar() && !args[1].isTensor();
+  const bool is_wrapped = !is_number && args[1].toTensor().unsafeGetTensorImpl()->is_wrapped_number();
+  if (!is_number && !is_wrapped) return FloatBinaryShape(args);
+  const bool is_complex = is_number ? args[1].isComplexDouble() : args[1].toTensor().is_complex();
+  if (!HaveOneFloatDtype({self}) || self.unsafeGetTensorImpl()->is_wrapped_number() || is_complex) return {};
+  return {PointwiseResult({self, Fresh({}, self.scalar_type())}, self.scalar_type())};
 }
 
 Shapes WhereShape(Args args) {
@@ -82,14 +76,14 @@ Shapes WhereShape(Args args) {
   const at::Tensor other = TensorArg(args[2]);
   // Wrapped numbers promote by category, operands without dimensions too.
   if (condition.scalar_type() != at::kBool || self.scalar_type() != other.scalar_type()) return {};
-  return {Pointwise({condition, self, other}, self.scalar_type())};
+  return {PointwiseResult({condition, self, other}, self.scalar_type())};
 }
 
 Shapes DropoutBackwardShape(Args args) {
   const at::Tensor grad = TensorArg(args[0]);
   const at::Tensor mask = TensorArg(args[1]);
   if (!HaveOneFloatDtype({grad}) || mask.scalar_type() != at::kBool || !grad.sizes().equals(mask.sizes())) return {};
-  return {Pointwise({grad, mask}, grad.scalar_type())};
+  return {PointwiseResult({grad, mask}, grad.scalar_type())};
 }
 
 // (self, target, weight?, reduction)
@@ -188,9 +182,9 @@ Shapes AdaptivePool2dBackwardShape(Args args) {
   return {Fresh(self.sizes(), self.scalar_type())};
 }
 
-Shapes LogicalUnaryShape(Args args) { return {Pointwise({TensorArg(args[0])}, at::kBool)}; }
+Shapes LogicalUnaryShape(Args args) { return {PointwiseResult({TensorArg(args[0])}, at::kBool)}; }
 
-Shapes LogicalBinaryShape(Args args) { return {Pointwise({TensorArg(args[0]), TensorArg(args[1])}, at::kBool)}; }
+Shapes LogicalBinaryShape(Args args) { return {PointwiseResult({TensorArg(args[0]), TensorArg(args[1])}, at::kBool)}; }
 
 // A tensor in `self`'s layout, of another dtype if one is given.
 Shapes Like(const at::Tensor& self, const c10::IValue& dtype, const c10::IValue& memory_format) {
@@ -304,7 +298,8 @@ void AddBasicShapes(ShapeTable* table) {
       {"aten::isnan", IsNanShape},
       {"aten::where.self", WhereShape},
       {"aten::rsub.Tensor", FloatBinaryShape},
-      {"aten::floor_divide", FloatBinaryShape},
+      {"aten::floor_divide", FloorDivideShape},
+      {"aten::floor_divide.Scalar", FloorDivideShape},
       {"aten::hardtanh_backward", FloatBinaryShape},
       {"aten::hardswish_backward", FloatBinaryShape},
       {"aten::log_sigmoid_backward", FreshBinaryShape},
@@ -313,6 +308,8 @@ void AddBasicShapes(ShapeTable* table) {
       {"aten::binary_cross_entropy", BinaryCrossEntropyShape},
       {"aten::binary_cross_entropy_backward", LossBackwardShape},
       {"aten::mse_loss_backward", LossBackwardShape},
+      {"aten::huber_loss_backward", LossBackwardShape},
+      {"aten::smooth_l1_loss_backward", LossBackwardShape},
       {"aten::max", ReduceAllShape},
       {"aten::min", ReduceAllShape},
       {"aten::var.correction", VarShape},

@@ -26,7 +26,12 @@ bool ReadConvolution(Args args, size_t at, Convolution* conv) {
   conv->transposed = args[at + 3].toBool();
   conv->output_padding = IntsArg(args[at + 4]);
   conv->groups = args[at + 5].toInt();
-  const size_t n = conv->spatial();
+  // One number stands for all dimensions.
+  const size_t n = static_cast<size_t>(std::max<int64_t>(conv->input.dim() - 2, 0));
+  for (auto* numbers : {&conv->stride, &conv->padding, &conv->dilation, &conv->output_padding}) {
+    if (numbers->size() == 1) numbers->resize(n, numbers->front());
+  }
+  if (conv->spatial() != n) return false;
   const at::Tensor& input = conv->input;
   const at::Tensor& weight = conv->weight;
   if (n < 1 || n > 3 || conv->padding.size() != n || conv->dilation.size() != n || conv->output_padding.size() != n) return false;
@@ -88,7 +93,9 @@ at::Tensor FreshHeads(at::IntArrayRef sizes, at::ScalarType dtype) {
 bool IsAttention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
   if (!HaveOneFloatDtype({query, key, value}) || query.dim() != 4 || key.dim() != 4 || query.numel() == 0 || key.numel() == 0) return false;
   if (query.scalar_type() == at::kHalf) return false;
-  return query.size(0) == key.size(0) && query.size(1) == key.size(1) && query.size(3) == key.size(3) && key.sizes().equals(value.sizes());
+  // Several heads of queries may share one of keys.
+  return query.size(0) == key.size(0) && query.size(1) % key.size(1) == 0 && query.size(3) == key.size(3) &&
+         key.sizes().equals(value.sizes());
 }
 
 Shapes ConvolutionShape(Args args) {
@@ -265,6 +272,7 @@ void AddLayerShapes(ShapeTable* table) {
       {"aten::native_layer_norm", LayerNormShape},
       {"aten::native_layer_norm_backward", LayerNormBackwardShape},
       {"aten::native_batch_norm", BatchNormShape},
+      {"aten::_native_batch_norm_legit", BatchNormShape},
       {"aten::native_batch_norm_backward", BatchNormBackwardShape},
       {"aten::native_group_norm", GroupNormShape},
       {"aten::native_group_norm_backward", GroupNormBackwardShape},

@@ -124,17 +124,18 @@ bool HasElements(c10::ArrayRef<c10::IValue> args) {
 // Types that have kernels of their own almost everywhere, or take part in type promotion.
 bool IsPlain(c10::ScalarType dtype) { return codegen::TypeBit(dtype) != 0; }
 
-// Whether argument `i` holds positions or classes rather than numbers to compute with.
-bool HoldsPlaces(const codegen::OpInfo& info, size_t i) {
+// Whether `tensor`, in argument `i`, holds positions, classes or a mask rather than numbers to compute with.
+bool HoldsPlaces(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, size_t i, const at::Tensor& tensor) {
   const std::string& name = info.handle.schema().arguments()[i].name();
-  return name.find("ind") != std::string::npos || name == "target";
+  if (tensor.scalar_type() == at::kBool) return name == "mask" || args[i].isOptionalTensorList();
+  return IsIndex(tensor) && (name.find("ind") != std::string::npos || name == "target");
 }
 
 // The dtypes that an operator computes with, as bits.
 uint64_t OperandDtypes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args) {
   uint64_t dtypes = 0;
   ForEachTensor(args, [&](const at::Tensor& tensor, size_t i) {
-    const bool counts = !tensor.unsafeGetTensorImpl()->is_wrapped_number() && !(IsIndex(tensor) && HoldsPlaces(info, i));
+    const bool counts = !tensor.unsafeGetTensorImpl()->is_wrapped_number() && !HoldsPlaces(info, args, i, tensor);
     if (counts) dtypes |= uint64_t{1} << static_cast<int>(tensor.scalar_type());
   });
   return dtypes;
@@ -192,7 +193,7 @@ bool FitsInPlace(const codegen::OpInfo& info, const at::Tensor& self, const at::
 
 std::optional<codegen::OutputMetas> InferShapes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args) {
   const ShapeFunction* function = FindShapeFunction(info.name);
-  if (info.handle.hasTag(at::Tag::pointwise) && !IsOwnShapeFunction(info.name) && CastsLooseOperands(args)) return std::nullopt;
+  if (info.handle.hasTag(at::Tag::pointwise) && !KnowsDtypes(info.name) && CastsLooseOperands(args)) return std::nullopt;
   if (function == nullptr && (!info.has_meta || !IsOrdinary(info, args) || HasPythonMeta(info))) return std::nullopt;
   const runtime::AtenScope scope;
   torch::jit::Stack stack;
@@ -225,7 +226,7 @@ bool TakesDtypes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, c
   const uint64_t dtypes = OperandDtypes(info, args);
   const uint64_t results = ResultDtypes(outputs);
   if (AllDtypes(dtypes | results, IsPlain)) {
-    if (IsOwnShapeFunction(info.name) || dtypes == 0) return true;
+    if (KnowsDtypes(info.name) || dtypes == 0) return true;
     const bool has_wide = (dtypes & (BitOf(at::kFloat) | BitOf(at::kDouble))) != 0;
     const bool is_one = (dtypes & (dtypes - 1)) == 0;
     const codegen::OpRow* row = codegen::FindRowByName(info.name);

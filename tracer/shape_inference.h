@@ -14,8 +14,8 @@ namespace lazuli::tracer {
 // eager execution then gives either the shapes or the error, in its own words.
 std::optional<codegen::OutputMetas> InferShapes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args);
 
-// Whether the operator's kernel is known to take operands of these dtypes: from its row in op.def, from a shape function of ours, because
-// they are float or double, or because it did before. Kernels reject dtypes that Meta kernels accept, and only running tells which.
+// Whether the operator's kernel is known to take operands of these dtypes: from its row in op.def, from a shape function that knows,
+// because they are float or double, or because it did before. Kernels reject dtypes that Meta kernels accept, and only running tells which.
 bool TakesDtypes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, const codegen::OutputMetas& outputs);
 
 // `info` ran on operands of the dtypes of `args` and returned `results`.

@@ -40,6 +40,7 @@ class DynamicTest : public BackendTest {
     EXPECT_EQ(all.of(&Stats::eager_replays), 0);
     EXPECT_EQ(late->of(&Stats::programs_compiled), 0);
     EXPECT_EQ(late->of(&Stats::cache_misses), 0);
+    EXPECT_EQ(late->of(&Stats::observations), 0);
     EXPECT_GE(late->of(&Stats::cache_hits), static_cast<int64_t>(sizes.size() - settled));
   }
 };
@@ -108,6 +109,64 @@ TEST_P(DynamicTest, CatsPadsAndIndices) {
                 torch::arange(n) * 2};
       },
       kSizes, 8, 3);
+}
+
+TEST_P(DynamicTest, SearchesAndRunningValues) {
+  ExpectFewPrograms(
+      [](int64_t n) -> Tensors {
+        const Tensor x = torch::randn({n, 6});
+        const auto [values, places] = torch::cummax(x, 1);
+        const Tensor bounds = torch::linspace(-1, 1, 5);
+        return {torch::logsumexp(x, 1) * 2,
+                x.flip({0}) + 1,
+                x.roll(1, 0) * 2,
+                values + 1,
+                places,
+                x.logcumsumexp(1) * 2,
+                torch::bucketize(x, bounds),
+                torch::cdist(x, x, 1) * 2,
+                x.nansum() * 2,
+                std::get<0>(x.median(1)) * 2};
+      },
+      kSizes, 3, 2);
+}
+
+TEST_P(DynamicTest, WritesAtPositionsAndMasks) {
+  ExpectFewPrograms(
+      [](int64_t n) -> Tensors {
+        const Tensor x = torch::randn({n, 6}), ids = torch::randperm(n);
+        const Tensor a = x * 2, b = x * 3, c = x * 4;
+        a.index_put_({ids}, x);
+        b.index_put_({b > 0}, torch::tensor(0.5));
+        c.index_fill_(0, ids, 2);
+        return {a * 2, b * 2, c * 2, torch::nan_to_num(x) * 2};
+      },
+      kSizes, 4, 3);
+}
+
+TEST_P(DynamicTest, LossesAndTheirGradients) {
+  ExpectFewPrograms(
+      [](int64_t n) -> Tensors {
+        const Tensor x = torch::randn({n, 6}).requires_grad_(), y = torch::rand({n, 6});
+        const Tensor loss = torch::huber_loss(x, y) + torch::smooth_l1_loss(x, y) + torch::log_sigmoid(x).mean() +
+                            torch::binary_cross_entropy_with_logits(x, y) + torch::glu(x, 1).mean() + torch::mish(x).mean() +
+                            torch::celu(x).sum();
+        loss.backward();
+        return {loss.detach(), x.grad()};
+      },
+      kSizes, 4, 3);
+}
+
+TEST_P(DynamicTest, SampledAndPaddedImages) {
+  ExpectFewPrograms(
+      [](int64_t n) -> Tensors {
+        const Tensor x = torch::rand({n, 3, 8, 6}).requires_grad_(), grid = torch::rand({n, 4, 5, 2}) * 2 - 1;
+        const Tensor sampled = torch::grid_sampler(x, grid, 0, 0, false), padded = torch::reflection_pad2d(x, {1, 2, 2, 1});
+        const Tensor unfolded = torch::im2col(x, {2, 2}, {1, 1}, {0, 0}, {1, 1});
+        (sampled.sum() + padded.mean() + unfolded.mean()).backward();
+        return {sampled.detach() * 2, padded.detach(), torch::pixel_shuffle(torch::rand({n, 4, 3, 3}), 2) * 2, x.grad()};
+      },
+      {6, 9, 20, 2, 31, 64}, 4, 2);
 }
 
 TEST_P(DynamicTest, BatchAndTime) {
