@@ -38,7 +38,9 @@ std::vector<bool> MaskArg(const c10::IValue& value);
 at::Tensor PointwiseResult(std::initializer_list<at::Tensor> inputs, at::ScalarType dtype);
 // The shape function of (a, b, ...), two operands of one floating dtype.
 Shapes FloatBinaryShape(Args args);
-// A fresh contiguous result.
-at::Tensor Fresh(at::IntArrayRef sizes, at::ScalarType dtype);
+// A fresh result, contiguous in this format.
+at::Tensor Fresh(at::IntArrayRef sizes, at::ScalarType dtype, at::MemoryFormat format = at::MemoryFormat::Contiguous);
+// The format, contiguous or channels last, in which the tensor has no gaps: that of `Fresh` with its sizes. None for any other layout.
+std::optional<at::MemoryFormat> FormatOf(const at::Tensor& tensor);
 
 }  // namespace lazuli::tracer

@@ -167,7 +167,16 @@ Shapes FloatBinaryShape(Args args) {
   return {PointwiseResult({a, b}, a.scalar_type())};
 }
 
-at::Tensor Fresh(at::IntArrayRef sizes, at::ScalarType dtype) { return at::detail::empty_meta(sizes, dtype); }
+at::Tensor Fresh(at::IntArrayRef sizes, at::ScalarType dtype, at::MemoryFormat format) {
+  return at::detail::empty_meta(sizes, dtype, format);
+}
+
+std::optional<at::MemoryFormat> FormatOf(const at::Tensor& tensor) {
+  const at::MemoryFormat format = tensor.suggest_memory_format();
+  if (format == at::MemoryFormat::ChannelsLast3d) return std::nullopt;
+  if (!Fresh(tensor.sizes(), tensor.scalar_type(), format).strides().equals(tensor.strides())) return std::nullopt;
+  return format;
+}
 
 std::vector<bool> MaskArg(const c10::IValue& value) {
   std::vector<bool> mask;

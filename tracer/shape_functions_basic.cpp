@@ -154,34 +154,6 @@ Shapes SafeSoftmaxShape(Args args) {
   return {Fresh(self.sizes(), self.scalar_type())};
 }
 
-// (self, output_size)
-Shapes AdaptivePoolShape(Args args, int64_t spatial) {
-  const at::Tensor self = TensorArg(args[0]);
-  const std::vector<int64_t> output = IntsArg(args[1]);
-  if (!HaveOneFloatDtype({self}) || self.suggest_memory_format() != at::MemoryFormat::Contiguous || self.numel() == 0) return {};
-  if (static_cast<int64_t>(output.size()) != spatial || (self.dim() != spatial + 1 && self.dim() != spatial + 2)) return {};
-  std::vector<int64_t> sizes(self.sizes().begin(), self.sizes().end() - spatial);
-  for (const int64_t size : output) {
-    if (size < 0) return {};
-    sizes.push_back(size);
-  }
-  return {Fresh(sizes, self.scalar_type())};
-}
-
-Shapes AdaptivePool2dShape(Args args) { return AdaptivePoolShape(args, 2); }
-
-// (grad, self)
-Shapes AdaptivePool2dBackwardShape(Args args) {
-  const at::Tensor grad = TensorArg(args[0]);
-  const at::Tensor self = TensorArg(args[1]);
-  if (!HaveOneFloatDtype({grad, self}) || grad.dim() != self.dim() || grad.numel() == 0 || self.numel() == 0) return {};
-  if (self.suggest_memory_format() != at::MemoryFormat::Contiguous || (self.dim() != 3 && self.dim() != 4)) return {};
-  for (int64_t d = 0; d < self.dim() - 2; ++d) {
-    if (grad.size(d) != self.size(d)) return {};
-  }
-  return {Fresh(self.sizes(), self.scalar_type())};
-}
-
 Shapes LogicalUnaryShape(Args args) { return {PointwiseResult({TensorArg(args[0])}, at::kBool)}; }
 
 Shapes LogicalBinaryShape(Args args) { return {PointwiseResult({TensorArg(args[0]), TensorArg(args[1])}, at::kBool)}; }
@@ -318,8 +290,6 @@ void AddBasicShapes(ShapeTable* table) {
       {"aten::std_mean.correction", VarMeanShape},
       {"aten::_safe_softmax", SafeSoftmaxShape},
       {"aten::index_select", IndexSelectShape},
-      {"aten::_adaptive_avg_pool2d", AdaptivePool2dShape},
-      {"aten::_adaptive_avg_pool2d_backward", AdaptivePool2dBackwardShape},
       {"aten::abs", UnaryShape},
       {"aten::logical_not", LogicalUnaryShape},
       {"aten::logical_and", LogicalBinaryShape},

@@ -31,23 +31,34 @@ std::vector<int64_t> Every(const c10::IValue& value, size_t spatial, int64_t lea
   return fits ? numbers : std::vector<int64_t>();
 }
 
+// IsImage, or channels last where that is a format of images: the format.
+std::optional<at::MemoryFormat> ImageFormat(const at::Tensor& tensor, int64_t spatial) {
+  if (IsImage(tensor, spatial)) return at::MemoryFormat::Contiguous;
+  const bool is_batch = HaveOneFloatDtype({tensor}) && tensor.dim() == spatial + 2 && tensor.numel() != 0;
+  return is_batch ? FormatOf(tensor) : std::nullopt;
+}
+
 // (grad, self), of adaptive average pooling.
 Shapes AdaptivePoolBackwardShape(Args args, int64_t spatial) {
   const at::Tensor grad = TensorArg(args[0]);
   const at::Tensor self = TensorArg(args[1]);
-  if (!IsImage(self, spatial) || !HaveOneFloatDtype({grad, self}) || grad.dim() != self.dim() || grad.numel() == 0) return {};
+  const auto format = ImageFormat(self, spatial);
+  if (!format.has_value() || !HaveOneFloatDtype({grad, self}) || grad.dim() != self.dim() || grad.numel() == 0) return {};
   if (!grad.sizes().slice(0, self.dim() - spatial).equals(self.sizes().slice(0, self.dim() - spatial))) return {};
-  return {Fresh(self.sizes(), self.scalar_type())};
+  return {Fresh(self.sizes(), self.scalar_type(), *format)};
 }
 
 // (self, output_size)
 Shapes AdaptivePoolShape(Args args, size_t spatial) {
   const at::Tensor self = TensorArg(args[0]);
   const std::vector<int64_t> output = Every(args[1], spatial, 1);
-  if (!IsImage(self, static_cast<int64_t>(spatial)) || output.empty() || IntsArg(args[1]).size() != spatial) return {};
-  return {Fresh(WithPlaces(self, output), self.scalar_type())};
+  const auto format = ImageFormat(self, static_cast<int64_t>(spatial));
+  if (!format.has_value() || output.empty() || IntsArg(args[1]).size() != spatial) return {};
+  return {Fresh(WithPlaces(self, output), self.scalar_type(), *format)};
 }
 
+Shapes AdaptivePool2dShape(Args args) { return AdaptivePoolShape(args, 2); }
+Shapes AdaptivePool2dBackwardShape(Args args) { return AdaptivePoolBackwardShape(args, 2); }
 Shapes AdaptivePool3dShape(Args args) { return AdaptivePoolShape(args, 3); }
 Shapes AdaptivePool3dBackwardShape(Args args) { return AdaptivePoolBackwardShape(args, 3); }
 
@@ -265,6 +276,8 @@ Shapes ChannelShuffleShape(Args args) {
 
 void AddImageShapes(ShapeTable* table) {
   const std::pair<const char*, Shapes (*)(Args)> rows[] = {
+      {"aten::_adaptive_avg_pool2d", AdaptivePool2dShape},
+      {"aten::_adaptive_avg_pool2d_backward", AdaptivePool2dBackwardShape},
       {"aten::_adaptive_avg_pool3d", AdaptivePool3dShape},
       {"aten::_adaptive_avg_pool3d_backward", AdaptivePool3dBackwardShape},
       {"aten::max_pool3d_with_indices", MaxPool3dShape},

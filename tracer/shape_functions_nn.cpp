@@ -15,6 +15,7 @@ struct Convolution {
   std::vector<int64_t> stride, padding, dilation, output_padding;
   bool transposed;
   int64_t groups;
+  at::MemoryFormat format = at::MemoryFormat::Contiguous;  // Of all results.
   size_t spatial() const { return stride.size(); }
 };
 
@@ -37,7 +38,9 @@ bool ReadConvolution(Args args, size_t at, Convolution* conv) {
   if (n < 1 || n > 3 || conv->padding.size() != n || conv->dilation.size() != n || conv->output_padding.size() != n) return false;
   if (!HaveOneFloatDtype({input, weight}) || input.dim() != static_cast<int64_t>(n) + 2 || weight.dim() != input.dim()) return false;
   if (input.numel() == 0 || weight.numel() == 0 || conv->groups < 1 || weight.size(0) % conv->groups != 0) return false;
-  if (!HasDefaultStrides(input) || !HasDefaultStrides(weight)) return false;
+  const auto input_format = FormatOf(input), weight_format = FormatOf(weight);
+  if (!input_format.has_value() || !weight_format.has_value()) return false;
+  conv->format = *input_format == at::MemoryFormat::Contiguous ? *weight_format : *input_format;
   const int64_t channels = conv->transposed ? weight.size(0) : weight.size(1) * conv->groups;
   for (const auto d : c10::irange(n)) {
     const bool odd_output = conv->output_padding[d] != 0 && !conv->transposed;
@@ -67,6 +70,11 @@ std::vector<int64_t> OutputSizes(const Convolution& conv) {
   return sizes;
 }
 
+// Whether a result of these sizes may lie in either format: which one it gets depends on the library that computes it.
+bool IsAmbiguous(const Convolution& conv, at::IntArrayRef sizes) {
+  return conv.format == at::MemoryFormat::ChannelsLast && Fresh(sizes, at::kFloat).is_contiguous(conv.format);
+}
+
 // An affine parameter of a norm over `count` channels: absent, or fitting.
 bool FitsChannels(const at::Tensor& parameter, int64_t count) {
   return !parameter.defined() || (parameter.dim() == 1 && parameter.size(0) == count);
@@ -83,7 +91,9 @@ std::vector<int64_t> StatisticsSizes(const at::Tensor& input, at::IntArrayRef no
 
 bool FitsShape(const at::Tensor& parameter, at::IntArrayRef sizes) { return !parameter.defined() || parameter.sizes().equals(sizes); }
 
-at::Tensor FreshIf(bool wanted, at::IntArrayRef sizes, at::ScalarType dtype) { return wanted ? Fresh(sizes, dtype) : at::Tensor(); }
+at::Tensor FreshIf(bool wanted, at::IntArrayRef sizes, at::ScalarType dtype, at::MemoryFormat format = at::MemoryFormat::Contiguous) {
+  return wanted ? Fresh(sizes, dtype, format) : at::Tensor();
+}
 
 // Batch, heads, length, width as stored by the CPU's flash attention: length before heads.
 at::Tensor FreshHeads(at::IntArrayRef sizes, at::ScalarType dtype) {
@@ -103,8 +113,8 @@ Shapes ConvolutionShape(Args args) {
   const at::Tensor bias = TensorArg(args[2]);
   if (!ReadConvolution(args, 3, &conv) || !HaveOneFloatDtype({conv.input, bias})) return {};
   const std::vector<int64_t> sizes = OutputSizes(conv);
-  if (sizes.empty() || !FitsChannels(bias, sizes[1])) return {};
-  return {Fresh(sizes, conv.input.scalar_type())};
+  if (sizes.empty() || !FitsChannels(bias, sizes[1]) || IsAmbiguous(conv, sizes)) return {};
+  return {Fresh(sizes, conv.input.scalar_type(), conv.format)};
 }
 
 // (grad_output, input, weight, bias_sizes?, stride, padding, dilation, transposed, output_padding, groups, output_mask)
@@ -113,12 +123,14 @@ Shapes ConvolutionBackwardShape(Args args) {
   Convolution conv{TensorArg(args[1]), TensorArg(args[2]), {}, {}, {}, {}, false, 1};
   if (!ReadConvolution(args, 4, &conv) || !HaveOneFloatDtype({conv.input, grad})) return {};
   const std::vector<int64_t> sizes = OutputSizes(conv);
-  if (sizes.empty() || !grad.sizes().equals(sizes) || !HasDefaultStrides(grad)) return {};
+  if (sizes.empty() || !grad.sizes().equals(sizes) || !FormatOf(grad).has_value()) return {};
   const std::vector<bool> mask = MaskArg(args[10]);
   // Some kernels compute the weight's gradient along with the bias's, wanted or not.
   if (mask[2] && !mask[1]) return {};
+  if ((mask[0] && IsAmbiguous(conv, conv.input.sizes())) || (mask[1] && IsAmbiguous(conv, conv.weight.sizes()))) return {};
   const auto dtype = conv.input.scalar_type();
-  return {FreshIf(mask[0], conv.input.sizes(), dtype), FreshIf(mask[1], conv.weight.sizes(), dtype), FreshIf(mask[2], {sizes[1]}, dtype)};
+  return {FreshIf(mask[0], conv.input.sizes(), dtype, conv.format), FreshIf(mask[1], conv.weight.sizes(), dtype, conv.format),
+          FreshIf(mask[2], {sizes[1]}, dtype)};
 }
 
 // (input, normalized_shape, weight?, bias?, eps)
@@ -156,7 +168,8 @@ Shapes LayerNormBackwardShape(Args args) {
 // (input, weight?, bias?, running_mean?, running_var?, training, momentum, eps)
 Shapes BatchNormShape(Args args) {
   const at::Tensor input = TensorArg(args[0]);
-  if (input.dim() < 2 || input.numel() == 0 || !HasDefaultStrides(input)) return {};
+  const auto format = FormatOf(input);
+  if (input.dim() < 2 || input.numel() == 0 || !format.has_value()) return {};
   const int64_t channels = input.size(1);
   for (const auto i : c10::irange(1, 5)) {
     const at::Tensor tensor = TensorArg(args[i]);
@@ -166,7 +179,7 @@ Shapes BatchNormShape(Args args) {
   if (!training && (!TensorArg(args[3]).defined() || !TensorArg(args[4]).defined())) return {};
   const int64_t saved = training ? channels : 0;
   const auto dtype = input.scalar_type();
-  return {Fresh(input.sizes(), dtype), Fresh({saved}, dtype), Fresh({saved}, dtype)};
+  return {Fresh(input.sizes(), dtype, *format), Fresh({saved}, dtype), Fresh({saved}, dtype)};
 }
 
 // (grad_out, input, weight?, running_mean?, running_var?, save_mean?, save_invstd?, train, eps, output_mask)
@@ -174,7 +187,8 @@ Shapes BatchNormBackwardShape(Args args) {
   const at::Tensor grad = TensorArg(args[0]);
   const at::Tensor input = TensorArg(args[1]);
   if (input.dim() < 2 || input.numel() == 0 || !grad.sizes().equals(input.sizes())) return {};
-  if (!HasDefaultStrides(input) || !HasDefaultStrides(grad)) return {};
+  const auto format = FormatOf(input);
+  if (!format.has_value() || !FormatOf(grad).has_value()) return {};
   const int64_t channels = input.size(1);
   for (const auto i : c10::irange(2, 7)) {
     if (!HaveOneFloatDtype({grad, input, TensorArg(args[i])})) return {};
@@ -182,7 +196,7 @@ Shapes BatchNormBackwardShape(Args args) {
   if (!FitsChannels(TensorArg(args[2]), channels)) return {};
   const std::vector<bool> mask = MaskArg(args[9]);
   const auto dtype = input.scalar_type();
-  return {FreshIf(mask[0], input.sizes(), dtype), FreshIf(mask[1], {channels}, dtype), FreshIf(mask[2], {channels}, dtype)};
+  return {FreshIf(mask[0], input.sizes(), dtype, *format), FreshIf(mask[1], {channels}, dtype), FreshIf(mask[2], {channels}, dtype)};
 }
 
 // (input, weight?, bias?, N, C, HxW, group, eps)

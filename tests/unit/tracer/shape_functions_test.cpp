@@ -148,6 +148,21 @@ void AddConvolutions(std::vector<Case>* cases) {
   AddConvolution(cases, F({2, 3, 5, 4}), F({3, 4, 3, 3}), 2, 1, 1, true, 1, 1);
   AddConvolution(cases, F({2, 3, 6}), F({3, 4, 3}), 2, 0, 1, true, 0, 1);
   AddConvolution(cases, F({2, 1, 6, 6}), F({4, 1, 1, 1}), 1, 0, 1, false, 0, 1);
+  for (const bool transposed : {false, true}) {
+    for (const int64_t batch : {1, 3}) {
+      for (const std::vector<int64_t>& weight : {std::vector<int64_t>{4, 4, 3, 3}, {4, 4, 1, 1}, {4, 1, 3, 3}, {4, 4, 7, 6}}) {
+        const int64_t groups = 4 / weight[1];
+        for (const int64_t dilation : {1, 2}) {
+          if (dilation == 2 && weight[2] == 7) continue;
+          AddConvolution(cases, ChannelsLast({batch, 4, 7, 6}), F(weight), 1, 0, dilation, transposed, 0, groups);
+          AddConvolution(cases, F({batch, 4, 7, 6}), ChannelsLast(weight), 1, 0, dilation, transposed, 0, groups);
+          AddConvolution(cases, ChannelsLast({batch, 4, 7, 6}).to(torch::kDouble), ChannelsLast(weight).to(torch::kDouble), 2, 1, dilation,
+                         transposed, 0, groups);
+        }
+      }
+    }
+  }
+  AddConvolution(cases, ChannelsLast({2, 3, 7, 6}), F({1, 3, 3, 3}), 1, 0, 1, false, 0, 1);
   AddConvolution(cases, F({4, 9, 8, 3}).permute({0, 1, 3, 2}).transpose(1, 3).contiguous(), F({4, 8, 3, 3}), 1, 1, 1, false, 0, 1);
 }
 
@@ -162,7 +177,8 @@ void AddNorms(std::vector<Case>* cases) {
     }
   }
   cases->push_back({"aten::native_layer_norm", {F({4, 3, 6}), Ints({3, 6}), F({3, 6}), None(), 1e-5}});
-  for (const Tensor& x : {F({4, 6}), F({2, 6, 5}), D({2, 6, 4, 4}), F({2, 6, 4, 4, 3})}) {
+  for (const Tensor& x :
+       {F({4, 6}), F({2, 6, 5}), D({2, 6, 4, 4}), F({2, 6, 4, 4, 3}), ChannelsLast({2, 6, 4, 3}), ChannelsLast({1, 6, 1, 1})}) {
     const Tensor w = torch::rand({6}, x.options());
     for (const bool training : {true, false}) {
       cases->push_back({"aten::native_batch_norm", {x, w, w, w.clone(), w.clone(), training, 0.1, 1e-5}});
@@ -177,6 +193,13 @@ void AddNorms(std::vector<Case>* cases) {
   cases->push_back({"aten::_adaptive_avg_pool2d", {F({2, 3, 8, 9}), Ints({2, 3})}});
   cases->push_back({"aten::_adaptive_avg_pool2d", {F({3, 8, 9}), Ints({1, 3})}});
   cases->push_back({"aten::_adaptive_avg_pool2d_backward", {F({2, 3, 2, 3}), F({2, 3, 8, 9})}});
+  for (const Tensor& x : {ChannelsLast({2, 3, 8, 9}), ChannelsLast({1, 3, 8, 9}), ChannelsLast({2, 1, 8, 9})}) {
+    cases->push_back({"aten::_adaptive_avg_pool2d", {x, Ints({2, 3})}});
+    cases->push_back({"aten::_adaptive_avg_pool2d", {x, Ints({1, 1})}});
+    for (const Tensor& grad : {F({x.size(0), x.size(1), 2, 3}), ChannelsLast({x.size(0), x.size(1), 2, 3})}) {
+      cases->push_back({"aten::_adaptive_avg_pool2d_backward", {grad, x}});
+    }
+  }
 }
 
 void AddAttention(std::vector<Case>* cases) {
