@@ -1,5 +1,6 @@
-// Random programs, eager against lazy. LAZULI_FUZZ_PROGRAMS sets how many, LAZULI_FUZZ_SEED where to start; a failure prints the seed
-// and the shortest program that still fails, and leaves that as a C++ file beside its traces in fuzz_failures/.
+// Random programs, eager against lazy, on other values each time (Fuzz) or on other sizes (FuzzSizes). LAZULI_FUZZ_PROGRAMS sets how many,
+// LAZULI_FUZZ_SEED where to start; a failure prints the seed and the shortest program that still fails, and leaves that as a C++ file
+// beside its traces in fuzz_failures/.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -15,7 +16,6 @@ namespace lazuli::testing {
 namespace {
 
 constexpr int kLength = 16;
-constexpr int kRounds = 2;  // The second finds the first one's programs, on other values.
 constexpr int kMaxFailures = 5;
 
 std::string MessageOf(const std::exception& error) {
@@ -29,19 +29,45 @@ Tolerance ToleranceOf(FuzzFlavour flavour, const std::string& backend) {
   return {4096, 4096};
 }
 
+// What is run of a program, one after another: run i on the values of round i.
+using Runs = std::vector<FuzzProgram>;
+using MakeRuns = Runs (*)(const FuzzProgram&);
+
+// The second run finds the first one's programs, on other values.
+Runs Twice(const FuzzProgram& program) { return {program, program}; }
+
+// One or two of the inputs' sizes grow: the second run makes a dynamic program, the next ones are served by it, and the first size comes
+// again.
+Runs WithGrowingSizes(const FuzzProgram& program) {
+  constexpr int64_t kSteps[] = {0, 3, 7, 1, 0};
+  Runs runs;
+  const std::vector<int64_t> sizes = InputSizes(program);
+  if (sizes.empty()) return runs;
+  const int64_t first = sizes[program.seed % sizes.size()], second = sizes[program.seed / 8 % sizes.size()];
+  for (const int64_t step : kSteps) {
+    // The larger one first, or it might meet what the other has become.
+    const int64_t large = std::max(first, second), small = std::min(first, second);
+    const bool grows_both = program.seed / 4 % 2 == 0 && large != small;
+    const FuzzProgram grown = grows_both ? WithSize(program, large, 2 * step) : program;
+    runs.push_back(WithSize(grown, grows_both ? small : first, step));
+  }
+  return runs;
+}
+
 // "" when lazy is like eager, else how it differs.
-std::string Check(const FuzzProgram& program, const std::string& backend) {
+std::string Check(const FuzzProgram& program, const std::string& backend, MakeRuns make_runs) {
   lazuli::reset();
-  for (int round = 0; round < kRounds; ++round) {
+  const Runs runs = make_runs(program);
+  for (size_t round = 0; round < runs.size(); ++round) {
     Tensors eager;
     try {
-      eager = RunFuzzProgram(program, round);
+      eager = RunFuzzProgram(runs[round], static_cast<int>(round));
     } catch (const std::exception&) {
-      return "";  // Shrunk to something that is no program any more.
+      return "";  // Shrunk or grown to something that is no program any more.
     }
     try {
-      const lazuli::DeviceMode mode(lazuli::Options().backend(backend).recompile_limit(1 << 20));
-      const Tensors lazy = RunFuzzProgram(program, round);
+      const lazuli::DeviceMode mode(lazuli::Options().backend(backend).dynamic("auto").recompile_limit(1 << 20));
+      const Tensors lazy = RunFuzzProgram(runs[round], static_cast<int>(round));
       lazuli::sync();
       const std::string difference = DiffAll(eager, lazy, ToleranceOf(program.flavour, backend));
       if (!difference.empty()) return "round " + std::to_string(round) + ": " + difference;
@@ -54,13 +80,13 @@ std::string Check(const FuzzProgram& program, const std::string& backend) {
   return stats.traces > 0 && stats.programs_compiled == 0 ? "no program was compiled" : "";
 }
 
-FuzzProgram Shrink(FuzzProgram program, const std::string& backend) {
+FuzzProgram Shrink(FuzzProgram program, const std::string& backend, MakeRuns make_runs) {
   for (bool smaller = true; smaller;) {
     smaller = false;
     for (size_t i = program.statements.size(); i-- > 0;) {
       if (program.dropped[i]) continue;
       const FuzzProgram candidate = WithoutStatement(program, i);
-      if (Check(candidate, backend).empty()) continue;
+      if (Check(candidate, backend, make_runs).empty()) continue;
       program = candidate;
       smaller = true;
     }
@@ -93,30 +119,63 @@ class Silence : public c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
+// What a run of many programs has seen.
+struct FuzzTotals {
+  int64_t programs = 0, statements = 0, hits = 0, dynamic_programs = 0;
+};
+
+// LAZULI_FUZZ_PROGRAMS and LAZULI_FUZZ_SEED; taken out of the environment by the first test, for all of them.
+int64_t NumPrograms(int64_t fallback) {
+  static const int64_t programs = TakeFromEnv("LAZULI_FUZZ_PROGRAMS", 0);
+  return programs != 0 ? programs : fallback;
+}
+
+int64_t FirstSeed() {
+  static const int64_t seed = TakeFromEnv("LAZULI_FUZZ_SEED", 1);
+  return seed;
+}
+
+FuzzTotals RunFuzz(const std::string& backend, int64_t num_programs, MakeRuns make_runs) {
+  Silence silence;
+  const c10::WarningUtils::WarningHandlerGuard silent(&silence);
+  FuzzTotals totals;
+  int64_t failures = 0;
+  for (int64_t seed = FirstSeed(); seed < FirstSeed() + num_programs && failures < kMaxFailures; ++seed) {
+    const auto flavour = seed % 2 == 0 ? FuzzFlavour::kExact : FuzzFlavour::kSmooth;
+    const FuzzProgram program = MakeFuzzProgram(static_cast<uint64_t>(seed), flavour, kLength);
+    const std::string difference = Check(program, backend, make_runs);
+    const Stats stats = lazuli::stats();
+    ++totals.programs;
+    totals.statements += NumStatements(program);
+    totals.hits += stats.cache_hits;
+    totals.dynamic_programs += stats.dynamic_programs;
+    if (difference.empty()) continue;
+    ++failures;
+    const FuzzProgram small = Shrink(program, backend, make_runs);
+    ADD_FAILURE() << "LAZULI_FUZZ_SEED=" << seed << " LAZULI_FUZZ_PROGRAMS=1, backend " << backend << ": "
+                  << Check(small, backend, make_runs) << "\n"
+                  << FuzzProgramText(make_runs(small).back()) << "written to " << WriteReproducer(small, backend);
+  }
+  std::cout << "fuzz on " << backend << ": seeds " << FirstSeed() << " to " << FirstSeed() + num_programs - 1 << ", " << totals.statements
+            << " statements, " << totals.hits << " cache hits, " << totals.dynamic_programs << " dynamic programs\n";
+  return totals;
+}
+
 class Fuzz : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Fuzz, LikeEager) {
-  static const int64_t programs = TakeFromEnv("LAZULI_FUZZ_PROGRAMS", 1000), first = TakeFromEnv("LAZULI_FUZZ_SEED", 1);
-  Silence silence;
-  const c10::WarningUtils::WarningHandlerGuard silent(&silence);
-  int64_t statements = 0, failures = 0, hits = 0;
-  for (int64_t seed = first; seed < first + programs && failures < kMaxFailures; ++seed) {
-    const auto flavour = seed % 2 == 0 ? FuzzFlavour::kExact : FuzzFlavour::kSmooth;
-    const FuzzProgram program = MakeFuzzProgram(static_cast<uint64_t>(seed), flavour, kLength);
-    statements += NumStatements(program);
-    const std::string difference = Check(program, GetParam());
-    hits += lazuli::stats().cache_hits;
-    if (difference.empty()) continue;
-    ++failures;
-    const FuzzProgram small = Shrink(program, GetParam());
-    ADD_FAILURE() << "LAZULI_FUZZ_SEED=" << seed << " LAZULI_FUZZ_PROGRAMS=1, backend " << GetParam() << ": " << Check(small, GetParam())
-                  << "\n"
-                  << FuzzProgramText(small) << "written to " << WriteReproducer(small, GetParam());
-  }
-  std::cout << "fuzz on " << GetParam() << ": seeds " << first << " to " << first + programs - 1 << ", " << statements << " statements, "
-            << hits << " cache hits\n";
+  const int64_t programs = NumPrograms(1000);
   // Programs repeat with other values, so about every trace must have come from the cache the second time.
-  EXPECT_GE(hits, programs / 2);
+  EXPECT_GE(RunFuzz(GetParam(), programs, &Twice).hits, programs / 2);
+}
+
+class FuzzSizes : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(FuzzSizes, LikeEager) {
+  const FuzzTotals totals = RunFuzz(GetParam(), NumPrograms(300), &WithGrowingSizes);
+  if (totals.programs < 50) return;
+  EXPECT_GE(totals.dynamic_programs, totals.programs / 4);
+  EXPECT_GE(totals.hits, totals.dynamic_programs);
 }
 
 // What a failure leaves behind is itself a program and a trace.
@@ -140,6 +199,8 @@ TEST(FuzzReproducer, HasSourceAndTraces) {
   std::filesystem::remove_all(folder);
 }
 
+INSTANTIATE_TEST_SUITE_P(Backends, FuzzSizes, ::testing::Values("aten", "llvm"),
+                         [](const ::testing::TestParamInfo<std::string>& info) { return info.param; });
 INSTANTIATE_TEST_SUITE_P(Backends, Fuzz, ::testing::Values("aten", "llvm"),
                          [](const ::testing::TestParamInfo<std::string>& info) { return info.param; });
 

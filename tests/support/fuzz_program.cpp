@@ -1,7 +1,9 @@
 #include "tests/support/fuzz_program.h"
 
+#include <algorithm>
 #include <cctype>
 #include <random>
+#include <set>
 #include <sstream>
 #include <stdexcept>
 
@@ -308,6 +310,22 @@ Tensors RunFuzzProgram(const FuzzProgram& program, int round) {
     if (!program.dropped[i]) RunStatement(program, i, round, &variables);
   }
   return variables;
+}
+
+std::vector<int64_t> InputSizes(const FuzzProgram& program) {
+  std::set<int64_t> sizes;
+  for (const FuzzStatement& statement : program.statements) {
+    if (Ops()[statement.op].arity == 0) sizes.insert(statement.ints.begin(), statement.ints.end());
+  }
+  return {sizes.upper_bound(1), sizes.end()};
+}
+
+FuzzProgram WithSize(const FuzzProgram& program, int64_t size, int64_t step) {
+  FuzzProgram resized = program;
+  for (FuzzStatement& statement : resized.statements) {
+    if (Ops()[statement.op].arity == 0) std::replace(statement.ints.begin(), statement.ints.end(), size, size + step);
+  }
+  return resized;
 }
 
 FuzzProgram WithoutStatement(const FuzzProgram& program, size_t index) {

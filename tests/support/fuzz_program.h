@@ -39,6 +39,12 @@ FuzzProgram MakeFuzzProgram(uint64_t seed, FuzzFlavour flavour, int length);
 // Runs it on inputs of `round`. Returns every variable still alive, in order, undefined ones included.
 Tensors RunFuzzProgram(const FuzzProgram& program, int round);
 
+// The sizes above 1 that inputs have.
+std::vector<int64_t> InputSizes(const FuzzProgram& program);
+
+// A copy whose inputs have size `size + step` wherever they had `size`. May throw in eager mode.
+FuzzProgram WithSize(const FuzzProgram& program, int64_t size, int64_t step);
+
 // A copy without statement `index` and what depends on it.
 FuzzProgram WithoutStatement(const FuzzProgram& program, size_t index);
 
