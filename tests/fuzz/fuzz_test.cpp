@@ -185,7 +185,9 @@ TEST(FuzzReproducer, HasSourceAndTraces) {
   std::ifstream source(folder + "/program.cpp");
   const std::string text{std::istreambuf_iterator<char>(source), {}};
   EXPECT_NE(text.find(FuzzProgramText(program)), std::string::npos);
-  EXPECT_EQ(text.find("s."), text.find("s.h"));  // Every name was replaced.
+  const size_t statements = text.find("Program(int round) {");
+  ASSERT_NE(statements, std::string::npos);
+  EXPECT_EQ(text.find("s.", statements), std::string::npos);  // Every name was replaced.
   int traces = 0;
   for (const auto& file : std::filesystem::directory_iterator(folder)) {
     if (file.path().extension() != ".trace") continue;

@@ -62,7 +62,7 @@ TEST_P(BackgroundTest, ErrorsMeanwhileAreEagers) {
     EXPECT_THROW((torch::ones({4}) * 2).index_select(0, torch::tensor({9})).sum().item<float>(), c10::Error);
   }
   lazuli::wait_for_compiles();
-  EXPECT_NEAR(Step(), Step(), 0);
+  EXPECT_NEAR(Step(), Step(), 1e-3);  // One of them may be the first of the program.
 }
 
 TEST_P(BackgroundTest, AForkedChildGoesOn) {
