@@ -1,5 +1,7 @@
 #include "tracer/composite.h"
 
+#include <cstring>
+
 #include "codegen/lower.h"
 #include "tracer/recorder.h"
 #include "tracer/shape_functions.h"
@@ -14,6 +16,11 @@ constexpr codegen::Word kFailures = 2;  // The first may only have learnt which 
 
 std::vector<codegen::Word> PiecesKey(const codegen::OpInfo& info, codegen::Word number) {
   return {codegen::MakeWord(codegen::Tag::kLiveOut, static_cast<uint64_t>(info.id)), number};
+}
+
+// What LibTorch throws where a kernel reaches for memory that a pending storage does not have.
+bool IsAccessToPendingMemory(const std::exception& error) {
+  return std::strstr(error.what(), "Cannot access data pointer of Storage that is invalid") != nullptr;
 }
 
 void NoteFailure(const codegen::OpInfo& info) {
@@ -45,7 +52,9 @@ bool RecordPieces(const codegen::OpInfo& info, c10::DispatchKeySet keys_below, t
   torch::jit::Stack pieces(stack->end() - info.num_args, stack->end());
   try {
     info.handle.redispatchBoxed(keys_below, &pieces);
-  } catch (const std::exception&) {
+  } catch (const std::exception& error) {
+    // A cut also throws what failed before.
+    if (eager_work != before && !IsAccessToPendingMemory(error)) throw;
     RememberShapes(PiecesKey(info, 0), nullptr);
     return false;
   }

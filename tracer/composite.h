@@ -20,7 +20,7 @@ bool RecordsPieces(const codegen::OpInfo& info);
 bool MayRecordPieces(const codegen::OpInfo& info);
 
 // Runs the composite kernel above the recorder, with the arguments on `stack`, and remembers whether all pieces were recorded. False, with
-// the arguments still there, when it threw.
+// the arguments still there, when it threw; what a cut in between threw goes on.
 bool RecordPieces(const codegen::OpInfo& info, c10::DispatchKeySet keys_below, torch::jit::Stack* stack);
 
 // This thread cut a trace, or ran an operator eagerly.

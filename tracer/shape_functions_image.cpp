@@ -101,6 +101,18 @@ Shapes MaxPool3dBackwardShape(Args args) {
   return {Fresh(self.sizes(), self.scalar_type())};
 }
 
+// (grad, self, kernel, output_size, indices)
+Shapes FractionalPool3dBackwardShape(Args args) {
+  const at::Tensor grad = TensorArg(args[0]);
+  const at::Tensor self = TensorArg(args[1]);
+  const at::Tensor indices = TensorArg(args[4]);
+  const std::vector<int64_t> places = Every(args[3], 3, 1);
+  if (!IsImage(self, 3) || !HaveOneFloatDtype({grad, self}) || indices.scalar_type() != at::kLong || places.empty()) return {};
+  const std::vector<int64_t> sizes = WithPlaces(self, places);
+  if (!grad.sizes().equals(sizes) || !indices.sizes().equals(sizes)) return {};
+  return {Fresh(self.sizes(), self.scalar_type())};
+}
+
 // (self, indices, output_size, ...)
 Shapes MaxUnpoolShape(Args args, size_t spatial) {
   const at::Tensor self = TensorArg(args[0]);
@@ -282,6 +294,7 @@ void AddImageShapes(ShapeTable* table) {
       {"aten::_adaptive_avg_pool3d_backward", AdaptivePool3dBackwardShape},
       {"aten::max_pool3d_with_indices", MaxPool3dShape},
       {"aten::max_pool3d_with_indices_backward", MaxPool3dBackwardShape},
+      {"aten::fractional_max_pool3d_backward", FractionalPool3dBackwardShape},
       {"aten::max_unpool2d", MaxUnpool2dShape},
       {"aten::max_unpool3d", MaxUnpool3dShape},
       {"aten::reflection_pad2d", ReflectionPad2dShape},

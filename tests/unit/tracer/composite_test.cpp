@@ -1,0 +1,68 @@
+#include "tracer/composite.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "lazuli/lazuli.h"
+
+namespace lazuli::tracer {
+namespace {
+
+using torch::Tensor;
+
+const codegen::OpInfo& Info(const std::string& name) {
+  const codegen::OpInfo* info = codegen::FindOpInfo(name);
+  TORCH_CHECK(info != nullptr, name);
+  return *info;
+}
+
+class CompositeTest : public ::testing::Test {
+ protected:
+  void SetUp() override { lazuli::reset(); }
+  const lazuli::DeviceMode mode_{Options().backend("aten")};
+};
+
+TEST_F(CompositeTest, IsWithoutSideEffectsAndUnknownAsAWhole) {
+  EXPECT_TRUE(IsComposite(Info("aten::binary_cross_entropy_with_logits")));
+  EXPECT_FALSE(IsComposite(Info("aten::stack")));             // A shape function knows it.
+  EXPECT_FALSE(IsComposite(Info("aten::ldexp_")));            // Writes.
+  EXPECT_FALSE(IsComposite(Info("aten::bucketize.Scalar")));  // A kernel.
+  EXPECT_FALSE(IsComposite(Info("aten::randn")));
+}
+
+TEST_F(CompositeTest, PiecesAreRecordedForEverySize) {
+  const auto& loss = Info("aten::binary_cross_entropy_with_logits");
+  EXPECT_FALSE(RecordsPieces(loss));
+  for (int64_t size = 3; size < 8; ++size) {
+    const Tensor x = torch::full({size}, 0.5), y = torch::ones({size});
+    EXPECT_NEAR(torch::binary_cross_entropy_with_logits(x, y).item<double>(), 0.474, 1e-3);
+    EXPECT_TRUE(RecordsPieces(loss));
+  }
+  const Stats stats = lazuli::stats();
+  EXPECT_EQ(stats.observations, 0);
+  EXPECT_EQ(stats.eager_fallbacks.count(loss.name), 0U);
+  EXPECT_EQ(stats.cuts.count(loss.name), 0U);
+}
+
+TEST_F(CompositeTest, OneThatReachesPastTheDispatcherIsObserved) {
+  const auto& norm = Info("aten::_batch_norm_no_update");
+  const Tensor ones = torch::ones({3}), zeros = torch::zeros({3});
+  ASSERT_TRUE(MayRecordPieces(norm));
+  for (int i = 0; i < 3; ++i) {
+    const Tensor x = (torch::rand({4, 5, 3}) * 2).transpose(1, 2);
+    EXPECT_TRUE(torch::allclose(std::get<0>(torch::_batch_norm_no_update(x, ones, zeros, zeros, ones, 0.1, 0)), x));
+    EXPECT_FALSE(RecordsPieces(norm));
+  }
+  EXPECT_FALSE(MayRecordPieces(norm));
+  EXPECT_EQ(lazuli::stats().observations, 1);
+}
+
+TEST_F(CompositeTest, WhatFailedBeforeIsNotTheCompositesFailure) {
+  const Tensor bad = torch::index_select(torch::rand({3}), 0, torch::full({1}, 7, torch::kLong));
+  const Tensor lengths = torch::ones({2}, torch::kLong) * 2;
+  EXPECT_THROW(torch::_pack_padded_sequence(torch::rand({2, 2, 3}), lengths, /*batch_first=*/true), c10::Error);
+  EXPECT_NO_THROW(lazuli::sync());
+}
+
+}  // namespace
+}  // namespace lazuli::tracer
