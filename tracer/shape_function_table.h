@@ -36,8 +36,15 @@ std::vector<int64_t> IntsArg(const c10::IValue& value);
 std::vector<bool> MaskArg(const c10::IValue& value);
 // What TensorIterator allocates over `inputs`: their broadcast sizes, and strides after their layouts.
 at::Tensor PointwiseResult(std::initializer_list<at::Tensor> inputs, at::ScalarType dtype);
-// The shape function of (a, b, ...), two operands of one floating dtype.
+// The shape functions of (a, ...), of a floating dtype: what TensorIterator allocates, and an empty_like(), which keeps strides of size 1,
+// too. And of (a, b, ...), two operands of one floating dtype.
+Shapes FloatUnaryShape(Args args);
+Shapes FloatLikeShape(Args args);
 Shapes FloatBinaryShape(Args args);
+// Of a floating dtype, contiguous and not empty.
+bool IsPlainFloat(const at::Tensor& tensor);
+// `self`'s sizes without `dims`, or with 1 for them if they are kept; all of them are meant by none. Nothing where one comes twice.
+std::optional<std::vector<int64_t>> ReducedSizes(const at::Tensor& self, const std::vector<int64_t>& dims, bool keep);
 // A fresh result, contiguous in this format.
 at::Tensor Fresh(at::IntArrayRef sizes, at::ScalarType dtype, at::MemoryFormat format = at::MemoryFormat::Contiguous);
 // The format, contiguous or channels last, in which the tensor has no gaps: that of `Fresh` with its sizes. None for any other layout.

@@ -1,9 +1,11 @@
 #include "tracer/shape_functions.h"
 
+#include <ATen/CompositeExplicitAutogradFunctions.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/MetaFunctions.h>
 #include <ATen/Operators.h>
 #include <ATen/TensorIterator.h>
+#include <ATen/WrapDimUtils.h>
 #include <ATen/core/List.h>
 #include <ATen/core/boxing/KernelFunction.h>
 
@@ -160,11 +162,44 @@ at::Tensor PointwiseResult(std::initializer_list<at::Tensor> inputs, at::ScalarT
   return config.build().output();
 }
 
+Shapes FloatUnaryShape(Args args) {
+  const at::Tensor self = TensorArg(args[0]);
+  if (!HaveOneFloatDtype({self})) return {};
+  return {PointwiseResult({self}, self.scalar_type())};
+}
+
+Shapes FloatLikeShape(Args args) {
+  const at::Tensor self = TensorArg(args[0]);
+  if (!HaveOneFloatDtype({self})) return {};
+  return {at::compositeexplicitautograd::empty_like(self)};
+}
+
 Shapes FloatBinaryShape(Args args) {
   const at::Tensor a = TensorArg(args[0]);
   const at::Tensor b = TensorArg(args[1]);
   if (!HaveOneFloatDtype({a, b}) || a.unsafeGetTensorImpl()->is_wrapped_number() || b.unsafeGetTensorImpl()->is_wrapped_number()) return {};
   return {PointwiseResult({a, b}, a.scalar_type())};
+}
+
+bool IsPlainFloat(const at::Tensor& tensor) { return HaveOneFloatDtype({tensor}) && tensor.numel() != 0 && HasDefaultStrides(tensor); }
+
+std::optional<std::vector<int64_t>> ReducedSizes(const at::Tensor& self, const std::vector<int64_t>& dims, bool keep) {
+  std::vector<bool> reduced(static_cast<size_t>(self.dim()), dims.empty());
+  for (const int64_t dim : dims) {
+    if (self.dim() == 0) return std::nullopt;
+    const auto at = static_cast<size_t>(c10::maybe_wrap_dim(dim, self.dim()));
+    if (reduced[at]) return std::nullopt;
+    reduced[at] = true;
+  }
+  std::vector<int64_t> sizes;
+  for (int64_t d = 0; d < self.dim(); ++d) {
+    if (!reduced[static_cast<size_t>(d)]) {
+      sizes.push_back(self.size(d));
+    } else if (keep) {
+      sizes.push_back(1);
+    }
+  }
+  return sizes;
 }
 
 at::Tensor Fresh(at::IntArrayRef sizes, at::ScalarType dtype, at::MemoryFormat format) {

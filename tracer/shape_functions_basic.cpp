@@ -23,19 +23,6 @@ Shapes UnaryShape(Args args) {
   return {PointwiseResult({self}, self.scalar_type())};
 }
 
-// A kernel that fills an empty_like(): strides of size 1 are kept, too.
-Shapes FloatLikeShape(Args args) {
-  const at::Tensor self = TensorArg(args[0]);
-  if (!HaveOneFloatDtype({self})) return {};
-  return {at::compositeexplicitautograd::empty_like(self)};
-}
-
-Shapes FloatUnaryShape(Args args) {
-  const at::Tensor self = TensorArg(args[0]);
-  if (!HaveOneFloatDtype({self})) return {};
-  return {PointwiseResult({self}, self.scalar_type())};
-}
-
 Shapes IsNanShape(Args args) {
   const at::Tensor self = TensorArg(args[0]);
   if (!HaveOneFloatDtype({self})) return {};
@@ -118,19 +105,9 @@ Shapes ReduceAllShape(Args args) {
 Shapes MomentsShape(Args args, int count) {
   const at::Tensor self = TensorArg(args[0]);
   if (!HaveOneFloatDtype({self})) return {};
-  const std::vector<int64_t> dims = args[1].isNone() ? std::vector<int64_t>() : IntsArg(args[1]);
-  const bool keep = args[3].toBool();
-  std::vector<bool> reduced(self.dim(), dims.empty());
-  for (const int64_t dim : dims) reduced[c10::maybe_wrap_dim(dim, self.dim(), /*wrap_scalar=*/false)] = true;
-  std::vector<int64_t> sizes;
-  for (int64_t d = 0; d < self.dim(); ++d) {
-    if (!reduced[d]) {
-      sizes.push_back(self.size(d));
-    } else if (keep) {
-      sizes.push_back(1);
-    }
-  }
-  return Shapes(count, Fresh(sizes, self.scalar_type()));
+  const auto sizes = ReducedSizes(self, args[1].isNone() ? std::vector<int64_t>() : IntsArg(args[1]), args[3].toBool());
+  if (!sizes.has_value()) return {};
+  return Shapes(count, Fresh(*sizes, self.scalar_type()));
 }
 
 Shapes VarShape(Args args) { return MomentsShape(args, 1); }

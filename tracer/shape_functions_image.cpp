@@ -10,8 +10,7 @@ namespace {
 
 // A batch of images, or one: [batch?, channels, places...] in contiguous memory, nothing empty.
 bool IsImage(const at::Tensor& tensor, int64_t spatial) {
-  return HaveOneFloatDtype({tensor}) && (tensor.dim() == spatial + 1 || tensor.dim() == spatial + 2) && tensor.numel() != 0 &&
-         HasDefaultStrides(tensor);
+  return IsPlainFloat(tensor) && (tensor.dim() == spatial + 1 || tensor.dim() == spatial + 2);
 }
 
 // The sizes of `tensor` but for its last ones, which are `places`.

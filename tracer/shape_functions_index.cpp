@@ -198,18 +198,9 @@ Shapes SearchSortedShape(Args args) {
 // (self, dims)
 Shapes CountNonzeroShape(Args args) {
   const at::Tensor self = TensorArg(args[0]);
-  std::vector<bool> counted(static_cast<size_t>(self.dim()), IntsArg(args[1]).empty());
-  for (const int64_t dim : IntsArg(args[1])) {
-    if (self.dim() == 0) return {};
-    const auto at = static_cast<size_t>(c10::maybe_wrap_dim(dim, self.dim()));
-    if (counted[at]) return {};
-    counted[at] = true;
-  }
-  std::vector<int64_t> sizes;
-  for (int64_t d = 0; d < self.dim(); ++d) {
-    if (!counted[static_cast<size_t>(d)]) sizes.push_back(self.size(d));
-  }
-  return {Fresh(sizes, at::kLong)};
+  const auto sizes = ReducedSizes(self, IntsArg(args[1]), /*keep=*/false);
+  if (!sizes.has_value()) return {};
+  return {Fresh(*sizes, at::kLong)};
 }
 
 // (self, bins, min, max)

@@ -10,8 +10,6 @@
 namespace lazuli::tracer {
 namespace {
 
-bool IsPlain(const at::Tensor& tensor) { return HaveOneFloatDtype({tensor}) && tensor.numel() != 0 && HasDefaultStrides(tensor); }
-
 // (a, b)
 Shapes DotShape(Args args) {
   const at::Tensor a = TensorArg(args[0]);
@@ -35,7 +33,7 @@ Shapes AddrShape(Args args) {
   const at::Tensor self = TensorArg(args[0]);
   const at::Tensor a = TensorArg(args[1]);
   const at::Tensor b = TensorArg(args[2]);
-  if (!HaveOneFloatDtype({self, a, b}) || !IsPlain(self) || a.dim() != 1 || b.dim() != 1) return {};
+  if (!HaveOneFloatDtype({self, a, b}) || !IsPlainFloat(self) || a.dim() != 1 || b.dim() != 1) return {};
   if (!self.sizes().equals({a.size(0), b.size(0)})) return {};
   return {Fresh(self.sizes(), self.scalar_type())};
 }
@@ -74,14 +72,14 @@ Shapes CdistBackwardShape(Args args) {
   if (sizes.empty() || !HaveOneFloatDtype({grad, x1, distances}) || !grad.sizes().equals(sizes) || !distances.sizes().equals(sizes))
     return {};
   sizes.back() = x1.size(-1);
-  if (!IsPlain(x1) || !x1.sizes().equals(sizes)) return {};
+  if (!IsPlainFloat(x1) || !x1.sizes().equals(sizes)) return {};
   return {Fresh(sizes, x1.scalar_type())};
 }
 
 // (self, p): the distances of each pair of rows.
 Shapes PdistShape(Args args) {
   const at::Tensor self = TensorArg(args[0]);
-  if (!IsPlain(self) || self.dim() != 2 || args[1].toDouble() < 0) return {};
+  if (!IsPlainFloat(self) || self.dim() != 2 || args[1].toDouble() < 0) return {};
   const int64_t rows = self.size(0);
   return {Fresh({rows * (rows - 1) / 2}, self.scalar_type())};
 }
@@ -90,28 +88,8 @@ Shapes PdistShape(Args args) {
 Shapes PdistBackwardShape(Args args) {
   const at::Tensor grad = TensorArg(args[0]);
   const at::Tensor self = TensorArg(args[1]);
-  if (!IsPlain(self) || self.dim() != 2 || !HaveOneFloatDtype({grad, self, TensorArg(args[3])})) return {};
+  if (!IsPlainFloat(self) || self.dim() != 2 || !HaveOneFloatDtype({grad, self, TensorArg(args[3])})) return {};
   return {Fresh(self.sizes(), self.scalar_type())};
-}
-
-// `self` without `dims`, or with 1 for them; all of it when there are none. Nothing where a dimension comes twice.
-std::optional<std::vector<int64_t>> ReducedSizes(const at::Tensor& self, const std::vector<int64_t>& dims, bool keep) {
-  std::vector<bool> reduced(static_cast<size_t>(self.dim()), dims.empty());
-  for (const int64_t dim : dims) {
-    if (self.dim() == 0) return std::nullopt;
-    const auto at = static_cast<size_t>(c10::maybe_wrap_dim(dim, self.dim()));
-    if (reduced[at]) return std::nullopt;
-    reduced[at] = true;
-  }
-  std::vector<int64_t> sizes;
-  for (int64_t d = 0; d < self.dim(); ++d) {
-    if (!reduced[static_cast<size_t>(d)]) {
-      sizes.push_back(self.size(d));
-    } else if (keep) {
-      sizes.push_back(1);
-    }
-  }
-  return sizes;
 }
 
 // (self, dims, keepdim)
@@ -144,7 +122,8 @@ Shapes WeightNormShape(Args args) {
   const at::Tensor v = TensorArg(args[0]);
   const at::Tensor g = TensorArg(args[1]);
   const int64_t dim = args[2].toInt();
-  if (!HaveOneFloatDtype({v, g}) || !IsPlain(v) || !IsPlain(g) || g.dim() != v.dim() || (dim != 0 && dim != v.dim() - 1)) return {};
+  if (!HaveOneFloatDtype({v, g}) || !IsPlainFloat(v) || !IsPlainFloat(g) || g.dim() != v.dim() || (dim != 0 && dim != v.dim() - 1))
+    return {};
   for (int64_t d = 0; d < v.dim(); ++d) {
     if (g.size(d) != (d == dim ? v.size(d) : 1)) return {};
   }
@@ -165,7 +144,7 @@ Shapes WeightNormBackwardShape(Args args) {
 }
 
 // Square matrices, one or a batch of them.
-bool AreSquare(const at::Tensor& tensor) { return IsPlain(tensor) && tensor.dim() >= 2 && tensor.size(-1) == tensor.size(-2); }
+bool AreSquare(const at::Tensor& tensor) { return IsPlainFloat(tensor) && tensor.dim() >= 2 && tensor.size(-1) == tensor.size(-2); }
 
 // Matrices in columns, as LAPACK has them.
 at::Tensor FreshColumns(const at::Tensor& like) { return Fresh(like.mT().sizes(), like.scalar_type()).mT(); }
@@ -181,7 +160,7 @@ Shapes CholeskyShape(Args args) {
 Shapes CholeskySolveShape(Args args) {
   const at::Tensor self = TensorArg(args[0]);
   const at::Tensor matrices = TensorArg(args[1]);
-  if (!AreSquare(matrices) || !IsPlain(self) || !HaveOneFloatDtype({self, matrices}) || self.dim() != matrices.dim()) return {};
+  if (!AreSquare(matrices) || !IsPlainFloat(self) || !HaveOneFloatDtype({self, matrices}) || self.dim() != matrices.dim()) return {};
   if (!self.sizes().slice(0, self.dim() - 1).equals(matrices.sizes().slice(0, self.dim() - 1))) return {};
   return {FreshColumns(self)};
 }
@@ -199,7 +178,8 @@ Shapes SolveTriangularShape(Args args) {
 
 // (self, reflections): what LAPACK calls tau.
 bool AreReflections(const at::Tensor& self, const at::Tensor& tau) {
-  if (!IsPlain(self) || !IsPlain(tau) || !HaveOneFloatDtype({self, tau}) || self.dim() < 2 || tau.dim() != self.dim() - 1) return false;
+  if (!IsPlainFloat(self) || !IsPlainFloat(tau) || !HaveOneFloatDtype({self, tau}) || self.dim() < 2 || tau.dim() != self.dim() - 1)
+    return false;
   const bool same_batch = self.sizes().slice(0, self.dim() - 2).equals(tau.sizes().slice(0, tau.dim() - 1));
   return same_batch && self.size(-2) >= self.size(-1) && tau.size(-1) <= self.size(-1);
 }
@@ -213,7 +193,7 @@ Shapes HouseholderProductShape(Args args) {
 // (self): a factorisation, and reflections.
 Shapes GeqrfShape(Args args) {
   const at::Tensor self = TensorArg(args[0]);
-  if (!IsPlain(self) || self.dim() < 2) return {};
+  if (!IsPlainFloat(self) || self.dim() < 2) return {};
   std::vector<int64_t> sizes(self.sizes().begin(), self.sizes().end() - 2);
   sizes.push_back(std::min(self.size(-1), self.size(-2)));
   return {FreshColumns(self), Fresh(sizes, self.scalar_type())};

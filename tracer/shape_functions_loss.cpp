@@ -8,15 +8,12 @@ namespace {
 
 constexpr int64_t kReductionNone = 0;
 
-// Whether all sizes are at least 1.
-bool HasElements(const at::Tensor& tensor) { return tensor.numel() != 0; }
-
 // A contiguous tensor of one dtype with others.
 bool IsPlain(const at::Tensor& tensor, std::initializer_list<at::Tensor> others) {
   for (const at::Tensor& other : others) {
     if (!HaveOneFloatDtype({tensor, other})) return false;
   }
-  return HaveOneFloatDtype({tensor}) && HasElements(tensor) && HasDefaultStrides(tensor);
+  return IsPlainFloat(tensor);
 }
 
 bool IsLong(const at::Tensor& tensor) { return tensor.scalar_type() == at::kLong; }

@@ -11,17 +11,6 @@ namespace {
 // (self, ...): a tensor in its layout.
 Shapes LikeShape(Args args) { return {at::compositeexplicitautograd::empty_like(TensorArg(args[0]))}; }
 
-Shapes FloatLikeShape(Args args) {
-  if (!HaveOneFloatDtype({TensorArg(args[0])})) return {};
-  return LikeShape(args);
-}
-
-Shapes FloatUnaryShape(Args args) {
-  const at::Tensor self = TensorArg(args[0]);
-  if (!HaveOneFloatDtype({self})) return {};
-  return {PointwiseResult({self}, self.scalar_type())};
-}
-
 // (self, alpha)
 Shapes CeluShape(Args args) {
   if (args[1].toScalar().toDouble() == 0) return {};

@@ -10,6 +10,7 @@
 #include "codegen/ir/trace_text.h"
 #include "lazuli/lazuli.h"
 #include "tests/support/fuzz_program.h"
+#include "tests/support/silent_warnings.h"
 #include "tests/support/test_env.h"
 
 namespace lazuli::testing {
@@ -114,11 +115,6 @@ std::string WriteReproducer(const FuzzProgram& program, const std::string& backe
   return folder;
 }
 
-// Operators that are deprecated are operators still.
-class Silence : public c10::WarningHandler {
-  void process(const c10::Warning&) override {}
-};
-
 // What a run of many programs has seen.
 struct FuzzTotals {
   int64_t programs = 0, statements = 0, hits = 0, dynamic_programs = 0;
@@ -136,8 +132,7 @@ int64_t FirstSeed() {
 }
 
 FuzzTotals RunFuzz(const std::string& backend, int64_t num_programs, MakeRuns make_runs) {
-  Silence silence;
-  const c10::WarningUtils::WarningHandlerGuard silent(&silence);
+  const SilentWarnings silent;  // Operators that are deprecated are operators still.
   FuzzTotals totals;
   int64_t failures = 0;
   for (int64_t seed = FirstSeed(); seed < FirstSeed() + num_programs && failures < kMaxFailures; ++seed) {

@@ -9,6 +9,7 @@
 #include "tests/support/schema_call.h"
 #include "tests/support/schema_ops.h"
 #include "tests/support/schema_runner.h"
+#include "tests/support/silent_warnings.h"
 #include "tracer/shape_functions.h"
 #include "tracer/shape_inference.h"
 
@@ -16,11 +17,6 @@ namespace lazuli::testing {
 namespace {
 
 constexpr uint64_t kSeeds = 20;
-
-class SilentWarnings : public c10::WarningHandler {
- public:
-  void process(const c10::Warning&) override {}
-};
 
 std::string Layout(c10::ScalarType dtype, at::IntArrayRef sizes, at::IntArrayRef strides) {
   std::ostringstream text;
@@ -60,8 +56,7 @@ bool Check(const CallPlan& plan, const codegen::OpInfo& info) {
 
 TEST(SchemaShapesTest, AgreeWithWhatTheCpuAllocates) {
   if (IsFiltered()) GTEST_SKIP() << "of all operators";
-  static SilentWarnings silent;
-  const c10::WarningUtils::WarningHandlerGuard quiet(&silent);
+  const SilentWarnings silent;
   int calls = 0;
   std::set<std::string> mute;
   for (const std::string& name : tracer::OwnShapeFunctionNames()) {

@@ -12,6 +12,7 @@
 #include "tests/support/schema_ops.h"
 #include "tests/support/schema_runner.h"
 #include "tests/support/schema_sizes.h"
+#include "tests/support/silent_warnings.h"
 
 namespace lazuli::testing {
 namespace {
@@ -155,15 +156,9 @@ void RunSeries(const SizeSeries& series, CallFunction call, Seen* seen) {
   }
 }
 
-class SilentWarnings : public c10::WarningHandler {
- public:
-  void process(const c10::Warning&) override {}
-};
-
 TEST(SizesTest, ShapesAreInferred) {
   if (IsFiltered()) GTEST_SKIP() << "of all operators";
-  static SilentWarnings silent;
-  const c10::WarningUtils::WarningHandlerGuard quiet(&silent);
+  const SilentWarnings silent;
   lazuli::reset();
   ::testing::internal::CaptureStderr();  // Past the limit, which keeps this fast, each site says so.
   Seen seen;

@@ -1,6 +1,5 @@
 #include "tests/support/schema_runner.h"
 
-#include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include "tests/support/schema_args.h"
 #include "tests/support/schema_call.h"
 #include "tests/support/schema_ops.h"
+#include "tests/support/silent_warnings.h"
 #include "tests/support/test_env.h"
 
 namespace lazuli::testing {
@@ -188,11 +188,6 @@ class OpRunner {
   std::string first_error_;
 };
 
-class SilentWarnings : public c10::WarningHandler {
- public:
-  void process(const c10::Warning&) override {}
-};
-
 }  // namespace
 
 int SchemaTotals::NumUntested() const {
@@ -208,8 +203,7 @@ bool IsFiltered() { return !GetSettings().filter.empty() || !GetSettings().skip.
 
 void RunShard(const std::string& backend, int shard, int num_shards) {
   const Clock::time_point begin = Clock::now();
-  static SilentWarnings silent;
-  const c10::WarningUtils::WarningHandlerGuard quiet(&silent);
+  const SilentWarnings silent;
   const Settings& settings = GetSettings();
   SchemaTotals& totals = TotalsOf(backend);
   lazuli::reset();
