@@ -27,8 +27,6 @@ namespace {
 using runtime::Counters;
 using runtime::LogCategory;
 
-constexpr size_t kSiteOps = 8;
-
 codegen::PipelineOptions PipelineOptionsFromActive() {
   const auto& active = runtime::Active();
   codegen::PipelineOptions options;
@@ -193,13 +191,16 @@ CachedTracePtr ProgramCache::Find(const codegen::TraceLog& log) {
         break;
       }
       entry->last_use = ++clock_;
+      entry->site->new_in_a_row = 0;
       return entry;
     }
   }
   Skeleton* skeleton = FindSkeleton(log);
   if (skeleton == nullptr || skeleton->dynamic.empty()) return nullptr;
   const CachedTracePtr entry = MakeServed(log, skeleton);
-  if (entry != nullptr) InsertServed(entry);
+  if (entry == nullptr) return nullptr;
+  InsertServed(entry);
+  entry->site->new_in_a_row = 0;
   return entry;
 }
 
@@ -266,13 +267,23 @@ void ProgramCache::Insert(const CachedTracePtr& entry) {
   EvictOverCapacity();
 }
 
-Site& ProgramCache::FindSite(const codegen::TraceLog& log, std::string_view cause) {
+uint64_t ProgramCache::SiteKey(const codegen::TraceLog& log, std::string_view cause) {
   uint64_t key = std::hash<std::string_view>()(cause);
   for (size_t i = 0; i < std::min(kSiteOps, log.ops.size()); ++i) {
     const auto op = static_cast<codegen::Word>(log.ops[i].op_id);
     key = codegen::HashWords(&op, 1, key);
   }
-  auto& site = sites_[key];
+  return key;
+}
+
+bool ProgramCache::NeverSettles(const codegen::TraceLog& log, std::string_view cause) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto site = sites_.find(SiteKey(log, cause));
+  return site != sites_.end() && site->second->new_in_a_row > runtime::Active().recompile_limit;
+}
+
+Site& ProgramCache::FindSite(const codegen::TraceLog& log, std::string_view cause) {
+  auto& site = sites_[SiteKey(log, cause)];
   if (site == nullptr) {
     site = std::make_unique<Site>();
     site->id = static_cast<int64_t>(sites_.size()) - 1;
@@ -313,6 +324,7 @@ CachedTracePtr ProgramCache::Compile(const codegen::TraceLog& log, std::string_v
   Skeleton& skeleton = GetSkeleton(log);
   const CachedTracePtr entry = MakeTrace(log, &FindSite(log, cause), &skeleton, std::make_shared<CompiledProgram>(next_serial_++));
   skeleton.ShareStaticMarks(&entry->log.marks);
+  if (skeleton.examples.empty()) ++entry->site->new_in_a_row;
   const bool wait_for_more = skeleton.examples.empty() && policy->DeferNewCode(skeleton.profile->Knows(log));
   if (!wait_for_more && !Request(entry, location, policy)) {
     Forget(entry.get());

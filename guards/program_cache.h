@@ -39,12 +39,16 @@ struct CachedTrace {
 };
 using CachedTracePtr = std::shared_ptr<CachedTrace>;
 
+// So many operators at its start, besides the cause of the cut before it, say at which site a trace is.
+constexpr size_t kSiteOps = 8;
+
 struct Site {
   int64_t id = 0;
   std::string cause;  // Of the cut before it.
   std::vector<std::weak_ptr<CachedTrace>> variants;
   int64_t programs = 0;  // Compiled here and still there.
   bool limit_logged = false;
+  int64_t new_in_a_row = 0;  // Traces whose code was new, since one was known.
 };
 
 // Thread-safe.
@@ -63,6 +67,10 @@ class ProgramCache {
   // What runs `entry`, which was seen once and comes again: compiles it if `policy` and the limits allow.
   CachedTracePtr CompileSeen(const CachedTracePtr& entry, std::string_view location, CompilePolicy* policy);
 
+  // Whether traces at the site of one that starts like `log`, which has kSiteOps operators or more, are ever new: more of them in a row
+  // than recompile_limit programs could serve.
+  bool NeverSettles(const codegen::TraceLog& log, std::string_view cause);
+
   // Notes that `next` came after `previous`, so that it can be predicted.
   void SetSuccessor(const CachedTracePtr& previous, const CachedTracePtr& next);
   CachedTracePtr Successor(const CachedTracePtr& previous);
@@ -71,6 +79,7 @@ class ProgramCache {
   size_t size();
 
  private:
+  static uint64_t SiteKey(const codegen::TraceLog& log, std::string_view cause);
   Site& FindSite(const codegen::TraceLog& log, std::string_view cause);
   Skeleton* FindSkeleton(const codegen::TraceLog& log);
   Skeleton& GetSkeleton(const codegen::TraceLog& log);

@@ -295,7 +295,8 @@ void RunEagerly(Recorder* recorder, const OpInfo& info, c10::DispatchKeySet keys
 
 void RunAndObserve(Recorder* recorder, const OpInfo& info, std::vector<codegen::Word> key, c10::DispatchKeySet keys,
                    torch::jit::Stack* stack) {
-  if (MayRecordPieces(info) && RecordPieces(info, KeysBelowRecorder(keys), stack)) return;
+  // In a full graph a piece that cuts would be an error, which the whole, observed once, is not.
+  if (!recorder->scopes().InFullGraph() && MayRecordPieces(info) && RecordPieces(info, KeysBelowRecorder(keys), stack)) return;
   const auto last = torch::jit::last(*stack, info.num_args);
   const std::vector<c10::IValue> args(last.begin(), last.end());
   const bool comes_back = CannotBeObserved(key) || info.handle.hasTag(at::Tag::dynamic_output_shape);

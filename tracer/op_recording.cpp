@@ -456,6 +456,7 @@ void OpRecording::Commit() {
   op.outputs = std::move(outputs_);
   r.log_.ops.push_back(std::move(op));
   if (r.keeps_stacks_) r.stacks_.push_back(codegen::CaptureStack());
+  r.FollowBlocks();
 }
 
 at::Tensor OpRecording::Result(size_t index) {

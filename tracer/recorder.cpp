@@ -197,6 +197,16 @@ void Recorder::BeginTrace() {
   record_start_ = runtime::EventTime();
 }
 
+void Recorder::EndBlock() {
+  if (!in_blocks_) {
+    site_checked_ = true;
+    in_blocks_ = guards::ProgramCache::Get().NeverSettles(log_, start_cause_);
+    if (!in_blocks_) return;
+  }
+  block_ended_ = block_cutter_.EndsAfter(log_.ops.back().op_id, log_.ops.size());
+  if (block_ended_) max_ops_ = log_.ops.size();
+}
+
 void Recorder::UnlockWithGarbage() {
   // A deleter may run foreign code: not under the lock.
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> garbage;
@@ -237,6 +247,9 @@ void Recorder::StartTrace(std::string_view cause, const guards::CachedTracePtr& 
   pending_bytes_ = 0;
   epoch_ = next_epoch++;
   start_cause_ = std::string(cause);
+  site_checked_ = block_ended_ = false;
+  in_blocks_ = cause == kBlock;
+  if (!in_blocks_) block_cutter_.Reset();
   previous_ = previous;
   prediction_ = previous == nullptr ? nullptr : guards::ProgramCache::Get().Successor(previous);
   if (prediction_ != nullptr && Current() == this && !scopes_.InFullGraph()) ExpectTrace(this, prediction_);

@@ -20,6 +20,7 @@
 #include "codegen/ir/trace_log.h"
 #include "guards/program_cache.h"
 #include "runtime/events.h"
+#include "tracer/block_cutter.h"
 #include "tracer/foreign_memory.h"
 #include "tracer/lazy_tensor.h"
 #include "tracer/scopes.h"
@@ -54,12 +55,12 @@ class Recorder {
   // trace. A storage that was only allocated so far gets its memory instead of a cut.
   bool NeedsCut(const at::Tensor& tensor, bool writes);
 
-  // Cuts when the trace has reached its budget of ops or pending bytes. The lock is held.
+  // Cuts when the trace has reached its budget of ops or pending bytes, or the end of a block. The lock is held.
   void CutOverBudget() {
     if (log_.ops.empty()) {
       BeginTrace();
     } else if (log_.ops.size() >= max_ops_ || pending_bytes_ >= max_pending_bytes_) {
-      Flush("trace_limit", Cut::kHousekeeping);
+      Flush(block_ended_ ? kBlock : "trace_limit", Cut::kHousekeeping);
     }
   }
 
@@ -103,7 +104,15 @@ class Recorder {
     std::vector<at::DataPtr> outputs;
   };
 
+  static constexpr std::string_view kBlock = "block";  // Cause of cuts at the ends of blocks.
+
   bool IsEmpty() const { return log_.ops.empty(); }
+  // After each op: whether this trace is recorded in blocks, and whether one ends here.
+  void FollowBlocks() {
+    if (!in_blocks_ && (site_checked_ || prediction_ != nullptr || log_.ops.size() < guards::kSiteOps)) return;
+    EndBlock();
+  }
+  void EndBlock();
   // The number of `storage` in this trace, added as an input when new; -1 when it cannot take part.
   int32_t StorageNumber(c10::StorageImpl* storage, bool* first_use);
   int32_t FindStorage(c10::StorageImpl* storage) const;
@@ -148,6 +157,10 @@ class Recorder {
   Scopes scopes_;
 
   ForeignMemory foreign_;
+  bool site_checked_ = false;  // Whether this trace starts where none ever comes back was looked up.
+  bool in_blocks_ = false;
+  bool block_ended_ = false;
+  BlockCutter block_cutter_;
   bool all_dynamic_ = false;                // LAZULI_DYNAMIC=1, as of the trace's first op.
   bool keeps_stacks_ = false;               // LAZULI_STACKS, as of the trace's first op.
   std::vector<codegen::CallStack> stacks_;  // By op: where the program called it.
