@@ -14,7 +14,8 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODES = ["eager", "compile", "lazuli"]
-TITLES = {"eager": "eager", "compile": "torch.compile", "lazuli": "lazuli"}
+TITLES = {"eager": "eager", "compile": "torch.compile", "compile-dynamic": "torch.compile dyn", "compile-autotune": "torch.compile max",
+          "lazuli": "lazuli"}
 TOLERANCE = 1e-3  # Relative, of the mean magnitude of a workload's first result: a mode that is off by more has not done the work.
 
 
@@ -85,16 +86,16 @@ def print_table(results, modes):
         return f"{summary[key]:.2f}" if summary and summary.get(key) is not None and "error" not in summary else "-"
 
     print("\nmedian step, ms (quartiles); ratios: how many times as fast Lazuli is")
-    print(f"{'workload':13}" + "".join(f"{TITLES[m]:>27}" for m in modes) + f"{'vs eager':>10}{'vs torch.compile':>18}")
+    print(f"{'workload':18}" + "".join(f"{TITLES[m]:>27}" for m in modes) + f"{'vs eager':>10}{'vs torch.compile':>18}")
     for workload, by_mode in results.items():
-        print(f"{workload:13}" + "".join(f"{cell(by_mode.get(m)):>27}" for m in modes) +
+        print(f"{workload:18}" + "".join(f"{cell(by_mode.get(m)):>27}" for m in modes) +
               f"{times(ratio(by_mode, 'eager')):>10}{times(ratio(by_mode, 'compile')):>18}")
     print("\nfirst step in a new process, s (compiling included), and peak memory, MB")
-    print(f"{'workload':13}{'eager':>9}{'torch.compile cold':>20}{'warm disk cache':>17}{'lazuli cold':>13}{'warm':>9}   "
+    print(f"{'workload':18}{'eager':>9}{'torch.compile cold':>20}{'warm disk cache':>17}{'lazuli cold':>13}{'warm':>9}   "
           + "".join(f"{TITLES[m]:>15}" for m in modes))
     for workload, by_mode in results.items():
         rss = "".join(f"{by_mode[m]['peak_rss_mb']:>15.0f}" if "peak_rss_mb" in by_mode.get(m, {}) else f"{'-':>15}" for m in modes)
-        print(f"{workload:13}{seconds(by_mode.get('eager')):>9}{seconds(by_mode.get('compile')):>20}"
+        print(f"{workload:18}{seconds(by_mode.get('eager')):>9}{seconds(by_mode.get('compile')):>20}"
               f"{seconds(by_mode.get('compile'), 'first_later_s'):>17}{seconds(by_mode.get('lazuli')):>13}"
               f"{seconds(by_mode.get('lazuli'), 'first_later_s'):>9}   {rss}")
     for workload, by_mode in results.items():
@@ -109,14 +110,14 @@ def parse_arguments():
     parser.add_argument("--lib", default="", help="path of liblazuli.so; needed for mode lazuli")
     parser.add_argument("--out", default="", help="write results as JSON to this file")
     parser.add_argument("--workloads", default="", help="comma-separated; all by default")
-    parser.add_argument("--modes", default=",".join(MODES), help="comma-separated: eager, compile, lazuli")
+    parser.add_argument("--modes", default=",".join(MODES), help="comma-separated: " + ", ".join(TITLES))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.0, help="time each process's steps for at least this long")
     parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0: PyTorch's default")
     parser.add_argument("--timeout", type=int, default=600, help="seconds a process may take")
     args = parser.parse_args()
     args.modes = args.modes.split(",")
-    unknown = set(args.modes) - set(MODES)
+    unknown = set(args.modes) - set(TITLES)
     if unknown:
         parser.error(f"unknown mode: {', '.join(sorted(unknown))}")
     if "lazuli" in args.modes and not os.path.isfile(args.lib):
@@ -140,7 +141,7 @@ def main():
                     result = run_worker(name, mode, args, os.path.join(caches, name))
                     runs[name, mode].append(result)
                     shown = result.get("error", "").splitlines()[-1:] or [f"{result.get('median_ms', 0):9.3f} ms"]
-                    print(f"round {turn + 1}/{args.rounds}  {name:13} {TITLES[mode]:14} {shown[0]}", flush=True)
+                    print(f"round {turn + 1}/{args.rounds}  {name:18} {TITLES[mode]:17} {shown[0]}", flush=True)
     finally:
         shutil.rmtree(caches, ignore_errors=True)
     results = {}

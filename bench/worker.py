@@ -8,10 +8,14 @@ import sys
 import time
 
 
+# Arguments of torch.compile, by mode.
+COMPILERS = {"compile": {}, "compile-dynamic": {"dynamic": True}, "compile-autotune": {"mode": "max-autotune-no-cudagraphs"}}
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("workload")
-    parser.add_argument("mode", choices=["eager", "compile", "lazuli"])
+    parser.add_argument("mode", choices=["eager", *COMPILERS, "lazuli"])
     parser.add_argument("--lib", default="")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=1.0, help="time steps for at least this long")
@@ -23,7 +27,8 @@ def main():
         torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     build, warm_up, fewest = WORKLOADS[args.workload]
-    step = build(torch.compile if args.mode == "compile" else lambda f: f)
+    options = COMPILERS.get(args.mode)
+    step = build(lambda f: f if options is None else torch.compile(f, **options))
 
     lazuli = args.mode == "lazuli"
     load_s = 0.0

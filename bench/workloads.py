@@ -120,11 +120,11 @@ def gpt_forward(compiled):
     return step
 
 
-def varlen_train(compiled):
-    """64 training steps of the same GPT on batches of 29 lengths from 12 to 124."""
+def train_on_lengths(compiled, batch_sizes):
+    """64 training steps of the same GPT on batches of 29 lengths from 12 to 124, and of these sizes in turn."""
     model = Decoder(max_time=512)
     lengths = (torch.randint(3, 32, (64,), generator=torch.Generator().manual_seed(0)) * 4).tolist()
-    batches = [torch.randint(0, VOCABULARY, (4, length)) for length in lengths]
+    batches = [torch.randint(0, VOCABULARY, (batch_sizes[i % len(batch_sizes)], length)) for i, length in enumerate(lengths)]
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
     train = trainer(next_token_loss(model), optimizer, compiled)
 
@@ -136,6 +136,16 @@ def varlen_train(compiled):
     return epoch
 
 
+def varlen_train(compiled):
+    """Training steps on batches of 4 of varying length."""
+    return train_on_lengths(compiled, [4])
+
+
+def varlen_batch_train(compiled):
+    """Training steps on batches of 2 to 6 of varying length."""
+    return train_on_lengths(compiled, [4, 2, 6, 3, 5])
+
+
 # Name: (build, warm-up steps, fewest timed steps a process). Fast steps are repeated for a fixed time.
 WORKLOADS = {
     "pointwise": (pointwise, 5, 20),
@@ -144,4 +154,5 @@ WORKLOADS = {
     "gpt_train": (gpt_train, 4, 10),
     "gpt_forward": (gpt_forward, 5, 20),
     "varlen_train": (varlen_train, 1, 2),
+    "varlen_batch_train": (varlen_batch_train, 1, 2),
 }
