@@ -257,6 +257,22 @@ void FunctionEmitter::EmitLoop(Value* begin, Value* end, int64_t step, const std
   builder_.SetInsertPoint(done);
 }
 
+void FunctionEmitter::Either(Value* condition, const Body& then, const Body& otherwise) {
+  auto* yes = llvm::BasicBlock::Create(module_.getContext(), "then", function_);
+  auto* no = llvm::BasicBlock::Create(module_.getContext(), "else");
+  auto* done = llvm::BasicBlock::Create(module_.getContext(), "done");
+  builder_.CreateCondBr(condition, yes, no);
+  builder_.SetInsertPoint(yes);
+  then();
+  builder_.CreateBr(done);
+  no->insertInto(function_);
+  builder_.SetInsertPoint(no);
+  otherwise();
+  builder_.CreateBr(done);
+  done->insertInto(function_);
+  builder_.SetInsertPoint(done);
+}
+
 void FunctionEmitter::AtIndex(int dim, Value* index, const Body& body) {
   const std::vector<Slot> saved = slots_;
   index_[dim] = index;

@@ -70,6 +70,7 @@ class FunctionEmitter {
 
   // Loops.
   void EmitLoop(llvm::Value* begin, llvm::Value* end, int64_t step, const std::function<void(llvm::Value*)>& body);
+  void Either(llvm::Value* condition, const Body& then, const Body& otherwise);
   void EmitDim(int dim, const Body& body);
   void EmitVectorDim(int dim, const Body& body);
   void AtIndex(int dim, llvm::Value* index, const Body& body);
@@ -90,7 +91,9 @@ class FunctionEmitter {
   void EmitInnermost(int pass);
   void EmitKeptStage(int stage);
   void EmitKeptStores();
+  llvm::Value* FitOneBlock();
   void BeginAccumulators(int pass);
+  void BeginBlocks(int pass);
   void Accumulate(int reduce);
   void EndAccumulators(int pass, bool to_partials);
   llvm::Value* Collapse(int reduce);
@@ -134,6 +137,7 @@ class FunctionEmitter {
   Accumulators accumulators_;
   Accumulators blocks_;                           // Of sums that cascade: those of whole blocks,
   Accumulators rows_of_blocks_;                   // and of so many blocks, where lengths are unknown.
+  bool in_blocks_ = false;                        // Whether the pass has such sums, and its loops are long enough.
   llvm::AllocaInst* in_block_ = nullptr;          // Iterations since sums last moved on to their blocks,
   llvm::AllocaInst* in_row_of_blocks_ = nullptr;  // and blocks since those did.
   std::vector<llvm::AllocaInst*> tiles_;          // Per packed load: [lane][index in the innermost loop].

@@ -53,8 +53,38 @@ void FunctionEmitter::EmitKeptStores() {
 
 void FunctionEmitter::EmitPass(int pass, bool to_partials) {
   BeginAccumulators(pass);
-  EmitFull(pass, plan_.num_kept);
+  in_blocks_ = false;
+  for (int i = 0; i < num_insts(); ++i) in_blocks_ |= InPass(i, pass) && Cascades(i);
+  const auto loops = [&] { EmitFull(pass, plan_.num_kept); };
+  if (in_blocks_ && CountsBlocks()) {
+    const auto short_loops = [&] {
+      in_blocks_ = false;
+      loops();
+      in_blocks_ = true;
+    };
+    Either(FitOneBlock(), short_loops, [&] {
+      BeginBlocks(pass);
+      loops();
+      for (const auto& [from, into] :
+           {std::pair(&accumulators_, &blocks_), std::pair(&blocks_, &rows_of_blocks_), std::pair(&rows_of_blocks_, &accumulators_)}) {
+        FlushSums(pass, *from, *into);
+      }
+    });
+  } else {
+    if (in_blocks_) BeginBlocks(pass);
+    loops();
+  }
   EndAccumulators(pass, to_partials);
+}
+
+// Whether all iterations of the reduced loops fit one block, so that there is nothing to cascade.
+Value* FunctionEmitter::FitOneBlock() {
+  Value* iterations = builder_.getInt64(1);
+  for (int d = plan_.num_kept; d < plan_.rank; ++d) {
+    const int64_t step = d == plan_.vector_dim ? static_cast<int64_t>(plan_.lanes) * plan_.unroll : 1;
+    iterations = builder_.CreateMul(iterations, CeilDiv(builder_.CreateSub(ranges_[d].end, ranges_[d].begin), step));
+  }
+  return builder_.CreateICmpULE(iterations, builder_.getInt64(kCascadeBlock));
 }
 
 void FunctionEmitter::EmitFull(int pass, int depth) {
@@ -72,7 +102,7 @@ void FunctionEmitter::EmitFull(int pass, int depth) {
     }
   }
   if (depth == plan_.rank) return EmitInnermost(pass);
-  if (depth == plan_.cascade_dim) return EmitCascade(pass, depth);
+  if (in_blocks_ && depth == plan_.cascade_dim) return EmitCascade(pass, depth);
   EmitDim(depth, [&] { EmitFull(pass, depth + 1); });
 }
 
@@ -150,27 +180,36 @@ Value* FunctionEmitter::CachePointer(int i, int step) {
   return memory_.Offset(cache_[i], bytes);
 }
 
-void FunctionEmitter::BeginAccumulators(int pass) {
+void FunctionEmitter::BeginBlocks(int pass) {
   for (llvm::AllocaInst** count : {&in_block_, &in_row_of_blocks_}) {
     if (!CountsBlocks()) break;
     *count = memory_.StackSlot(builder_.getInt64Ty(), 0);
     builder_.CreateStore(builder_.getInt64(0), *count);
   }
   for (int i = 0; i < num_insts(); ++i) {
+    if (!InPass(i, pass) || !Cascades(i)) continue;
+    for (Accumulators* sums : {&blocks_, &rows_of_blocks_}) {
+      (*sums)[i].clear();
+      if (sums == &rows_of_blocks_ && !CountsBlocks()) break;
+      for (llvm::AllocaInst* accumulator : accumulators_[i]) {
+        (*sums)[i].push_back(memory_.StackSlot(accumulator->getAllocatedType(), 0));
+        builder_.CreateStore(llvm::Constant::getNullValue(accumulator->getAllocatedType()), (*sums)[i].back());
+      }
+    }
+  }
+}
+
+void FunctionEmitter::BeginAccumulators(int pass) {
+  for (int i = 0; i < num_insts(); ++i) {
     if (!InPass(i, pass)) continue;
     Value* identity = ops_.Identity(inst(i).op, inst(i).type);
     const bool scalar = ReduceIsScalar(i);
     const int count = scalar ? 1 : plan_.VectorIsReduced() ? plan_.unroll : width_;
     Value* start = scalar ? identity : builder_.CreateVectorSplat(plan_.lanes, identity);
-    for (Accumulators* sums : {&accumulators_, &blocks_, &rows_of_blocks_}) (*sums)[i].clear();
+    accumulators_[i].clear();
     for (int u = 0; u < count; ++u) {
       accumulators_[i].push_back(memory_.StackSlot(start->getType(), 0));
       builder_.CreateStore(start, accumulators_[i].back());
-      for (Accumulators* sums : {&blocks_, &rows_of_blocks_}) {
-        if (!Cascades(i) || (sums == &rows_of_blocks_ && !CountsBlocks())) break;
-        (*sums)[i].push_back(memory_.StackSlot(start->getType(), 0));
-        builder_.CreateStore(start, (*sums)[i].back());
-      }
     }
   }
 }
@@ -211,14 +250,10 @@ Value* FunctionEmitter::Collapse(int reduce) {
 }
 
 void FunctionEmitter::EndAccumulators(int pass, bool to_partials) {
-  if (CountsBlocks()) {  // What the last ones have.
-    FlushSums(pass, accumulators_, blocks_);
-    FlushSums(pass, blocks_, rows_of_blocks_);
-  }
   for (int i = 0; i < num_insts(); ++i) {
     if (!InPass(i, pass)) continue;
     // Every block has been flushed: the sums of blocks are the result.
-    if (Cascades(i)) accumulators_[i] = CountsBlocks() ? rows_of_blocks_[i] : blocks_[i];
+    if (Cascades(i) && !CountsBlocks()) accumulators_[i] = blocks_[i];
     if (plan_.VectorIsReduced()) {
       Define(i, Collapse(i));
     } else {

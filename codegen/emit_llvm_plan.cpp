@@ -14,7 +14,6 @@ constexpr double kNsPerByte = 0.03;
 constexpr double kUnitNs = 4000;
 constexpr double kSplitNs = 20000;
 constexpr double kMinSplitTotalNs = 60000;
-constexpr int64_t kCascadeBlock = 128;
 constexpr int64_t kAnyLength = int64_t{1} << 32;  // Sums over a size that changes are prepared for long ones.
 constexpr int64_t kMaxSplits = 64;
 constexpr int64_t kEnoughUnits = 16;

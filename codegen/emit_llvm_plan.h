@@ -25,6 +25,9 @@ struct UnitCount {
   int64_t Count(const int64_t* symbols) const { return outer.Evaluate(symbols) * ((size.Evaluate(symbols) + chunk - 1) / chunk); }
 };
 
+// Iterations that are summed up one after another; see LoopPlan::cascade_dim.
+constexpr int64_t kCascadeBlock = 128;
+
 // How much memory a split kernel keeps its reductions in, between its functions: for each, a result and then its partial results, one
 // for each kept point (and split).
 struct ScratchSize {

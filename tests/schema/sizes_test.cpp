@@ -41,6 +41,7 @@ const std::set<std::string> kObserved = {
     "aten::_add_relu_.Scalar",
     "aten::_add_relu_.Tensor",
     "aten::_fused_moving_avg_obs_fq_helper",
+    "aten::_fused_moving_avg_obs_fq_helper_functional",
     "aten::_int_mm",
     "aten::_weight_int8pack_mm",
     // Fused layers of inference, and batch norm as graphs have it.
