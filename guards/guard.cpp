@@ -268,6 +268,19 @@ std::string Guard::Text(const TraceLog& log) const {
 
 std::vector<Guard> BuildGuards(const TraceLog& log) { return Builder(log).Run(); }
 
+std::vector<Operand> OperandsOf(const TraceLog& log) {
+  std::vector<Operand> operands;
+  uint32_t next = 0;
+  for (const Guard& guard : BuildGuards(log)) {
+    if (guard.kind == Guard::Kind::kOperand && TagOf(guard.expected) == Tag::kTensor) {
+      const TensorWord word = TensorWord::Unpack(guard.expected);
+      operands.push_back({word.storage, word.first_use, next, word.ndim});
+    }
+    if (guard.OnShapes()) next = guard.position + 1;
+  }
+  return operands;
+}
+
 bool Matches(const TraceLog& expected, const TraceLog& actual) {
   return expected.code == actual.code && expected.shapes == actual.shapes;  // memcmp, but for empty ones.
 }

@@ -47,6 +47,15 @@ struct Guard {
 // Every clause of a complete log, in the order in which the trace was recorded.
 std::vector<Guard> BuildGuards(const codegen::TraceLog& log);
 
+// A tensor operand of a log: its `ndim` sizes stand at `position` in TraceLog::shapes, as many strides after them.
+struct Operand {
+  uint32_t storage = 0;
+  bool first_use = false;  // First mention of an input storage.
+  uint32_t position = 0;
+  uint32_t ndim = 0;
+};
+std::vector<Operand> OperandsOf(const codegen::TraceLog& log);
+
 // All clauses at once.
 bool Matches(const codegen::TraceLog& expected, const codegen::TraceLog& actual);
 

@@ -32,17 +32,12 @@ struct Term {
 
 Term Constant(int64_t value) { return {value, {value, {}}}; }
 
-// A tensor as an operator sees it: where its sizes stand, followed by as many strides.
-struct Window {
-  int32_t storage = -1;
-  uint32_t position = 0;
-  int ndim = 0;
-};
-
 class Guesser {
  public:
-  explicit Guesser(const TraceLog& log) : log_(log), numbers_(NumbersOf(log)) {
-    for (const Guard& guard : BuildGuards(log)) ReadGuard(guard);
+  explicit Guesser(const TraceLog& log) : log_(log), numbers_(NumbersOf(log)), operands_(OperandsOf(log)) {
+    for (const Operand& operand : operands_) {
+      if (operand.first_use) inputs_.insert(operand.storage);
+    }
   }
 
   std::optional<DynamicShapes> Run(std::string* why_not) {
@@ -50,17 +45,19 @@ class Guesser {
     for (const SizeMark& mark : log_.marks) {
       if (mark.dynamic) marked.insert(mark.position);
     }
-    const std::set<int32_t> free = StoragesOf(marked);
+    const std::set<uint32_t> free = StoragesOf(marked);
     FindFixed(marked, free);
     MakeSymbols();
     if (terms_.empty()) {
       *why_not = "each marked size is 0 or 1, or equals a size that is not marked";
       return std::nullopt;
     }
-    for (const Window& window : windows_) {
-      if (inputs_.count(window.storage) == 0 || free.count(window.storage) != 0) Explain(window.position, window.ndim);
+    for (const Operand& window : operands_) {
+      if (inputs_.count(window.storage) == 0 || free.count(window.storage) != 0) Explain(window.position, static_cast<int>(window.ndim));
     }
-    for (const uint32_t position : arguments_) Set(position, Exactly(numbers_[position]));
+    for (const Guard& guard : BuildGuards(log_)) {
+      if (guard.kind == Guard::Kind::kSizeArgument) Set(guard.position, Exactly(numbers_[guard.position]));
+    }
     ExplainResults();
     for (auto& [position, product] : products_) explanation_.derived.push_back({position, std::move(product)});
     auto shapes = DynamicShapes::Make(log_, numbers_, std::move(explanation_), why_not);
@@ -69,36 +66,25 @@ class Guesser {
   }
 
  private:
-  void ReadGuard(const Guard& guard) {
-    if (guard.kind == Guard::Kind::kOperand && codegen::TagOf(guard.expected) == codegen::Tag::kTensor) {
-      const auto word = codegen::TensorWord::Unpack(guard.expected);
-      const auto storage = static_cast<int32_t>(word.storage);
-      if (word.first_use) inputs_.insert(storage);
-      windows_.push_back({storage, next_, word.ndim});
-    }
-    if (guard.kind == Guard::Kind::kSizeArgument) arguments_.push_back(guard.position);
-    if (guard.OnShapes()) next_ = guard.position + 1;
-  }
-
   // Inputs with a marked size.
-  std::set<int32_t> StoragesOf(const std::set<uint32_t>& marked) const {
-    std::set<int32_t> storages;
-    for (const Window& window : windows_) {
+  std::set<uint32_t> StoragesOf(const std::set<uint32_t>& marked) const {
+    std::set<uint32_t> storages;
+    for (const Operand& window : operands_) {
       if (HasMark(window, marked)) storages.insert(window.storage);
     }
     return storages;
   }
 
-  static bool HasMark(const Window& window, const std::set<uint32_t>& marked) {
+  static bool HasMark(const Operand& window, const std::set<uint32_t>& marked) {
     const auto first = marked.lower_bound(window.position);
-    return first != marked.end() && *first < window.position + static_cast<uint32_t>(window.ndim);
+    return first != marked.end() && *first < window.position + window.ndim;
   }
 
   // Sizes that are not marked: of inputs without marks, and beside marked ones.
-  void FindFixed(const std::set<uint32_t>& marked, const std::set<int32_t>& free) {
-    for (const Window& window : windows_) {
+  void FindFixed(const std::set<uint32_t>& marked, const std::set<uint32_t>& free) {
+    for (const Operand& window : operands_) {
       if (inputs_.count(window.storage) == 0 || (free.count(window.storage) != 0 && !HasMark(window, marked))) continue;
-      for (uint32_t p = window.position; p < window.position + static_cast<uint32_t>(window.ndim); ++p) {
+      for (uint32_t p = window.position; p < window.position + window.ndim; ++p) {
         if (marked.count(p) == 0) fixed_.insert(numbers_[p]);
       }
     }
@@ -193,10 +179,8 @@ class Guesser {
 
   const TraceLog& log_;
   const std::vector<int64_t> numbers_;
-  uint32_t next_ = 0;  // Position of the next number in `shapes`.
-  std::vector<Window> windows_;
-  std::vector<uint32_t> arguments_;
-  std::set<int32_t> inputs_;
+  const std::vector<Operand> operands_;
+  std::set<uint32_t> inputs_;
   std::set<int64_t> fixed_;
   std::vector<Term> terms_;  // By symbol.
   std::map<uint32_t, Product> products_;

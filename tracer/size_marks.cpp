@@ -12,11 +12,12 @@ namespace lazuli::tracer {
 namespace {
 
 using codegen::SizeMark;
+using guards::Operand;
 
 struct Mark {
   c10::weak_intrusive_ptr<c10::StorageImpl> storage;
   const c10::StorageImpl* impl;
-  std::vector<int64_t> sizes;  // Of the marked tensor: views of other sizes are other tensors.
+  std::vector<codegen::Word> sizes;  // Of the marked tensor: views of other sizes are other tensors.
   int64_t dim;
   bool dynamic;
   int64_t least, most;
@@ -33,38 +34,17 @@ Registry& GetRegistry() {
   return *registry;
 }
 
-// A tensor operand of a log: where its sizes stand.
-struct Operand {
-  uint32_t storage;
-  bool first_use;
-  std::vector<int64_t> sizes;
-  uint32_t position;
-};
-
-std::vector<Operand> OperandsOf(const codegen::TraceLog& log) {
-  std::vector<Operand> operands;
-  uint32_t next = 0;
-  for (const guards::Guard& guard : guards::BuildGuards(log)) {
-    if (guard.kind == guards::Guard::Kind::kOperand && codegen::TagOf(guard.expected) == codegen::Tag::kTensor) {
-      const auto word = codegen::TensorWord::Unpack(guard.expected);
-      const auto begin = log.shapes.begin() + next;
-      operands.push_back({word.storage, word.first_use, std::vector<int64_t>(begin, begin + word.ndim), next});
-    }
-    if (guard.OnShapes()) next = guard.position + 1;
-  }
-  return operands;
-}
-
-void AddAsked(const Operand& operand, const c10::StorageImpl* impl, std::vector<SizeMark>* found) {
+void AddAsked(const codegen::TraceLog& log, const Operand& operand, const c10::StorageImpl* impl, std::vector<SizeMark>* found) {
+  const auto sizes = log.shapes.begin() + operand.position;
   for (const Mark& mark : GetRegistry().marks) {
-    if (mark.impl != impl || mark.storage.expired() || mark.sizes != operand.sizes) continue;
+    if (mark.impl != impl || mark.storage.expired()) continue;
+    if (!std::equal(mark.sizes.begin(), mark.sizes.end(), sizes, sizes + operand.ndim)) continue;
     found->push_back({operand.position + static_cast<uint32_t>(mark.dim), mark.dynamic, mark.least, mark.most});
   }
 }
 
 void AddAll(const Operand& operand, std::vector<SizeMark>* found) {
-  for (size_t d = 0; d < operand.sizes.size(); ++d) {
-    const uint32_t position = operand.position + static_cast<uint32_t>(d);
+  for (uint32_t position = operand.position; position < operand.position + operand.ndim; ++position) {
     const bool marked = std::any_of(found->begin(), found->end(), [&](const SizeMark& mark) { return mark.position == position; });
     if (!marked) found->push_back({position, true, 0, std::numeric_limits<int64_t>::max()});
   }
@@ -88,7 +68,7 @@ void MarkSize(const at::Tensor& tensor, int64_t dim, bool dynamic, int64_t least
   Registry& registry = GetRegistry();
   std::lock_guard<std::mutex> lock(registry.mutex);
   auto& marks = registry.marks;
-  const std::vector<int64_t> sizes = tensor.sizes().vec();
+  const std::vector<codegen::Word> sizes(tensor.sizes().begin(), tensor.sizes().end());
   marks.erase(std::remove_if(marks.begin(), marks.end(),
                              [&](const Mark& mark) {
                                return mark.storage.expired() || (mark.impl == impl && mark.sizes == sizes && mark.dim == dim);
@@ -105,9 +85,9 @@ std::vector<SizeMark> FindMarks(const codegen::TraceLog& log, absl::Span<const M
   const bool any_data = std::any_of(storages.begin(), storages.end(), [](const MarkedStorage& storage) { return storage.is_data; });
   if (!any_data && !registry.any.load(std::memory_order_relaxed)) return found;
   std::lock_guard<std::mutex> lock(registry.mutex);
-  for (const Operand& operand : OperandsOf(log)) {
+  for (const Operand& operand : guards::OperandsOf(log)) {
     const MarkedStorage& storage = storages[operand.storage];
-    if (storage.impl != nullptr) AddAsked(operand, storage.impl, &found);
+    if (storage.impl != nullptr) AddAsked(log, operand, storage.impl, &found);
     if (storage.is_data && operand.first_use) AddAll(operand, &found);
   }
   return found;
