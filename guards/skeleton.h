@@ -78,7 +78,7 @@ struct Skeleton {
   }
 
   static constexpr size_t kMaxExamples = 6;
-  static constexpr size_t kMaxServed = 32;
+  static constexpr size_t kMaxServed = 128;
   void AddExample(std::vector<int64_t> numbers) {
     if (examples.size() == kMaxExamples) examples.erase(examples.begin());
     examples.push_back(std::move(numbers));
