@@ -53,26 +53,24 @@ void FunctionEmitter::EmitKeptStores() {
 
 void FunctionEmitter::EmitPass(int pass, bool to_partials) {
   BeginAccumulators(pass);
-  in_blocks_ = false;
-  for (int i = 0; i < num_insts(); ++i) in_blocks_ |= InPass(i, pass) && Cascades(i);
-  const auto loops = [&] { EmitFull(pass, plan_.num_kept); };
-  if (in_blocks_ && CountsBlocks()) {
-    const auto short_loops = [&] {
-      in_blocks_ = false;
-      loops();
-      in_blocks_ = true;
-    };
+  bool cascades = false;
+  for (int i = 0; i < num_insts(); ++i) cascades |= InPass(i, pass) && Cascades(i);
+  const auto loops = [&](bool in_blocks) {
+    in_blocks_ = in_blocks;
+    if (in_blocks) BeginBlocks(pass);
+    EmitFull(pass, plan_.num_kept);
+  };
+  if (cascades && CountsBlocks()) {
+    const auto short_loops = [&] { loops(/*in_blocks=*/false); };
     Either(FitOneBlock(), short_loops, [&] {
-      BeginBlocks(pass);
-      loops();
+      loops(/*in_blocks=*/true);
       for (const auto& [from, into] :
            {std::pair(&accumulators_, &blocks_), std::pair(&blocks_, &rows_of_blocks_), std::pair(&rows_of_blocks_, &accumulators_)}) {
         FlushSums(pass, *from, *into);
       }
     });
   } else {
-    if (in_blocks_) BeginBlocks(pass);
-    loops();
+    loops(cascades);
   }
   EndAccumulators(pass, to_partials);
 }
@@ -81,8 +79,7 @@ void FunctionEmitter::EmitPass(int pass, bool to_partials) {
 Value* FunctionEmitter::FitOneBlock() {
   Value* iterations = builder_.getInt64(1);
   for (int d = plan_.num_kept; d < plan_.rank; ++d) {
-    const int64_t step = d == plan_.vector_dim ? static_cast<int64_t>(plan_.lanes) * plan_.unroll : 1;
-    iterations = builder_.CreateMul(iterations, CeilDiv(builder_.CreateSub(ranges_[d].end, ranges_[d].begin), step));
+    iterations = builder_.CreateMul(iterations, CeilDiv(builder_.CreateSub(ranges_[d].end, ranges_[d].begin), plan_.Step(d)));
   }
   return builder_.CreateICmpULE(iterations, builder_.getInt64(kCascadeBlock));
 }
@@ -110,7 +107,7 @@ void FunctionEmitter::EmitFull(int pass, int depth) {
 // whatever the plan took them for, iterations are counted, and they move on when a block is at least half full.
 void FunctionEmitter::EmitCascade(int pass, int depth) {
   const Range whole = ranges_[depth];
-  const int64_t step = depth == plan_.vector_dim ? static_cast<int64_t>(plan_.lanes) * plan_.unroll : 1;
+  const int64_t step = plan_.Step(depth);
   const int64_t block = plan_.cascade_block * step;
   EmitLoop(whole.begin, whole.end, block, [&](Value* begin) {
     Value* end = builder_.CreateAdd(begin, builder_.getInt64(block));

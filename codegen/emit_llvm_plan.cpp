@@ -241,7 +241,7 @@ class Planner {
     if (!has_sum) return;
     int64_t iterations = 1;
     for (int d = plan_.rank - 1; d >= plan_.num_kept; --d) {
-      const int64_t step = d == plan_.vector_dim ? plan_.lanes * plan_.unroll : 1;
+      const int64_t step = plan_.Step(d);
       int64_t size = plan_.IsSymbolic(plan_.kernel.sizes[d]) ? kAnyLength : plan_.kernel.sizes[d];
       if (d == plan_.split_dim) size = RoundUp((size + plan_.num_splits - 1) / plan_.num_splits, plan_.split_multiple);
       const int64_t here = (size + step - 1) / step;

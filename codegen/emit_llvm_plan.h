@@ -92,6 +92,8 @@ struct LoopPlan {
   bool VectorIsReduced() const { return vector_dim >= num_kept; }
   bool IsTiled() const { return vector_dim < num_kept - 1; }
   bool IsSplit() const { return split_dim >= 0; }
+  // Points that one iteration of the loop over `dim` takes.
+  int64_t Step(int dim) const { return dim == vector_dim ? static_cast<int64_t>(lanes) * unroll : 1; }
   // Loops that enclose the instruction's evaluation.
   int Depth(int inst) const;
   // Whether the instruction is a store at every point (as opposed to one per kept point).

@@ -4,6 +4,7 @@
 #include "codegen/kernel_compiler.h"
 #include "lazuli/lazuli.h"
 #include "tests/support/cache_fixture.h"
+#include "tests/support/error_of.h"
 
 namespace lazuli::testing {
 namespace {
@@ -48,12 +49,7 @@ class ProgramsOnDisk : public CacheFixture {
   }
 
   static std::string ErrorOf(void (*call)(const std::string&), const std::string& path) {
-    try {
-      call(path);
-    } catch (const c10::Error& error) {
-      return error.what_without_backtrace();
-    }
-    return "no error";
+    return testing::ErrorOf([&] { call(path); });
   }
 };
 

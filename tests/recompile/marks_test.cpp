@@ -1,6 +1,7 @@
 // lazuli::mark_dynamic, lazuli::mark_static and LAZULI_DYNAMIC=1: symbols before a second size was seen, or never.
 #include <gmock/gmock.h>
 
+#include "tests/support/error_of.h"
 #include "tests/support/log_file.h"
 #include "tests/support/same_as_eager.h"
 
@@ -125,18 +126,10 @@ TEST_P(MarksTest, TheLogSaysWhatTheMarkDid) {
 
 TEST_P(MarksTest, BadMarksSayWhatIsWrong) {
   const torch::Tensor x = torch::zeros({4, 12});
-  const auto error = [](const auto& call) {
-    try {
-      call();
-    } catch (const c10::Error& error) {
-      return std::string(error.what_without_backtrace());
-    }
-    return std::string("no error");
-  };
-  EXPECT_THAT(error([&] { lazuli::mark_dynamic(x, 2); }), HasSubstr("no dimension 2 to mark in a tensor of 2 dimensions"));
-  EXPECT_THAT(error([&] { lazuli::mark_dynamic(x, 0, 5, 9); }), HasSubstr("size 4 of dimension 0 is outside of the range [5, 9]"));
-  EXPECT_THAT(error([&] { lazuli::mark_static(torch::Tensor()); }), HasSubstr("only sizes of strided tensors can be marked"));
-  EXPECT_THAT(error([&] { lazuli::mark_static(torch::zeros({}), 0); }), HasSubstr("no dimension 0"));
+  EXPECT_THAT(ErrorOf([&] { lazuli::mark_dynamic(x, 2); }), HasSubstr("no dimension 2 to mark in a tensor of 2 dimensions"));
+  EXPECT_THAT(ErrorOf([&] { lazuli::mark_dynamic(x, 0, 5, 9); }), HasSubstr("size 4 of dimension 0 is outside of the range [5, 9]"));
+  EXPECT_THAT(ErrorOf([&] { lazuli::mark_static(torch::Tensor()); }), HasSubstr("only sizes of strided tensors can be marked"));
+  EXPECT_THAT(ErrorOf([&] { lazuli::mark_static(torch::zeros({}), 0); }), HasSubstr("no dimension 0"));
 }
 
 LAZULI_FOR_EACH_BACKEND(MarksTest);
