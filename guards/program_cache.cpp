@@ -151,24 +151,25 @@ bool CompileDynamic(CompiledProgram* body, const codegen::TraceLog& log, const D
 }
 
 // Runs `job`, which compiles `body`, now, or in the background while `body`'s traces are replayed. `known`: an earlier process did the
-// same, so that now may be soon enough.
+// same, so that all may be on disk.
 void Schedule(const std::shared_ptr<CompiledProgram>& body, bool known, std::function<bool(const codegen::PipelineOptions&)> job) {
   const auto& active = runtime::Active();
   codegen::PipelineOptions options = PipelineOptionsFromActive();
   options.serial = body->serial;
   body->state.store(State::kCompiling, std::memory_order_relaxed);
-  if (active.async && known) {
-    codegen::PipelineOptions cached_only = options;
-    cached_only.target.cached_only = true;
-    if (job(cached_only)) return;
-  }
   if (!active.async) {
     job(options);
     return;
   }
-  runtime::CompilePool::Get().Submit(
-      std::shared_ptr<const runtime::CompileDemand>(body, &body->demand), [job = std::move(job), options] { job(options); },
-      active.compile_threads);
+  if (known) {
+    codegen::PipelineOptions cached_only = options;
+    cached_only.target.cached_only = true;
+    body->from_disk = [job, cached_only] { return job(cached_only); };
+  }
+  const auto compile = [body, job = std::move(job), options] {
+    if (!body->MakeFromDisk()) job(options);
+  };
+  runtime::CompilePool::Get().Submit(std::shared_ptr<const runtime::CompileDemand>(body, &body->demand), compile, active.compile_threads);
 }
 
 uint64_t HashCode(const codegen::TraceLog& log) { return codegen::HashWords(log.code.data(), log.code.size(), 0x536B656Cull); }

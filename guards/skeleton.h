@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -39,6 +40,21 @@ struct CompiledProgram {
   bool ready() const { return state.load(std::memory_order_acquire) == State::kReady; }
   bool seen_once() const { return state.load(std::memory_order_relaxed) == State::kSeen; }
   bool failed() const { return state.load(std::memory_order_acquire) == State::kFailed; }
+
+  // Makes the program of what an earlier process left on disk, if that is all it takes: once, on the thread that asks first, while others
+  // wait. Whether it did.
+  bool MakeFromDisk() {
+    std::call_once(disk_once_, [this] {
+      made_from_disk_ = from_disk != nullptr && from_disk();
+      from_disk = nullptr;
+    });
+    return made_from_disk_;
+  }
+  std::function<bool()> from_disk;  // Set before the program is asked for; null: there is nothing on disk.
+
+ private:
+  std::once_flag disk_once_;
+  bool made_from_disk_ = false;
 };
 
 struct CachedTrace;

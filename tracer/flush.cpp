@@ -121,7 +121,10 @@ guards::CachedTracePtr Recorder::FindOrCompile(Cut cut, guards::CompilePolicy* p
   *found = predicted ? Found::kPredicted : known != nullptr ? Found::kHit : Found::kMiss;
   if (known != nullptr) {
     counters.cache_hits.Add();
-    return known->body->seen_once() ? cache.CompileSeen(known, location(), policy) : known;
+    if (known->body->seen_once()) return cache.CompileSeen(known, location(), policy);
+    // Loading kernels takes less time than one more replay, mostly.
+    if (!known->body->ready()) known->body->MakeFromDisk();
+    return known;
   }
   counters.cache_misses.Add();
   if (cut == Cut::kTransient) return nullptr;

@@ -67,15 +67,15 @@ TEST_F(ProfilesOnDisk, AnotherConstantIsAnotherProgram) {
   EXPECT_EQ(second.programs_compiled, 1);
 }
 
-TEST_F(ProfilesOnDisk, InTheBackgroundASecondProcessIsCompiledFromTheFirstStepOn) {
+TEST_F(ProfilesOnDisk, InTheBackgroundASecondProcessIsCompiledFromTheSecondStepOn) {
   const Stats first = Run(On().async(true), {16, 16, 16});
   EXPECT_GE(first.background_replays, 2);
   EXPECT_EQ(first.programs_compiled, 1);
   const Stats second = Run(On().async(true), {16, 16, 16});
-  EXPECT_EQ(second.eager_replays, 0);
+  EXPECT_LE(second.eager_replays, 1);
   EXPECT_EQ(second.kernels_compiled, 0);
   EXPECT_EQ(second.programs_compiled, 1);
-  EXPECT_GT(second.kernel_launches, 0);
+  EXPECT_GE(second.kernel_launches, 2);
 }
 
 TEST_F(ProfilesOnDisk, WithoutItsKernelsAKnownProgramIsCompiledInTheBackground) {
