@@ -18,7 +18,11 @@ c10::IValue ScalarIValue(c10::ScalarType type, uint64_t bits, const c10::Type& a
 // A tensor over `storage` with `ref`'s window, `offset` elements in. Shares memory; has no autograd state.
 at::Tensor MakeWindow(const TensorRef& ref, c10::Storage storage, int64_t offset);
 
-// Pushes `op`'s arguments on `stack` and calls the operator. `window` gives the tensor for each operand.
+// Makes `stack` hold `op`'s arguments. `window` gives the tensor for each operand.
+template <class WindowFn>
+void PushTraceArgs(const TraceOp& op, const uint64_t* scalars, const WindowFn& window, torch::jit::Stack* stack);
+
+// Calls the operator with them: `stack` then holds its results.
 template <class WindowFn>
 void CallTraceOp(const TraceOp& op, const uint64_t* scalars, const WindowFn& window, torch::jit::Stack* stack);
 
@@ -31,7 +35,7 @@ std::unique_ptr<runtime::Program> MakeReplay(Trace trace);
 c10::IValue TensorListIValue(const std::vector<at::Tensor>& tensors, const c10::Type& type);
 
 template <class WindowFn>
-void CallTraceOp(const TraceOp& op, const uint64_t* scalars, const WindowFn& window, torch::jit::Stack* stack) {
+void PushTraceArgs(const TraceOp& op, const uint64_t* scalars, const WindowFn& window, torch::jit::Stack* stack) {
   const auto& arguments = op.info->handle.schema().arguments();
   stack->clear();
   for (size_t i = 0; i < op.args.size(); ++i) {
@@ -55,6 +59,11 @@ void CallTraceOp(const TraceOp& op, const uint64_t* scalars, const WindowFn& win
       }
     }
   }
+}
+
+template <class WindowFn>
+void CallTraceOp(const TraceOp& op, const uint64_t* scalars, const WindowFn& window, torch::jit::Stack* stack) {
+  PushTraceArgs(op, scalars, window, stack);
   op.info->handle.callBoxed(stack);
 }
 

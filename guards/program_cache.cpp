@@ -150,15 +150,17 @@ bool CompileDynamic(CompiledProgram* body, const codegen::TraceLog& log, const D
   return true;
 }
 
-// Runs `job`, which compiles `body`, now, or in the background while `body`'s traces are replayed. `known`: an earlier process did the
-// same, so that all may be on disk.
-void Schedule(const std::shared_ptr<CompiledProgram>& body, bool known, std::function<bool(const codegen::PipelineOptions&)> job) {
+// Runs `job`, which compiles `body`, now, or in the background while `body`'s traces are replayed; and `then`, for which nobody waits.
+// `known`: an earlier process did the same, so that all may be on disk.
+void Schedule(const std::shared_ptr<CompiledProgram>& body, bool known, std::function<bool(const codegen::PipelineOptions&)> job,
+              std::function<void()> then) {
   const auto& active = runtime::Active();
   codegen::PipelineOptions options = PipelineOptionsFromActive();
   options.serial = body->serial;
   body->state.store(State::kCompiling, std::memory_order_relaxed);
   if (!active.async) {
     job(options);
+    then();
     return;
   }
   if (known) {
@@ -166,8 +168,9 @@ void Schedule(const std::shared_ptr<CompiledProgram>& body, bool known, std::fun
     cached_only.target.cached_only = true;
     body->from_disk = [job, cached_only] { return job(cached_only); };
   }
-  const auto compile = [body, job = std::move(job), options] {
+  const auto compile = [body, job = std::move(job), then = std::move(then), options] {
     if (!body->MakeFromDisk()) job(options);
+    then();
   };
   runtime::CompilePool::Get().Submit(std::shared_ptr<const runtime::CompileDemand>(body, &body->demand), compile, active.compile_threads);
 }
@@ -369,8 +372,9 @@ bool ProgramCache::Request(const CachedTracePtr& entry, std::string_view locatio
       {entry->serial, site.id, site.cause, static_cast<int64_t>(entry->log.ops.size()), FirstOps(entry->log), site.programs + 1});
   if (!MakeDynamic(entry.get())) {
     const std::shared_ptr<ShapeProfile> profile = entry->skeleton->profile;
-    Schedule(entry->body, profile->HasStatic(entry->log),
-             [entry, profile](const codegen::PipelineOptions& options) { return CompileStatic(entry.get(), profile.get(), options); });
+    Schedule(
+        entry->body, profile->HasStatic(entry->log),
+        [entry, profile](const codegen::PipelineOptions& options) { return CompileStatic(entry.get(), profile.get(), options); }, [] {});
   }
   if (runtime::LogEnabled(LogCategory::kGuards)) {
     std::string text = absl::StrCat("guards of trace #", entry->serial, " (site ", site.id, "):");
@@ -393,9 +397,15 @@ bool ProgramCache::MakeDynamic(CachedTrace* entry) {
   if (!shapes.has_value()) return false;
   const std::shared_ptr<CompiledProgram> body = entry->body;
   entry->symbols = *shapes->Match(NumbersOf(entry->log));
-  Schedule(body, known,
-           [body, shapes = *shapes, log = entry->log, profile = skeleton.profile, site = entry->site->id](
-               const codegen::PipelineOptions& options) { return CompileDynamic(body.get(), log, shapes, profile.get(), site, options); });
+  const auto log = std::make_shared<const codegen::TraceLog>(entry->log);
+  Schedule(
+      body, known,
+      [body, log, shapes = *shapes, profile = skeleton.profile, site = entry->site->id](const codegen::PipelineOptions& options) {
+        return CompileDynamic(body.get(), *log, shapes, profile.get(), site, options);
+      },
+      [body, log, shapes = *shapes, infer = infer_shapes_] {
+        if (body->ready()) body->SetPlan(std::make_shared<const ShapePlan>(*log, shapes, infer));
+      });
   if (body->failed()) {
     entry->symbols.clear();
     return false;
@@ -438,11 +448,13 @@ void ProgramCache::Forget(CachedTrace* entry) {
 void ProgramCache::SetSuccessor(const CachedTracePtr& previous, const CachedTracePtr& next) {
   std::lock_guard<std::mutex> lock(mutex_);
   previous->successor = next;
+  previous->body->successor = next;
 }
 
 CachedTracePtr ProgramCache::Successor(const CachedTracePtr& previous) {
   std::lock_guard<std::mutex> lock(mutex_);
   CachedTracePtr next = previous->successor.lock();
+  if (next == nullptr) next = previous->body->successor.lock();
   if (next != nullptr) next->last_use = ++clock_;
   return next;
 }

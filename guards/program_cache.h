@@ -75,6 +75,9 @@ class ProgramCache {
   void SetSuccessor(const CachedTracePtr& previous, const CachedTracePtr& next);
   CachedTracePtr Successor(const CachedTracePtr& previous);
 
+  // How the shapes of results are known. Set once, before anything is compiled.
+  void SetShapeInference(ShapeInference infer) { infer_shapes_ = infer; }
+
   void Clear();
   size_t size();
 
@@ -100,6 +103,7 @@ class ProgramCache {
   void Forget(CachedTrace* entry);
   void ReportCompile(const Site& site, const codegen::TraceLog& log, int64_t serial, std::string_view location);
 
+  ShapeInference infer_shapes_ = nullptr;
   std::mutex mutex_;
   absl::flat_hash_map<uint64_t, std::vector<CachedTracePtr>> traces_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Site>> sites_;

@@ -151,6 +151,22 @@ bool FitsWords(const std::vector<int64_t>& numbers, const std::vector<Role>& rol
   return true;
 }
 
+// `log` with `numbers` in place of its own.
+TraceLog WithNumbers(const TraceLog& log, const std::vector<int64_t>& numbers) {
+  TraceLog changed = log;
+  size_t next = 0;
+  for (codegen::Word& word : changed.shapes) word = static_cast<codegen::Word>(numbers[next++]);
+  for (auto& op : changed.ops) {
+    if (op.outputs == nullptr) continue;
+    codegen::OutputMetas metas = *op.outputs;
+    for (OutputMeta& meta : metas) {
+      ForEachNumber(meta, [&](int64_t& number) { number = numbers[next++]; });
+    }
+    op.outputs = std::make_shared<const codegen::OutputMetas>(std::move(metas));
+  }
+  return changed;
+}
+
 // The guard on the number at `position`; null for a result's metadata.
 const Guard* GuardAt(const std::vector<Guard>& guards, uint32_t position) {
   const auto guard = std::find_if(guards.begin(), guards.end(), [&](const Guard& g) { return g.OnShapes() && g.position == position; });
@@ -295,19 +311,12 @@ std::string DynamicShapes::Mismatch(const TraceLog& log, Guard* failed) const {
   return "";
 }
 
-TraceLog DynamicShapes::Encode(const TraceLog& log) const {
-  TraceLog encoded = log;
-  size_t next = 0;
-  for (codegen::Word& word : encoded.shapes) word = static_cast<codegen::Word>(numbers_[next++]);
-  for (auto& op : encoded.ops) {
-    if (op.outputs == nullptr) continue;
-    codegen::OutputMetas metas = *op.outputs;
-    for (OutputMeta& meta : metas) {
-      ForEachNumber(meta, [&](int64_t& number) { number = numbers_[next++]; });
-    }
-    op.outputs = std::make_shared<const codegen::OutputMetas>(std::move(metas));
-  }
-  return encoded;
+TraceLog DynamicShapes::Encode(const TraceLog& log) const { return WithNumbers(log, numbers_); }
+
+TraceLog DynamicShapes::At(const TraceLog& log, const std::vector<int64_t>& values) const {
+  std::vector<int64_t> numbers = numbers_;
+  for (const auto& derived : explanation_.derived) numbers[derived.position] = derived.product.Evaluate(values.data());
+  return WithNumbers(log, numbers);
 }
 
 std::string DynamicShapes::Text(const TraceLog& log, const std::vector<std::vector<int64_t>>& examples, std::string_view origin) const {

@@ -62,6 +62,8 @@ class DynamicShapes {
 
   // `log`, with symbols in its numbers.
   codegen::TraceLog Encode(const codegen::TraceLog& log) const;
+  // `log` as it would be with these values of the symbols.
+  codegen::TraceLog At(const codegen::TraceLog& log, const std::vector<int64_t>& values) const;
   const runtime::SymbolTable& symbols() const { return symbols_; }
   const ShapeExplanation& explanation() const { return explanation_; }
   // Those of the log that it was made for, with symbols.

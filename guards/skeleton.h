@@ -12,12 +12,15 @@
 #include <vector>
 
 #include "codegen/ir/trace_log.h"
+#include "guards/shape_plan.h"
 #include "guards/shape_policy.h"
 #include "guards/shape_profile.h"
 #include "runtime/compile_pool.h"
 #include "runtime/program.h"
 
 namespace lazuli::guards {
+
+struct CachedTrace;
 
 // A program and what it was compiled for. Shared by all traces that it serves.
 struct CompiledProgram {
@@ -37,6 +40,12 @@ struct CompiledProgram {
   bool compiled = false;  // False: `program` replays the trace, because compiling it failed.
   std::mutex run_mutex;   // Programs keep buffers, so one run at a time.
 
+  // How to follow its traces while they are recorded; null without symbols, and until that is worked out.
+  std::shared_ptr<const ShapePlan> plan() const { return std::atomic_load(&plan_); }
+  void SetPlan(std::shared_ptr<const ShapePlan> plan) { std::atomic_store(&plan_, std::move(plan)); }
+
+  std::weak_ptr<CachedTrace> successor;  // The trace that followed any of its traces last. Guarded by the cache's lock.
+
   bool ready() const { return state.load(std::memory_order_acquire) == State::kReady; }
   bool seen_once() const { return state.load(std::memory_order_relaxed) == State::kSeen; }
   bool failed() const { return state.load(std::memory_order_acquire) == State::kFailed; }
@@ -53,11 +62,11 @@ struct CompiledProgram {
   std::function<bool()> from_disk;  // Set before the program is asked for; null: there is nothing on disk.
 
  private:
+  std::shared_ptr<const ShapePlan> plan_;
   std::once_flag disk_once_;
   bool made_from_disk_ = false;
 };
 
-struct CachedTrace;
 struct Site;
 
 struct Skeleton {

@@ -9,7 +9,6 @@
 #include "codegen/caller_location.h"
 #include "codegen/emit_aten.h"
 #include "guards/compile_policy.h"
-#include "guards/guard.h"
 #include "runtime/counters.h"
 #include "runtime/log.h"
 #include "runtime/mode_keys.h"
@@ -109,9 +108,7 @@ guards::CachedTracePtr Recorder::FindOrCompile(Cut cut, guards::CompilePolicy* p
   using Found = runtime::TraceRun::Found;
   auto& cache = guards::ProgramCache::Get();
   auto& counters = Counters::Get();
-  // Every op so far matched the prediction; what is left to compare is the length and the live-out set.
-  const bool predicted = prediction_ != nullptr && prediction_->log.ops.size() == log_.ops.size() && !prediction_->body->failed() &&
-                         guards::Matches(prediction_->log, log_);
+  const bool predicted = FollowsToTheEnd();
   const auto location = [] { return runtime::Active().stacks ? codegen::CallerLocation(codegen::CaptureStack()) : std::string(); };
   guards::CachedTracePtr known = prediction_;
   if (!predicted) {
@@ -166,7 +163,7 @@ runtime::RunResult Recorder::RunPrograms(const guards::CachedTracePtr& entry, bo
   auto& counters = Counters::Get();
   runtime::RunArgs args{binding->storages, log_.scalars, log_.offsets, absl::MakeSpan(binding->outputs)};
   if (entry == nullptr) return RunReplay(log_, args);
-  args.symbols = entry->symbols;
+  args.symbols = symbols_.active() ? symbols_.Symbols() : entry->symbols;
   guards::CompiledProgram& body = *entry->body;
   if (!body.ready()) return RunMeanwhile(entry.get(), in_background, args);
   if (!body.compiled) counters.eager_replays.Add();
@@ -183,7 +180,8 @@ runtime::RunResult Recorder::RunPrograms(const guards::CachedTracePtr& entry, bo
   if (!result.not_started) return result;
   // Without memory for all of it at once, op by op may still do; else the op fails that would have failed in eager mode.
   runtime::LogOnce(absl::StrCat("not enough memory for the program of trace #", entry->serial, ": it runs eagerly when that happens"));
-  return RunReplay(entry->log, args);
+  CompleteOutputs();
+  return RunReplay(log_, args);
 }
 
 void Recorder::AddLocation(const runtime::RunResult& result) const {

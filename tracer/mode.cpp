@@ -14,6 +14,7 @@
 #include "runtime/mode_keys.h"
 #include "runtime/status.h"
 #include "tracer/dispatcher.h"
+#include "tracer/shape_inference.h"
 #include "tracer/step_aside.h"
 #include "tracer/verify.h"
 
@@ -102,6 +103,7 @@ void TurnMode(bool on) {
   if (on) {
     static const bool registered = [] {
       RegisterKernels();
+      guards::ProgramCache::Get().SetShapeInference(&InferShapes);
       pthread_atfork(BeforeFork, nullptr, InChild);
       return true;
     }();

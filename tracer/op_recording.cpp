@@ -36,15 +36,6 @@ uint64_t BitsOf(double value) {
   return bits;
 }
 
-// Whether `words` from `begin` on are the same in `want`.
-bool ContinuesAs(const std::vector<Word>& words, const std::vector<Word>& want, size_t begin) {
-  if (words.size() > want.size()) return false;
-  // A handful of words: a loop beats a call.
-  Word difference = 0;
-  for (size_t i = begin; i < words.size(); ++i) difference |= words[i] ^ want[i];
-  return difference == 0;
-}
-
 // The bytes of one operand in its storage: from `begin`, one element at each sum of multiples of `steps`.
 struct Bytes {
   int64_t begin = 0;
@@ -324,15 +315,6 @@ void OpRecording::AddString(std::string_view value) {
   ++arg_;
 }
 
-bool OpRecording::FollowsPrediction() const {
-  const auto& prediction = recorder_->prediction_;
-  if (prediction == nullptr) return false;
-  const auto& log = recorder_->log_;
-  const auto& want = prediction->log;
-  return log.ops.size() < want.ops.size() && ContinuesAs(log.code, want.code, code_begin_) &&
-         ContinuesAs(log.shapes, want.shapes, shapes_begin_);
-}
-
 std::vector<Word> OpRecording::ShapeKey() const {
   const auto& log = recorder_->log_;
   std::vector<Word> key(log.code.begin() + code_begin_, log.code.end());
@@ -363,10 +345,10 @@ bool OpRecording::NumbersAreAlike() const {
 }
 
 const codegen::OutputMetas* OpRecording::Known() {
-  predicted_ = FollowsPrediction();
+  predicted_ = recorder_->FollowsPrediction(code_begin_, shapes_begin_);
   if (predicted_ && NumbersAreAlike()) {
-    metas_ = recorder_->prediction_->log.ops[recorder_->log_.ops.size()].outputs.get();
-    return metas_;
+    metas_ = recorder_->PredictedResults(recorder_->log_.ops.size());
+    if (metas_ != nullptr) return metas_;
   }
   outputs_ = RecallShapes(ShapeKey());
   metas_ = outputs_.get();
@@ -438,6 +420,8 @@ bool OpRecording::OverlapsAreSafe() const {
 void OpRecording::Commit() {
   Recorder& r = *recorder_;
   committed_ = true;
+  // What was inferred for other sizes may differ from what they were taken for.
+  if (predicted_ && outputs_ != nullptr && r.symbols_.active()) predicted_ = r.symbols_.TakeResults(r.log_.ops.size(), *outputs_);
   if (!predicted_ && r.prediction_ != nullptr) r.CompleteOutputs();
   for (const Operand& operand : operands_) {
     r.slots_[operand.storage].unwritten = false;

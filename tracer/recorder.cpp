@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "guards/guard.h"
 #include "runtime/counters.h"
 #include "runtime/events.h"
 #include "runtime/options.h"
@@ -32,6 +33,15 @@ struct ShapeMemory {
 ShapeMemory& GetShapeMemory() {
   static auto* memory = new ShapeMemory;
   return *memory;
+}
+
+// Whether `words` from `begin` on are the same in `want`.
+bool ContinuesAs(const std::vector<codegen::Word>& words, const std::vector<codegen::Word>& want, size_t begin) {
+  if (words.size() > want.size()) return false;
+  // A handful of words: a loop beats a call.
+  codegen::Word difference = 0;
+  for (size_t i = begin; i < words.size(); ++i) difference |= words[i] ^ want[i];
+  return difference == 0;
 }
 
 bool ShareMemory(c10::StorageImpl& a, c10::StorageImpl& b) {
@@ -228,11 +238,42 @@ void Recorder::ForgetPrediction() {
   previous_ = nullptr;
 }
 
+bool Recorder::FollowsPrediction(size_t code_begin, size_t shapes_begin) {
+  if (prediction_ == nullptr) return false;
+  const codegen::TraceLog& want = prediction_->log;
+  if (log_.ops.size() >= want.ops.size() || !ContinuesAs(log_.code, want.code, code_begin)) return false;
+  if (!symbols_.active()) {
+    if (ContinuesAs(log_.shapes, want.shapes, shapes_begin)) return true;
+    std::shared_ptr<const guards::ShapePlan> plan = prediction_->body->plan();
+    if (plan == nullptr || !symbols_.Start(std::move(plan), want, log_.ops.size(), shapes_begin, prediction_->symbols)) return false;
+  }
+  return symbols_.Take(log_.shapes, shapes_begin);
+}
+
+const codegen::OutputMetas* Recorder::PredictedResults(size_t op) {
+  const codegen::OutputMetas* const metas = prediction_->log.ops[op].outputs.get();
+  return symbols_.active() && metas != nullptr ? symbols_.Results(op, *metas) : metas;
+}
+
+// Every op so far matched the prediction; what is left to compare is the length and the live-out set.
+bool Recorder::FollowsToTheEnd() const {
+  if (prediction_ == nullptr || prediction_->log.ops.size() != log_.ops.size() || prediction_->body->failed()) return false;
+  if (!symbols_.active()) return guards::Matches(prediction_->log, log_);
+  // Replays and verification need a trace of these sizes.
+  return prediction_->log.code == log_.code && prediction_->body->ready() && prediction_->body->compiled && !symbols_.Symbols().empty() &&
+         runtime::Active().verify == 0;
+}
+
 void Recorder::CompleteOutputs() {
   if (prediction_ == nullptr) return;
   for (size_t i = 0; i < log_.ops.size(); ++i) {
-    if (log_.ops[i].outputs == nullptr) log_.ops[i].outputs = prediction_->log.ops[i].outputs;
+    codegen::OutputMetasPtr& outputs = log_.ops[i].outputs;
+    if (outputs != nullptr) continue;
+    const codegen::OutputMetasPtr& predicted = prediction_->log.ops[i].outputs;
+    const bool computed = symbols_.active() && i >= symbols_.first_op();
+    outputs = computed ? std::make_shared<const codegen::OutputMetas>(*symbols_.Results(i, *predicted)) : predicted;
   }
+  symbols_.Stop();
   prediction_ = nullptr;
 }
 
@@ -250,6 +291,7 @@ void Recorder::StartTrace(std::string_view cause, const guards::CachedTracePtr& 
   site_checked_ = block_ended_ = false;
   in_blocks_ = cause == kBlock;
   if (!in_blocks_) block_cutter_.Reset();
+  symbols_.Stop();
   previous_ = previous;
   prediction_ = previous == nullptr ? nullptr : guards::ProgramCache::Get().Successor(previous);
   if (prediction_ != nullptr && Current() == this && !scopes_.InFullGraph()) ExpectTrace(this, prediction_);

@@ -19,6 +19,7 @@
 #include "codegen/ir/op_info.h"
 #include "codegen/ir/trace_log.h"
 #include "guards/program_cache.h"
+#include "guards/shape_plan.h"
 #include "runtime/events.h"
 #include "tracer/block_cutter.h"
 #include "tracer/foreign_memory.h"
@@ -124,6 +125,11 @@ class Recorder {
   void AppendLiveOut();
   guards::CachedTracePtr FindOrCompile(Cut cut, guards::CompilePolicy* policy, runtime::TraceRun::Found* found);
   void CompleteOutputs();
+  // Whether the trace so far is the predicted one.
+  bool FollowsPrediction(size_t code_begin, size_t shapes_begin);
+  bool FollowsToTheEnd() const;
+  // The metadata of the results of operator `op` of the predicted trace; null when it has to be inferred.
+  const codegen::OutputMetas* PredictedResults(size_t op);
   // Sizes that the program marked, or LAZULI_DYNAMIC=1 did.
   std::vector<codegen::SizeMark> Marks() const;
   Binding Bind();
@@ -152,6 +158,7 @@ class Recorder {
   int64_t record_start_ = 0;  // EventTime() at its first op.
 
   guards::CachedTracePtr prediction_;  // The trace that the current one has followed so far; null when it left it.
+  guards::ShapeCursor symbols_;        // Active when it follows it with other sizes.
   guards::CachedTracePtr previous_;
   std::string start_cause_ = "start";
   Scopes scopes_;
@@ -243,7 +250,6 @@ class OpRecording {
   void AddNumberSlot(c10::ScalarType type, uint64_t bits);
   bool NumbersAreAlike() const;
   bool AddWrappedNumber(const at::Tensor& tensor);
-  bool FollowsPrediction() const;
   bool FitsResult(const at::Scalar& number) const;
 
   Recorder* recorder_;

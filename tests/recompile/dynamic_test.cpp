@@ -169,6 +169,46 @@ TEST_P(DynamicTest, SampledAndPaddedImages) {
       {6, 9, 20, 2, 31, 64}, 4, 2);
 }
 
+// Steps with sizes that never came before follow the prediction like any other, to the program and back.
+TEST_P(DynamicTest, SizesThatNeverCameBeforeArePredicted) {
+  const auto step = [](int64_t n) -> Tensors {
+    const Tensor x = torch::randn({n, 6, 8}).requires_grad_(), w = torch::randn({8, 8});
+    const Tensor y = torch::layer_norm(torch::matmul(x, w), {8}).relu().transpose(0, 1).contiguous();
+    torch::log_softmax(y.view({6 * n, 8}), 1).sum().backward();
+    return {y.detach(), x.grad()};
+  };
+  const std::vector<int64_t> sizes = {12, 15, 18, 7, 100, 31, 9, 64, 23, 5};
+  ExpectFewPrograms(step, sizes, 2, 2);
+  const lazuli::DeviceMode mode(options());
+  std::optional<StatsDelta> delta;
+  for (const int64_t size : {8, 10, 11, 13, 14, 201}) {
+    if (size == 11) delta.emplace();
+    const Tensors results = step(size);
+    lazuli::sync();
+  }
+  EXPECT_GT(delta->of(&Stats::traces), 0);
+  EXPECT_EQ(delta->of(&Stats::predicted_hits), delta->of(&Stats::traces));
+}
+
+TEST_P(DynamicTest, AMinimumOfSizesIsNoSymbol) {
+  // Results have min(n, 40) columns, which is n for the sizes that come first.
+  const auto step = [](int64_t n) -> Tensors {
+    const auto [q, r] = torch::linalg_qr(torch::randn({40, n}) * 2);
+    return {q.matmul(r) + 1};
+  };
+  ExpectFewPrograms(step, {8, 12, 30, 39, 41, 64, 50, 20, 41, 100, 64}, 4, 6);
+}
+
+TEST_P(DynamicTest, TheOrderOfStridesIsNoConstant) {
+  // A result's strides follow the order of its operand's, here n and 100.
+  const auto step = [](int64_t n) -> Tensors {
+    const Tensor base = torch::arange(2000, torch::kFloat);
+    const Tensor x = base.as_strided({4, 8}, {n, 100});
+    return {x.neg(), x.exp().mul(2)};
+  };
+  ExpectFewPrograms(step, {150, 200, 170, 30, 50, 160, 20, 110, 90, 140}, 4, 6);
+}
+
 TEST_P(DynamicTest, BatchAndTime) {
   // Sizes of two dimensions and their product.
   const auto step = [](int64_t n) -> Tensors {
