@@ -44,6 +44,36 @@ class Decoder(nn.Module):
         return self.head(self.norm(self.layers(x)))
 
 
+class Bottleneck(nn.Module):
+    def __init__(self, channels, width, stride):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(channels, width, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True),
+                                  nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True),
+                                  nn.Conv2d(width, 4 * width, 1, bias=False), nn.BatchNorm2d(4 * width))
+        self.shortcut = None
+        if stride != 1 or channels != 4 * width:
+            self.shortcut = nn.Sequential(nn.Conv2d(channels, 4 * width, 1, stride, bias=False), nn.BatchNorm2d(4 * width))
+
+    def forward(self, x):
+        return F.relu_(self.body(x) + (x if self.shortcut is None else self.shortcut(x)))
+
+
+def resnet50():
+    """ResNet-50 in channels_last."""
+    stages, channels = [], 64
+    for width, depth, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+        for block in range(depth):
+            stages.append(Bottleneck(channels, width, stride if block == 0 else 1))
+            channels = 4 * width
+    model = nn.Sequential(nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1), *stages,
+                          nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 1000))
+    return model.to(memory_format=torch.channels_last)
+
+
+def images(batch):
+    return torch.randn(batch, 3, 224, 224).to(memory_format=torch.channels_last)
+
+
 def trainer(loss_of, optimizer, compiled):
     """A training step over one batch: forward, backward, optimizer."""
     loss_of, update = compiled(loss_of), compiled(optimizer.step)
@@ -146,6 +176,26 @@ def varlen_batch_train(compiled):
     return train_on_lengths(compiled, [4, 2, 6, 3, 5])
 
 
+def resnet50_infer(compiled):
+    """ResNet-50 in channels_last over 4 images of 224x224, without grad."""
+    model, inputs = compiled(resnet50().eval()), images(4)
+
+    @torch.no_grad()
+    def step():
+        return model(inputs)
+
+    return step
+
+
+def resnet50_train(compiled):
+    """Training step of ResNet-50 in channels_last, batch of 4 images of 224x224, SGD with momentum."""
+    model = resnet50()
+    inputs, labels = images(4), torch.randint(0, 1000, (4,))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9, foreach=True)
+    train = trainer(lambda a, b: F.cross_entropy(model(a), b), optimizer, compiled)
+    return lambda: train(inputs, labels)
+
+
 # Name: (build, warm-up steps, fewest timed steps a process). Fast steps are repeated for a fixed time.
 WORKLOADS = {
     "pointwise": (pointwise, 5, 20),
@@ -153,6 +203,8 @@ WORKLOADS = {
     "mlp_train": (mlp_train, 5, 20),
     "gpt_train": (gpt_train, 4, 10),
     "gpt_forward": (gpt_forward, 5, 20),
+    "resnet50_infer": (resnet50_infer, 4, 10),
+    "resnet50_train": (resnet50_train, 4, 5),
     "varlen_train": (varlen_train, 1, 2),
     "varlen_batch_train": (varlen_batch_train, 1, 2),
 }
