@@ -48,9 +48,30 @@ class Builder {
     const auto index = static_cast<size_t>(&op - trace_.ops.data());
     const bool use_row = options_.use_rows && (options_.rows_of_ops.empty() || options_.rows_of_ops[index]);
     const OpRow* row = use_row ? FindRow(op) : nullptr;
+    return row != nullptr && row->expand != nullptr ? AddPieces(op, row) : AddNode(op, row, /*part=*/0);
+  }
+
+  absl::Status AddPieces(const TraceOp& op, const OpRow* row) {
+    Expansion expansion;
+    expansion.first_temporary = static_cast<StorageId>(graph_.storages.size());
+    row->expand(op, &expansion);
+    for (const int64_t bytes : expansion.temporaries) {
+      graph_.storages.emplace_back().nbytes = bytes;
+      graph_.contents.push_back(kNoValue);
+    }
+    for (Expansion::Piece& piece : expansion.pieces) {
+      piece.op.index = op.index;
+      const bool whole = piece.part == Expansion::kWholeOp;
+      if (auto status = AddNode(piece.op, whole ? FindRow(piece.op) : row, whole ? 0 : piece.part); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AddNode(const TraceOp& op, const OpRow* row, int part) {
     const NodeId id = static_cast<NodeId>(graph_.nodes.size());
     Node node;
     node.op = op;
+    node.part = part;
     std::vector<StorageId> written;
     for (size_t i = 0; i < node.op.args.size(); ++i) {
       const bool shape_only = row != nullptr && (row->shape_args >> i & 1) != 0;
@@ -58,7 +79,7 @@ class Builder {
         if (!ref.defined()) continue;
         auto content = Content(ref.storage);
         if (!content.ok()) return content.status();
-        if (op.info->mutated_args >> i & 1) written.push_back(ref.storage);
+        if (row == nullptr && (op.info->mutated_args >> i & 1) != 0) written.push_back(ref.storage);
         if (shape_only) {
           ref = TensorRef();
           continue;
@@ -109,7 +130,7 @@ class Builder {
     node.row = row;
     for (int part = 0; part < row->parts; ++part) {
       Node copy = node;
-      copy.part = part;
+      copy.part += part;
       bool any = false;
       for (size_t i = 0; i < copy.op.results.size(); ++i) {
         if (row->parts > 1 && row->part_of_result[i] != part) copy.op.results[i] = TensorRef();

@@ -12,6 +12,17 @@ using c10::ScalarType;
 
 c10::ScalarType Expr::type() const { return emitter->kernel().insts[id].type; }
 
+TensorRef Expansion::Temporary(ScalarType dtype, const c10::DimVector& sizes) {
+  TensorRef ref;
+  ref.storage = first_temporary + static_cast<StorageId>(temporaries.size());
+  ref.dtype = dtype;
+  ref.sizes = sizes;
+  ref.strides.assign(sizes.size(), 1);
+  for (size_t d = sizes.size(); d-- > 1;) ref.strides[d - 1] = ref.strides[d] * sizes[d];
+  temporaries.push_back(ref.numel() * static_cast<int64_t>(c10::elementSize(dtype)));
+  return ref;
+}
+
 Expr Emitter::Add(KOp op, ScalarType type, std::array<int32_t, 3> in, int64_t imm) {
   const auto key = std::make_tuple(static_cast<int>(op), static_cast<int>(type), in[0], in[1], in[2], imm);
   auto [it, inserted] = numbered_.try_emplace(key, static_cast<int32_t>(kernel_->insts.size()));

@@ -21,6 +21,22 @@ struct Iteration {
   std::vector<c10::DimVector> results;  // Parallel to op.results; empty where undefined.
 };
 
+// Pieces that take the place of one op, in an order to run them in.
+struct Expansion {
+  static constexpr int kWholeOp = -1;
+  struct Piece {
+    // As in a trace. Parts of a row have the op's arguments, each with whatever operand the part wants there, and results of their own.
+    TraceOp op;
+    int part = kWholeOp;  // Of the row that is expanded; kWholeOp: an op by itself.
+  };
+  std::vector<Piece> pieces;
+  StorageId first_temporary = 0;     // Storages of the pieces' own have numbers from here on,
+  std::vector<int64_t> temporaries;  // and so many bytes each.
+
+  // A contiguous tensor over a storage of its own.
+  TensorRef Temporary(c10::ScalarType dtype, const c10::DimVector& sizes);
+};
+
 class OpEmitter;
 
 // The type a pointwise formula is computed in; see op.def.
@@ -39,11 +55,13 @@ constexpr uint8_t kAll = kNumbers | kBools;
 
 // One row of op.def.
 struct OpRow {
-  const char* name = "";    // Of the functional op: "aten::add.Tensor" serves aten::add_.Tensor too.
-  uint64_t shape_args = 0;  // Tensor arguments of which only the shape counts.
-  bool uniform = false;     // Every element of the result is the same run-time scalar or constant.
-  bool reduces = false;     // The formula reduces over Iteration::reduced, even if that is empty.
-  // Independent kernels that the op falls into, and which of them makes which result.
+  const char* name = "";       // Of the functional op: "aten::add.Tensor" serves aten::add_.Tensor too.
+  uint64_t shape_args = 0;     // Tensor arguments of which only the shape counts.
+  bool uniform = false;        // Every element of the result is the same run-time scalar or constant.
+  uint8_t reducing_parts = 0;  // As bits: parts whose formula reduces over Iteration::reduced, even if that is empty.
+  // Makes the pieces of an op that falls into parts of which some use what others make. Null: none.
+  void (*expand)(const TraceOp& op, Expansion* out) = nullptr;
+  // Otherwise: independent kernels that the op falls into, and which of them makes which result.
   int parts = 1;
   std::array<int8_t, 3> part_of_result = {0, 0, 0};
   // Whether the row can lower `op` as it is: types, layouts, flags.

@@ -210,7 +210,7 @@ Expr Reduced::variance() const {
 
 OpRow ReduceRow(int dims_arg, int keepdim_arg, uint8_t types, void (*emit)(OpEmitter&)) {
   OpRow row;
-  row.reduces = true;
+  row.reducing_parts = 1;
   row.dims_arg = dims_arg;
   row.keepdim_arg = keepdim_arg;
   row.types = types;
@@ -222,7 +222,7 @@ OpRow ReduceRow(int dims_arg, int keepdim_arg, uint8_t types, void (*emit)(OpEmi
 
 OpRow SoftmaxRow(int inputs, void (*emit)(OpEmitter&)) {
   OpRow row;
-  row.reduces = true;
+  row.reducing_parts = 1;
   row.dims_arg = inputs;
   row.emit = emit;
   row.accepts = &AcceptsSoftmax;
@@ -232,7 +232,7 @@ OpRow SoftmaxRow(int inputs, void (*emit)(OpEmitter&)) {
 
 OpRow MseLossRow() {
   OpRow row;
-  row.reduces = true;
+  row.reducing_parts = 1;
   row.accepts = &AcceptsMseLoss;
   row.iterate = &IterateMseLoss;
   row.emit = &EmitMseLoss;
@@ -241,7 +241,7 @@ OpRow MseLossRow() {
 
 OpRow LayerNormRow() {
   OpRow row;
-  row.reduces = true;
+  row.reducing_parts = 1;
   row.dims_arg = 1;
   row.accepts = &AcceptsNorm;
   row.iterate = +[](const OpRow&, const Node& node) { return IterateNorm(node, node.op.args[0].tensors[0], true); };
@@ -251,7 +251,7 @@ OpRow LayerNormRow() {
 
 OpRow LayerNormBackwardRow() {
   OpRow row;
-  row.reduces = true;
+  row.reducing_parts = 0b11;
   row.dims_arg = 2;
   row.parts = 2;
   row.shape_args = uint64_t{1} << 6;  // bias

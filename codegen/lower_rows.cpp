@@ -113,7 +113,9 @@ const OpRow* LookUp(const OpInfo& info) {
 
 const OpRow* FindRow(const TraceOp& op) {
   const OpRow* row = LookUp(*op.info);
-  if (row == nullptr || op.info->is_random || !HasPlainTypes(op)) return nullptr;
+  if (row == nullptr || op.info->is_random) return nullptr;
+  if (row->expand != nullptr) return row->accepts(*row, op) ? row : nullptr;
+  if (!HasPlainTypes(op)) return nullptr;
   if (op.info->returns_mutated_self ? HasOverlap(op.args[0].tensors[0]) || op.info->mutated_args != 1 : op.info->mutated_args != 0) {
     return nullptr;
   }

@@ -74,5 +74,7 @@ OpRow SoftmaxRow(int inputs, void (*emit)(OpEmitter&));
 OpRow MseLossRow();
 OpRow LayerNormRow();
 OpRow LayerNormBackwardRow();
+OpRow BatchNormRow();
+OpRow BatchNormBackwardRow();
 
 }  // namespace lazuli::codegen

@@ -104,7 +104,8 @@ class Fuser {
     Placement& placement = placements_[n];
     placement.uses = std::move(iteration.uses);
     placement.results = std::move(iteration.results);
-    group.space = SqueezeSpace(iteration.sizes, iteration.reduced, node.row != nullptr && node.row->reduces, &placement);
+    const bool reduces = node.row != nullptr && (node.row->reducing_parts >> node.part & 1) != 0;
+    group.space = SqueezeSpace(iteration.sizes, iteration.reduced, reduces, &placement);
   }
 
   void TryCandidates(NodeId n) {
@@ -213,7 +214,7 @@ class Fuser {
     for (NodeId n : changed) {
       if (!UsesFit(n, id)) return false;
     }
-    if (updates && !MemoryFits(nodes, space)) return false;
+    if (updates && !MemoryFits(nodes)) return false;
     return !space.reduces || ColumnsFit(nodes, id, space);
   }
 
@@ -266,9 +267,9 @@ class Fuser {
     return false;
   }
 
-  // A memory that an update of the group writes is touched by the group through that one window only. In a kernel that reduces, only
-  // what is written at every point may be read too: such stores wait for the last pass over the reduced dimensions.
-  bool MemoryFits(const std::vector<NodeId>& nodes, const Space& space) const {
+  // A memory that an update of the group writes is touched by the group through that one window only. In a kernel that reduces, stores
+  // wait for the last pass over the reduced dimensions, or follow it.
+  bool MemoryFits(const std::vector<NodeId>& nodes) const {
     for (NodeId writer : nodes) {
       if (graph_.nodes[writer].kind != Node::Kind::kUpdate) continue;
       const TensorRef& window = graph_.nodes[writer].op.args[0].tensors[0];
@@ -283,8 +284,7 @@ class Fuser {
         ForEachUse(node, [&](const TensorRef& use) {
           const auto& strides = placements_[n].uses[ordinal++];
           if (graph_.MemoryOf(use.storage) != memory || graph_.values[use.storage].producer == writer) return;
-          fits = fits && use.offset_slot == window.offset_slot && use.dtype == window.dtype && strides == placements_[writer].results[0] &&
-                 (!space.reduces || IsWhole(strides, space));
+          fits = fits && use.offset_slot == window.offset_slot && use.dtype == window.dtype && strides == placements_[writer].results[0];
         });
         if (!fits) return false;
       }

@@ -92,6 +92,10 @@ const std::vector<OpCase>& NormOps() {
                    }())),
       LAZULI_UNARY("batch_norm eval", kFinite, kReduction,
                    torch::batch_norm(x, {}, {}, Constant({x.size(1)}, x), Constant({x.size(1)}, x, 1, 2), false, 0.1, 1e-5, false)),
+      LAZULI_UNARY("batch_norm eval affine relu_", kFinite, kReduction,
+                   torch::batch_norm(x, Constant({x.size(1)}, x), Constant({x.size(1)}, x), Constant({x.size(1)}, x),
+                                     Constant({x.size(1)}, x, 1, 2), false, 0.1, 1e-5, false)
+                       .relu_()),
       LAZULI_UNARY("group_norm", kFinite, kReduction, torch::group_norm(x, 1)),
       LAZULI_UNARY("instance_norm", kFinite, kReduction, torch::instance_norm(x, {}, {}, {}, {}, true, 0.1, 1e-5, false)),
       LAZULI_UNARY("normalize", kFinite, kReduction, F::normalize(x, F::NormalizeFuncOptions().dim(-1))),

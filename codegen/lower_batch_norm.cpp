@@ -1,0 +1,297 @@
+// Batch norm and its gradient, each in pieces: numbers for every channel (with their reduction, where they are the batch's own), then one
+// multiply-add at every element, which fuses with what is around it.
+#include <algorithm>
+#include <utility>
+
+#include "codegen/lower_rows.h"
+
+namespace lazuli::codegen {
+namespace {
+
+using c10::ScalarType;
+
+// Arguments of native_batch_norm and _native_batch_norm_legit.
+enum Forward { kInput, kWeight, kBias, kRunningMean, kRunningVar, kTraining, kMomentum, kEps };
+// Arguments of native_batch_norm_backward; those of the same name as above have other places.
+enum Backward { kGradOut, kX, kScale, kOldMean, kOldVar, kSaveMean, kSaveInvstd, kTrain, kGradEps, kMask };
+
+// Parts of both rows.
+constexpr int kChannels = 0;   // Numbers of a channel from running statistics.
+constexpr int kReduction = 1;  // The same from the whole batch.
+constexpr int kElementwise = 2;
+
+const TensorRef& RefOf(const TraceOp& op, int arg) {
+  static const TensorRef absent;
+  return op.args[arg].tensors.empty() ? absent : op.args[arg].tensors[0];
+}
+
+void SetRef(TraceOp* op, int arg, TensorRef ref) {
+  op->args[arg] = TraceArg();
+  op->args[arg].kind = TraceArg::Kind::kTensor;
+  op->args[arg].tensors = {std::move(ref)};
+}
+
+bool IsTrue(const TraceOp& op, int arg) { return op.args[arg].value.toBool(); }
+
+// All tensors of one type out of `types`, dense results, and nothing but single numbers for each of the `channels`.
+bool FitsChannels(const TraceOp& op, int64_t channels, int first_by_channel, uint8_t types, bool empty_results) {
+  const ScalarType type = op.args[0].tensors[0].dtype;
+  for (size_t i = 0; i < op.args.size(); ++i) {
+    for (const TensorRef& ref : op.args[i].tensors) {
+      if (!ref.defined()) continue;
+      if (ref.dtype != type || ref.numel() == 0) return false;
+      const bool by_channel = static_cast<int>(i) >= first_by_channel;
+      if (by_channel ? ref.sizes.size() != 1 || ref.sizes[0] != channels : ref.sizes.size() < 2 || ref.sizes[1] != channels) return false;
+    }
+  }
+  for (const TensorRef& ref : op.results) {
+    if (ref.defined() && (ref.dtype != type || !IsDense(ref) || (ref.numel() == 0 && !empty_results))) return false;
+  }
+  return (TypeBit(type) & types) != 0;
+}
+
+bool AcceptsBatchNorm(const OpRow&, const TraceOp& op) {
+  if (op.args[kTraining].kind != TraceArg::Kind::kConst || !op.results[0].defined()) return false;
+  const TensorRef& input = RefOf(op, kInput);
+  if (input.sizes.size() < 2) return false;
+  const bool training = IsTrue(op, kTraining);
+  if (!training && (!RefOf(op, kRunningMean).defined() || !RefOf(op, kRunningVar).defined())) return false;
+  return FitsChannels(op, input.sizes[1], kWeight, training ? kWide : kFloats, /*empty_results=*/!training);
+}
+
+bool AcceptsBatchNormBackward(const OpRow&, const TraceOp& op) {
+  if (op.args[kTrain].kind != TraceArg::Kind::kConst) return false;
+  const TensorRef& x = RefOf(op, kX);
+  if (x.sizes.size() < 2 || RefOf(op, kGradOut).sizes != x.sizes) return false;
+  const bool train = IsTrue(op, kTrain);
+  if (!RefOf(op, train ? kSaveMean : kOldMean).defined() || !RefOf(op, train ? kSaveInvstd : kOldVar).defined()) return false;
+  // Where running statistics count, those of the batch are empty.
+  TraceOp used = op;
+  for (int arg : {train ? kOldMean : kSaveMean, train ? kOldVar : kSaveInvstd}) SetRef(&used, arg, TensorRef());
+  return FitsChannels(used, x.sizes[1], kScale, kWide, /*empty_results=*/false);
+}
+
+// What has one dimension lies along the channels, everything else along all of the space.
+c10::DimVector ChannelStrides(const TensorRef& ref, const c10::DimVector& sizes) {
+  if (!ref.defined()) return {};
+  if (ref.sizes.size() == sizes.size()) return BroadcastStrides(ref, sizes);
+  c10::DimVector strides(sizes.size(), 0);
+  strides[1] = ref.sizes[0] == 1 ? 0 : ref.strides[0];
+  return strides;
+}
+
+Iteration IterateBatchNorm(const OpRow&, const Node& node) {
+  Iteration it;
+  if (node.part == kChannels) {
+    it.sizes = node.op.results[0].sizes;
+    it.reduced = {false};
+    ForEachUse(node, [&](const TensorRef& use) { it.uses.push_back(BroadcastStrides(use, it.sizes)); });
+    for (const TensorRef& result : node.op.results) it.results.push_back(BroadcastStrides(result, it.sizes));
+    return it;
+  }
+  it.sizes = RefOf(node.op, 0).sizes;
+  it.reduced.assign(it.sizes.size(), node.part == kReduction);
+  it.reduced[1] = false;
+  ForEachUse(node, [&](const TensorRef& use) { it.uses.push_back(ChannelStrides(use, it.sizes)); });
+  for (const TensorRef& result : node.op.results) it.results.push_back(ChannelStrides(result, it.sizes));
+  return it;
+}
+
+// The number of elements in a channel.
+Expr Count(OpEmitter& e, ScalarType type, int64_t less = 0) {
+  const auto& sizes = RefOf(e.op(), 0).sizes;
+  int64_t count = 1;
+  for (size_t d = 0; d < sizes.size(); ++d) count *= d == 1 ? 1 : sizes[d];
+  const Expr number = e.emitter().Size(less == 0 ? type : ScalarType::Double, count);
+  return less == 0 ? number : e.emitter().Cast(number - static_cast<double>(less), type);
+}
+
+// ATen adds `eps` in double precision, and takes a variance and an eps of zero as a channel that is switched off.
+Expr InverseDeviation(OpEmitter& e, Expr variance, int eps) {
+  const Expr shifted = e.emitter().Cast(variance, ScalarType::Double) + e.Arg(eps, ScalarType::Double);
+  const Expr inverse = Select(shifted == Like(shifted, 0), shifted, 1.0 / Sqrt(shifted));
+  return e.emitter().Cast(inverse, variance.type());
+}
+
+// Results 0 and 1: what an input is multiplied by, and what is added then.
+void EmitFactors(OpEmitter& e, Expr mean, Expr invstd) {
+  const ScalarType type = mean.type();
+  const Expr factor = e.IsNone(kWeight) ? invstd : invstd * e.Arg(kWeight, type);
+  e.Result(0, factor);
+  e.Result(1, Fma(-mean, factor, e.IsNone(kBias) ? Like(mean, 0) : e.Arg(kBias, type)));
+}
+
+// momentum * fresh + (1 - momentum) * old, in double precision.
+Expr RunningAverage(OpEmitter& e, Expr fresh, int old) {
+  const Expr momentum = e.Arg(kMomentum, ScalarType::Double);
+  return momentum * e.emitter().Cast(fresh, ScalarType::Double) + (1.0 - momentum) * e.Arg(old, ScalarType::Double);
+}
+
+void EmitChannels(OpEmitter& e) {
+  const ScalarType type = e.op().results[0].dtype;
+  EmitFactors(e, e.Arg(kRunningMean, type), Reciprocal(Sqrt(e.Arg(kRunningVar, type) + e.Arg(kEps, type))));
+}
+
+// Also gives results 2 and 3, mean and inverse deviation, and 4 and 5, the next running statistics.
+void EmitStatistics(OpEmitter& e) {
+  const ScalarType type = e.op().args[kInput].tensors[0].dtype;
+  const Expr x = e.Arg(kInput, type);
+  const Expr mean = Sum(x) / Count(e, type);
+  const Expr centered = x - mean;
+  const Expr squares = Sum(centered * centered);
+  const Expr invstd = InverseDeviation(e, squares / Count(e, type), kEps);
+  EmitFactors(e, mean, invstd);
+  e.Result(2, mean);
+  e.Result(3, invstd);
+  if (!e.IsNone(kRunningMean)) e.Result(4, RunningAverage(e, mean, kRunningMean));
+  if (!e.IsNone(kRunningVar)) e.Result(5, RunningAverage(e, squares / Count(e, type, 1), kRunningVar));
+}
+
+void EmitBatchNorm(OpEmitter& e) {
+  if (e.node().part == kChannels) return EmitChannels(e);
+  if (e.node().part == kReduction) return EmitStatistics(e);
+  const ScalarType type = OpMathType(e.op().results[0].dtype);
+  e.Result(0, Fma(e.Arg(kInput, type), e.Arg(kWeight, type), e.Arg(kBias, type)));
+}
+
+// `op` without results, and without operands but for `args`.
+TraceOp WithOperands(const TraceOp& op, std::initializer_list<int> args) {
+  TraceOp out = op;
+  out.results.clear();
+  for (size_t i = 0; i < out.args.size(); ++i) {
+    const bool kept = std::find(args.begin(), args.end(), static_cast<int>(i)) != args.end();
+    if (!kept && !out.args[i].tensors.empty()) SetRef(&out, static_cast<int>(i), TensorRef());
+  }
+  return out;
+}
+
+TraceOp NewZeros(const TensorRef& like, const TensorRef& result) {
+  TraceOp op;
+  op.info = FindOpInfo("aten::new_zeros");
+  op.args.resize(6);
+  SetRef(&op, 0, like);
+  op.args[1].value = std::vector<int64_t>(result.sizes.begin(), result.sizes.end());
+  op.results = {result};
+  return op;
+}
+
+TraceOp Copy(const TensorRef& target, const TensorRef& source) {
+  TraceOp op;
+  op.info = FindOpInfo("aten::copy_");
+  op.args.resize(3);
+  SetRef(&op, 0, target);
+  SetRef(&op, 1, source);
+  op.args[2].value = false;
+  return op;
+}
+
+void ExpandBatchNorm(const TraceOp& op, Expansion* out) {
+  const bool training = IsTrue(op, kTraining);
+  const TensorRef& input = RefOf(op, kInput);
+  const c10::DimVector channels = {input.sizes[1]};
+  const ScalarType type = OpMathType(input.dtype);
+  const TensorRef factor = out->Temporary(type, channels), term = out->Temporary(type, channels);
+  TraceOp numbers = training ? op : WithOperands(op, {kWeight, kBias, kRunningMean, kRunningVar});
+  numbers.results = {factor, term};
+  std::vector<TraceOp> after;
+  if (training) {
+    numbers.results.insert(numbers.results.end(), {op.results[1], op.results[2]});
+    for (int running : {kRunningMean, kRunningVar}) {
+      const TensorRef& old = RefOf(op, running);
+      numbers.results.push_back(old.defined() ? out->Temporary(type, channels) : TensorRef());
+      if (old.defined()) after.push_back(Copy(old, numbers.results.back()));
+    }
+  } else {
+    for (int i : {1, 2}) {
+      if (op.results[i].defined()) after.push_back(NewZeros(input, op.results[i]));
+    }
+  }
+  TraceOp elements = WithOperands(op, {kInput});
+  SetRef(&elements, kWeight, factor);
+  SetRef(&elements, kBias, term);
+  elements.results = {op.results[0]};
+  out->pieces.push_back({std::move(numbers), training ? kReduction : kChannels});
+  for (TraceOp& piece : after) out->pieces.push_back({std::move(piece), Expansion::kWholeOp});
+  out->pieces.push_back({std::move(elements), kElementwise});
+}
+
+// Results 0 and 1: the gradients of weight and bias. 2 to 4: what an output's gradient is multiplied by, its mean, and what the centred
+// input is multiplied by before both are subtracted.
+void EmitGradSums(OpEmitter& e) {
+  const ScalarType type = e.op().args[kX].tensors[0].dtype;
+  const bool train = IsTrue(e.op(), kTrain);
+  const Expr grad = e.Arg(kGradOut, type);
+  const Expr mean = e.Arg(train ? kSaveMean : kOldMean, type);
+  const Expr invstd = train ? e.Arg(kSaveInvstd, type) : InverseDeviation(e, e.Arg(kOldVar, type), kGradEps);
+  const Expr sum = Sum(grad);
+  const Expr projected = Sum((e.Arg(kX, type) - mean) * grad);
+  e.Result(0, projected * invstd);
+  e.Result(1, sum);
+  if (!train) return;
+  e.Result(2, e.IsNone(kScale) ? invstd : invstd * e.Arg(kScale, type));
+  e.Result(3, sum / Count(e, type));
+  e.Result(4, projected * invstd * invstd / Count(e, type));
+}
+
+void EmitBatchNormBackward(OpEmitter& e) {
+  if (e.node().part == kReduction) return EmitGradSums(e);
+  const ScalarType type = e.op().results[0].dtype;
+  if (e.node().part == kChannels) {
+    const Expr invstd = InverseDeviation(e, e.Arg(kOldVar, type), kGradEps);
+    return e.Result(0, e.IsNone(kScale) ? invstd : invstd * e.Arg(kScale, type));
+  }
+  Expr grad = e.Arg(kGradOut, type);
+  if (IsTrue(e.op(), kTrain)) {
+    grad = Fma(-(e.Arg(kX, type) - e.Arg(kSaveMean, type)), e.Arg(kOldVar, type), grad - e.Arg(kOldMean, type));
+  }
+  e.Result(0, grad * e.Arg(kScale, type));
+}
+
+void ExpandBatchNormBackward(const TraceOp& op, Expansion* out) {
+  const bool train = IsTrue(op, kTrain);
+  const TensorRef& x = RefOf(op, kX);
+  const c10::DimVector channels = {x.sizes[1]};
+  const TensorRef scale = out->Temporary(x.dtype, channels);
+  TraceOp sums =
+      train ? WithOperands(op, {kGradOut, kX, kScale, kSaveMean, kSaveInvstd}) : WithOperands(op, {kGradOut, kX, kOldMean, kOldVar});
+  TraceOp elements = train ? WithOperands(op, {kGradOut, kX, kSaveMean}) : WithOperands(op, {kGradOut});
+  SetRef(&elements, kScale, scale);
+  elements.results = {op.results[0]};
+  sums.results = {op.results[1], op.results[2]};
+  if (train) {
+    const TensorRef mean = out->Temporary(x.dtype, channels), projection = out->Temporary(x.dtype, channels);
+    sums.results.insert(sums.results.end(), {scale, mean, projection});
+    SetRef(&elements, kOldMean, mean);
+    SetRef(&elements, kOldVar, projection);
+  }
+  out->pieces.push_back({std::move(sums), kReduction});
+  if (!op.results[0].defined()) return;
+  if (!train) {
+    TraceOp scales = WithOperands(op, {kScale, kOldVar});
+    scales.results = {scale};
+    out->pieces.push_back({std::move(scales), kChannels});
+  }
+  out->pieces.push_back({std::move(elements), kElementwise});
+}
+
+}  // namespace
+
+OpRow BatchNormRow() {
+  OpRow row;
+  row.reducing_parts = 1 << kReduction;
+  row.accepts = &AcceptsBatchNorm;
+  row.expand = &ExpandBatchNorm;
+  row.iterate = &IterateBatchNorm;
+  row.emit = &EmitBatchNorm;
+  return row;
+}
+
+OpRow BatchNormBackwardRow() {
+  OpRow row = BatchNormRow();
+  row.accepts = &AcceptsBatchNormBackward;
+  row.expand = &ExpandBatchNormBackward;
+  row.emit = &EmitBatchNormBackward;
+  return row;
+}
+
+}  // namespace lazuli::codegen

@@ -1,0 +1,217 @@
+// Batch norm and its gradients over every layout, with and without weights and running statistics, in training and evaluation.
+#include "tests/support/error_of.h"
+#include "tests/support/same_as_eager.h"
+
+namespace lazuli::testing {
+namespace {
+
+namespace F = torch::nn::functional;
+
+enum class Layout { kContiguous, kChannelsLast, kStrided };
+
+struct Input {
+  std::vector<int64_t> sizes;
+  Layout layout = Layout::kContiguous;
+};
+
+const std::vector<Input>& Inputs() {
+  static const auto* inputs = new std::vector<Input>{
+      {{16, 9}},
+      {{70, 130}},
+      {{3, 7, 11}},
+      {{4, 5, 6, 8}},
+      {{2, 1, 5, 5}},
+      {{4, 5, 6, 8}, Layout::kStrided},
+      {{8, 64, 17, 19}, Layout::kChannelsLast},
+      {{8, 3, 17, 19}, Layout::kChannelsLast},
+      {{8, 32, 40, 40}, Layout::kChannelsLast},  // Large enough that its rows are split among threads.
+      {{2, 3, 4, 5, 6}},
+      {{2, 3, 4, 5, 6}, Layout::kChannelsLast},
+  };
+  return *inputs;
+}
+
+torch::Tensor Make(const Input& input, torch::ScalarType dtype) {
+  torch::Tensor x = torch::randn(input.sizes, torch::kDouble).mul(2).add(0.5).to(dtype);
+  if (input.layout == Layout::kChannelsLast) {
+    return x.contiguous(x.dim() == 5 ? torch::MemoryFormat::ChannelsLast3d : torch::MemoryFormat::ChannelsLast);
+  }
+  return input.layout == Layout::kStrided ? torch::cat({x, x}, -1).slice(-1, 0, {}, 2) : x;
+}
+
+struct Form {
+  bool affine, statistics, training;
+};
+
+// Every form that there is: evaluation needs statistics.
+std::vector<Form> Forms() {
+  std::vector<Form> forms;
+  for (bool affine : {false, true}) {
+    forms.push_back({affine, false, true});
+    forms.push_back({affine, true, true});
+    forms.push_back({affine, true, false});
+  }
+  return forms;
+}
+
+struct Operands {
+  Operands(const Input& input, torch::ScalarType dtype, const Form& form) : x(Make(input, dtype)) {
+    const int64_t channels = x.size(1);
+    if (form.affine) {
+      weight = torch::rand({channels}, dtype) + 0.5;
+      bias = torch::randn({channels}, dtype);
+    }
+    if (form.statistics) {
+      mean = torch::randn({channels}, dtype);
+      var = torch::rand({channels}, dtype) + 0.5;
+    }
+  }
+  torch::Tensor Norm(bool training) const { return torch::batch_norm(x, weight, bias, mean, var, training, 0.1, 1e-5, false); }
+  torch::Tensor x, weight, bias, mean, var;
+};
+
+class BatchNormTest : public BackendTest {
+ protected:
+  void ForEachCase(const std::vector<torch::ScalarType>& dtypes, const std::function<Tensors(const Operands&, const Form&)>& run) const {
+    for (const Input& input : Inputs()) {
+      for (torch::ScalarType dtype : dtypes) {
+        for (const Form& form : Forms()) {
+          SCOPED_TRACE(::testing::Message() << input.sizes << " layout " << static_cast<int>(input.layout) << " " << dtype << " affine "
+                                            << form.affine << " statistics " << form.statistics << " training " << form.training);
+          lazuli::reset();
+          ExpectSameAsEager([&] { return run(Operands(input, dtype, form), form); });
+        }
+      }
+    }
+  }
+};
+
+TEST_P(BatchNormTest, Forward) {
+  ForEachCase({torch::kFloat, torch::kDouble, torch::kBFloat16}, [](const Operands& o, const Form& form) {
+    const torch::Tensor y = o.Norm(form.training).relu_();
+    const auto [z, mean, invstd] = torch::native_batch_norm(o.x, o.weight, o.bias, o.mean, o.var, form.training, 0.3, 1e-3);
+    return Tensors{y, z, mean, invstd, o.mean, o.var};
+  });
+}
+
+TEST_P(BatchNormTest, Backward) {
+  ForEachCase({torch::kFloat, torch::kDouble}, [](const Operands& o, const Form& form) {
+    Tensors wanted;
+    for (const torch::Tensor& t : {o.x, o.weight, o.bias}) {
+      if (t.defined()) wanted.push_back(t.requires_grad_());
+    }
+    const torch::Tensor y = o.Norm(form.training).relu();
+    const torch::Tensor weights = torch::linspace(0, 1, y.numel(), y.scalar_type()).view(y.sizes());
+    return torch::autograd::grad({(y * weights).sum()}, wanted);
+  });
+}
+
+// A gradient that is the same everywhere has strides of its own.
+TEST_P(BatchNormTest, BackwardOfASum) {
+  ForEachCase({torch::kFloat}, [](const Operands& o, const Form& form) {
+    o.x.requires_grad_();
+    const torch::Tensor y = o.Norm(form.training);
+    return torch::autograd::grad({y.sum() + y.select(0, 0).square().sum()}, {o.x});
+  });
+}
+
+TEST_P(BatchNormTest, DoubleBackward) {
+  for (bool training : {false, true}) {
+    ExpectSameAsEager([training] {
+      Operands o({{3, 4, 5, 2}}, torch::kDouble, {true, true, training});
+      o.x.requires_grad_();
+      o.weight.requires_grad_();
+      const torch::Tensor y = o.Norm(training).tanh();
+      const Tensors first = torch::autograd::grad({(y * y).sum()}, {o.x, o.weight}, {}, /*retain_graph=*/true, /*create_graph=*/true);
+      return torch::autograd::grad({first[0].square().sum() + first[1].square().sum()}, {o.x, o.weight});
+    });
+  }
+}
+
+// A residual block's end, twice: the second batch norm's statistics depend on the first one's output.
+TEST_P(BatchNormTest, BlocksInARow) {
+  ExpectSameAsEager([] {
+    const Operands o({{4, 16, 9, 9}, Layout::kChannelsLast}, torch::kFloat, {true, true, true});
+    torch::Tensor y = o.x;
+    for (int i = 0; i < 2; ++i) y = torch::relu(torch::batch_norm(y, o.weight, o.bias, o.mean, o.var, true, 0.3, 1e-3, false) + o.x);
+    return Tensors{y, o.mean, o.var};
+  });
+}
+
+TEST_P(BatchNormTest, ConstantChannelsAndNoEps) {
+  ExpectSameAsEager([] {
+    const torch::Tensor x = torch::ones({4, 3, 2, 2});
+    const auto [y, mean, invstd] = torch::native_batch_norm(x, {}, {}, {}, {}, true, 0.1, 0.0);
+    return Tensors{y, mean, invstd};
+  });
+}
+
+TEST_P(BatchNormTest, MomentumIsARunTimeNumber) {
+  DeviceMode mode(options());
+  int64_t compiled = 0;
+  const torch::Tensor x = torch::randn({4, 3, 5, 5});
+  for (int step = 0; step < 4; ++step) {
+    const double momentum = 0.1 + 0.2 * step;
+    const torch::Tensor mean = torch::zeros({3}), var = torch::ones({3});
+    torch::batch_norm(x, {}, {}, mean, var, true, momentum, 1e-5, false);
+    const torch::Tensor expected = x.mean(torch::IntArrayRef{0, 2, 3}) * momentum;
+    EXPECT_TRUE(torch::allclose(mean, expected, 1e-5, 1e-6));
+    if (step == 1) compiled = lazuli::stats().programs_compiled;
+  }
+  EXPECT_EQ(lazuli::stats().programs_compiled, compiled);
+}
+
+TEST_P(BatchNormTest, Errors) {
+  const auto errors = [] {
+    const torch::Tensor x = torch::ones({1, 3});
+    return std::vector<std::string>{
+        ErrorOf([&] { F::batch_norm(x, torch::zeros({3}), torch::ones({3}), F::BatchNormFuncOptions().training(true)); }),
+        ErrorOf([&] { torch::batch_norm(x, {}, {}, torch::zeros({4}), torch::ones({4}), true, 0.1, 1e-5, false).sum().item(); }),
+        ErrorOf([&] { torch::batch_norm(x, torch::ones({2}), {}, {}, {}, true, 0.1, 1e-5, false).sum().item(); }),
+        ErrorOf([&] { torch::batch_norm(x, {}, {}, {}, {}, false, 0.1, 1e-5, false).sum().item(); }),
+    };
+  };
+  const auto expected = errors();
+  DeviceMode mode(options());
+  EXPECT_EQ(errors(), expected);
+  EXPECT_NE(expected[0].find("Expected more than 1 value per channel when training"), std::string::npos) << expected[0];
+}
+
+// Launches of one step, and no call of ATen's kernels.
+class BatchNormLaunches : public BackendTest {
+ protected:
+  void ExpectLaunches(int64_t launches, const std::function<void()>& step) const {
+    DeviceMode mode(Options().backend("llvm"));
+    step();
+    const StatsDelta delta;
+    step();
+    EXPECT_EQ(delta.of(&Stats::kernel_launches), launches);
+    EXPECT_EQ(delta.of(&Stats::aten_calls), 0);
+  }
+};
+
+TEST_P(BatchNormLaunches, ChannelsLast) {
+  const Operands o({{4, 16, 9, 9}, Layout::kChannelsLast}, torch::kFloat, {true, true, true});
+  const auto step = [&](bool training) {
+    return [&o, training] {
+      torch::Tensor y = torch::relu(o.Norm(training) + o.x);
+      lazuli::sync();
+    };
+  };
+  ExpectLaunches(2, step(true));   // Sums by columns, and all the rest.
+  ExpectLaunches(2, step(false));  // Numbers of each channel, and all the rest.
+}
+
+TEST_P(BatchNormLaunches, Contiguous) {
+  const Operands o({{4, 16, 9, 9}}, torch::kFloat, {true, true, true});
+  ExpectLaunches(1, [&] {
+    torch::Tensor y = torch::relu(o.Norm(true) + o.x);
+    lazuli::sync();
+  });
+}
+
+LAZULI_FOR_EACH_BACKEND(BatchNormTest);
+INSTANTIATE_TEST_SUITE_P(Llvm, BatchNormLaunches, ::testing::Values("llvm"));
+
+}  // namespace
+}  // namespace lazuli::testing
