@@ -17,7 +17,7 @@ std::vector<KernelPhase> SplitPhases(const LoopPlan& plan, const std::string& pr
     const int index = static_cast<int>(i);
     const KOp op = plan.kernel.insts[i].op;
     if (IsReduce(op) && plan.live[i]) has_reduce[plan.stage[i] - 1] = true;
-    if (op == KOp::kStore && !plan.IsFullStore(index)) kept_stores = true;
+    if (HasEffect(op) && !plan.IsFullStore(index)) kept_stores = true;
   }
   const UnitCount units = plan.Units();
   UnitCount splits = units;

@@ -179,7 +179,7 @@ void FunctionEmitter::Finish() { builder_.CreateRetVoid(); }
 
 void FunctionEmitter::EmitUnits(int64_t num_splits, const Body& leaf) {
   for (int i = 0; i < num_insts(); ++i) {
-    if (kept_needs_[i] && plan_.stage[i] == 0 && plan_.deps[i] == 0) EmitInst(i);
+    if (kept_needs_[i] && plan_.stage[i] == 0 && plan_.deps[i] == 0 && !IsKeptStore(i)) EmitInst(i);
   }
   Value* num_units = num_splits == 1 ? nullptr : NumUnits();
   EmitLoop(function_->getArg(3), function_->getArg(4), 1, [&](Value* unit) {
@@ -224,7 +224,7 @@ void FunctionEmitter::EmitUnit(Value* unit, const Body& leaf) {
 
 void FunctionEmitter::EmitKept(int depth, const Body& leaf) {
   for (int i = 0; depth > 0 && i < num_insts(); ++i) {
-    if (!kept_needs_[i] || plan_.stage[i] != 0 || inst(i).op == KOp::kStore || plan_.Depth(i) != depth) continue;
+    if (!kept_needs_[i] || plan_.stage[i] != 0 || IsKeptStore(i) || plan_.Depth(i) != depth) continue;
     EmitInst(i);
   }
   if (depth == plan_.num_kept) return leaf();

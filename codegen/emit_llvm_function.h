@@ -105,11 +105,18 @@ class FunctionEmitter {
   bool CountsBlocks() const { return plan_.cascade_dim >= 0 && plan_.IsSymbolic(plan_.reduced_numel); }
   bool InPass(int i, int pass) const { return plan_.live[i] && IsReduce(inst(i).op) && plan_.stage[i] == pass + 1; }
 
+  // Whether the instruction is a store, or a check of what a pass computes, at a kept point: what comes last there.
+  bool IsKeptStore(int i) const {
+    return HasEffect(inst(i).op) && !plan_.IsFullStore(i) && (inst(i).op == codegen::KOp::kStore || plan_.stage[i] > 0);
+  }
+
   // Instructions.
   void EmitInst(int i);
   void PackTiles();
   void LoadPacked(int i);
-  void EmitStore(int i);
+  void EmitStore(int i);  // Or a check.
+  void EmitGather(int i);
+  void EmitCheck(int i);
   void EmitIndex(int i);
   void EmitArithmetic(int i);
   llvm::Value* Convert(llvm::Value* value, c10::ScalarType from, c10::ScalarType to);

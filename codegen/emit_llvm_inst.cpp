@@ -28,7 +28,7 @@ void FunctionEmitter::NeedPass(int pass) {
 
 void FunctionEmitter::NeedStores() {
   for (int i = num_insts() - 1; i >= 0; --i) {
-    if (inst(i).op == KOp::kStore && !plan_.IsFullStore(i)) kept_needs_[i] = true;
+    if (HasEffect(inst(i).op) && !plan_.IsFullStore(i)) kept_needs_[i] = true;
     if (!kept_needs_[i] || IsReduce(inst(i).op)) continue;
     for (int k = 0; k < KOpArity(inst(i).op); ++k) NeedKept(inst(i).in[k]);
   }
@@ -36,7 +36,7 @@ void FunctionEmitter::NeedStores() {
 
 void FunctionEmitter::EmitKeptStage(int stage) {
   for (int i = 0; i < num_insts(); ++i) {
-    if (plan_.stage[i] != stage || !kept_needs_[i] || inst(i).op == KOp::kStore) continue;
+    if (plan_.stage[i] != stage || !kept_needs_[i] || HasEffect(inst(i).op)) continue;
     if (!IsReduce(inst(i).op)) {
       EmitInst(i);
     } else if (plan_.IsSplit() && !InPass(i, combining_pass_)) {
@@ -47,7 +47,7 @@ void FunctionEmitter::EmitKeptStage(int stage) {
 
 void FunctionEmitter::EmitKeptStores() {
   for (int i = 0; i < num_insts(); ++i) {
-    if (inst(i).op == KOp::kStore && !plan_.IsFullStore(i)) EmitStore(i);
+    if (IsKeptStore(i)) EmitStore(i);
   }
 }
 
@@ -86,7 +86,7 @@ Value* FunctionEmitter::FitOneBlock() {
 
 void FunctionEmitter::EmitFull(int pass, int depth) {
   for (int i = 0; depth > plan_.num_kept && i < num_insts(); ++i) {
-    if (!plan_.pass_needs[pass][i] || inst(i).op == KOp::kStore || plan_.Depth(i) != depth) continue;
+    if (!plan_.pass_needs[pass][i] || HasEffect(inst(i).op) || plan_.Depth(i) != depth) continue;
     if (plan_.cached[i] && plan_.cache_pass[i] < pass) {
       values_[i] = Values();
       auto* type = llvm::FixedVectorType::get(ops_.MemoryType(inst(i).type), plan_.lanes);
@@ -309,6 +309,10 @@ void FunctionEmitter::EmitInst(int i) {
     case KOp::kLoad:
       if (plan_.packed[i]) return LoadPacked(i);
       return LoadSlot(i, slots_[inst(i).imm], slots_[inst(i).imm].pointer);
+    case KOp::kGather:
+      return EmitGather(i);
+    case KOp::kCheck:
+      return EmitCheck(i);
     case KOp::kConst:
       return Define(i, ops_.Constant(inst(i).type, inst(i).imm));
     case KOp::kScalar: {
@@ -358,7 +362,50 @@ void FunctionEmitter::EmitArithmetic(int i) {
   values_[i] = std::move(result);
 }
 
+// A load from where the offsets point. Whole vectors are loaded where all lanes have one offset.
+void FunctionEmitter::EmitGather(int i) {
+  const Slot& slot = slots_[inst(i).imm];
+  const int offset = inst(i).in[0];
+  const int64_t bytes = ElementBytes(slot.dtype);
+  if (plan_.IsUniform(offset)) {
+    return LoadSlot(i, slot, memory_.Offset(slot.pointer, builder_.CreateMul(values_[offset].scalar, builder_.getInt64(bytes))));
+  }
+  Value* stride = Number(slot.strides[plan_.vector_dim]);
+  llvm::Type* element = ops_.MemoryType(slot.dtype);
+  values_[i] = Values();
+  for (int u = 0; u < width_; ++u) {
+    llvm::SmallVector<llvm::Constant*, 64> ids;
+    for (int lane = 0; lane < plan_.lanes; ++lane) ids.push_back(builder_.getInt64(u * plan_.lanes + lane));
+    Value* along = builder_.CreateMul(builder_.CreateVectorSplat(plan_.lanes, stride), llvm::ConstantVector::get(ids));
+    Value* offsets = builder_.CreateAdd(Vector(offset, u), along);
+    values_[i].vectors.push_back(ops_.FromMemory(slot.dtype, memory_.Gather(element, slot.pointer, offsets, tail_)));
+  }
+}
+
+// Tells once and for all when the operand is false somewhere.
+void FunctionEmitter::EmitCheck(int i) {
+  const int in = inst(i).in[0];
+  const bool uniform = plan_.IsUniform(in);
+  Value* fails = nullptr;
+  for (int u = 0; u < (uniform ? 1 : width_); ++u) {
+    Value* here = builder_.CreateNot(uniform ? values_[in].scalar : Vector(in, u));
+    if (!uniform && tail_.mask != nullptr) here = builder_.CreateAnd(here, tail_.mask);
+    fails = fails == nullptr ? here : builder_.CreateOr(fails, here);
+  }
+  if (!uniform) fails = builder_.CreateOrReduce(fails);
+  auto* failed = llvm::BasicBlock::Create(module_.getContext(), "failed", function_);
+  auto* next = llvm::BasicBlock::Create(module_.getContext(), "next");
+  builder_.CreateCondBr(fails, failed, next);
+  builder_.SetInsertPoint(failed);
+  // Other threads may say the same at the same time.
+  builder_.CreateAlignedStore(builder_.getInt8(1), slots_[inst(i).imm].pointer, llvm::Align(1))->setAtomic(llvm::AtomicOrdering::Monotonic);
+  builder_.CreateBr(next);
+  next->insertInto(function_);
+  builder_.SetInsertPoint(next);
+}
+
 void FunctionEmitter::EmitStore(int i) {
+  if (inst(i).op == KOp::kCheck) return EmitCheck(i);
   const Slot& slot = slots_[inst(i).imm];
   StoreSlot(inst(i).in[0], slot, slot.pointer);
 }

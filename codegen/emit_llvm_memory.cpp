@@ -63,6 +63,12 @@ Value* MemoryEmitter::Load(Type* element, Value* pointer, Value* stride, const T
   return builder_.CreateAlignedLoad(type, Staging(), Align(64));
 }
 
+Value* MemoryEmitter::Gather(Type* element, Value* base, Value* offsets, const Tail& tail) {
+  auto* type = llvm::FixedVectorType::get(element, lanes_);
+  Value* pointers = builder_.CreateGEP(element, base, offsets);
+  return builder_.CreateMaskedGather(type, pointers, Align(BytesOf(element)), tail.mask, llvm::Constant::getNullValue(type));
+}
+
 void MemoryEmitter::Store(Value* vector, Value* pointer, Value* stride, const Tail& tail) {
   Type* element = vector->getType()->getScalarType();
   const Align align(BytesOf(element));

@@ -19,6 +19,8 @@ class MemoryEmitter {
 
   // `pointer` is lane 0's; lanes lie `stride` (i64) elements apart. Lanes beyond the tail are zero and their memory is not touched.
   llvm::Value* Load(llvm::Type* element, llvm::Value* pointer, llvm::Value* stride, const Tail& tail);
+  // Lane i is `offsets`' element i (i64) elements past `base`.
+  llvm::Value* Gather(llvm::Type* element, llvm::Value* base, llvm::Value* offsets, const Tail& tail);
   void Store(llvm::Value* vector, llvm::Value* pointer, llvm::Value* stride, const Tail& tail);
 
   // `pointer` plus a number of bytes.

@@ -81,7 +81,7 @@ class Planner {
     for (int i = 0; i < num_insts(); ++i) {
       uint64_t deps = 0;
       for (int k = 0; k < KOpArity(inst(i).op); ++k) deps |= plan_.deps[inst(i).in[k]];
-      if (inst(i).op == KOp::kLoad || inst(i).op == KOp::kStore) deps |= BufferDeps(plan_.kernel.buffers[inst(i).imm]);
+      if (HasBuffer(inst(i).op)) deps |= BufferDeps(plan_.kernel.buffers[inst(i).imm]);
       if (inst(i).op == KOp::kIndex) deps = uint64_t{1} << inst(i).imm;
       if (IsReduce(inst(i).op)) deps &= KeptMask();
       plan_.deps[i] = deps;
@@ -91,7 +91,7 @@ class Planner {
   void Liveness() {
     plan_.live.assign(num_insts(), false);
     for (int i = num_insts() - 1; i >= 0; --i) {
-      if (inst(i).op == KOp::kStore) plan_.live[i] = true;
+      if (HasEffect(inst(i).op)) plan_.live[i] = true;
       if (!plan_.live[i]) continue;
       for (int k = 0; k < KOpArity(inst(i).op); ++k) plan_.live[inst(i).in[k]] = true;
     }
@@ -103,17 +103,18 @@ class Planner {
     for (int i = 0; i < num_insts(); ++i) {
       int stage = 0;
       for (int k = 0; k < KOpArity(inst(i).op); ++k) stage = std::max(stage, plan_.stage[inst(i).in[k]]);
-      if (plan_.live[i] && (IsReduce(inst(i).op) || (inst(i).op == KOp::kStore && plan_.IsFull(i)))) {
+      if (plan_.live[i] && (IsReduce(inst(i).op) || (HasEffect(inst(i).op) && plan_.IsFull(i)))) {
         plan_.num_passes = std::max(plan_.num_passes, stage + 1);
       }
-      if (inst(i).op == KOp::kStore && plan_.IsFull(i)) plan_.store_pass[i] = stage;
+      if (HasEffect(inst(i).op) && plan_.IsFull(i)) plan_.store_pass[i] = stage;
       plan_.stage[i] = stage + (IsReduce(inst(i).op) ? 1 : 0);
     }
     // An operand that is overwritten must stay readable until no pass needs it.
     for (int i = 0; i < num_insts(); ++i) {
       if (plan_.store_pass[i] < 0) continue;
       for (int j = 0; j < i; ++j) {
-        if (inst(j).op == KOp::kLoad && plan_.live[j] && inst(j).imm == inst(i).imm) plan_.store_pass[i] = plan_.num_passes - 1;
+        if ((inst(j).op == KOp::kLoad || inst(j).op == KOp::kGather) && plan_.live[j] && inst(j).imm == inst(i).imm)
+          plan_.store_pass[i] = plan_.num_passes - 1;
       }
     }
   }
@@ -137,9 +138,10 @@ class Planner {
     for (int i = 0; i < num_insts(); ++i) {
       if (!AtEveryPoint(i)) continue;
       cost += Weight(inst(i));
-      if (inst(i).op != KOp::kLoad && inst(i).op != KOp::kStore) continue;
+      if (!HasBuffer(inst(i).op)) continue;
       const int64_t stride = plan_.kernel.buffers[inst(i).imm].strides[dim];
-      if (stride != 0 && stride != 1) cost += plan_.lanes;
+      const bool scattered = inst(i).op == KOp::kGather && (plan_.deps[inst(i).in[0]] >> dim & 1) != 0;
+      if (scattered || (stride != 0 && stride != 1)) cost += plan_.lanes;
     }
     return cost;
   }
@@ -198,7 +200,7 @@ class Planner {
   double PointNs() const {
     double bytes = 0;
     for (int i = 0; i < num_insts(); ++i) {
-      if (AtEveryPoint(i) && (inst(i).op == KOp::kLoad || inst(i).op == KOp::kStore)) bytes += ElementBytes(inst(i).type);
+      if (AtEveryPoint(i) && HasBuffer(inst(i).op) && inst(i).op != KOp::kCheck) bytes += ElementBytes(inst(i).type);
     }
     const double size = static_cast<double>(std::max<int64_t>(1, plan_.SizeHint(plan_.vector_dim)));
     const double utilisation = size / (std::ceil(size / plan_.lanes) * plan_.lanes);

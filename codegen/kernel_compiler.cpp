@@ -45,7 +45,7 @@ IsaInfo InfoOf(Isa isa) {
 bool HasNoWork(const KernelIR& kernel) {
   const int num_kept = static_cast<int>(kernel.sizes.size()) - kernel.num_reduced;
   bool has_store = false;
-  for (const KInst& inst : kernel.insts) has_store |= inst.op == KOp::kStore;
+  for (const KInst& inst : kernel.insts) has_store |= HasEffect(inst.op);
   return !has_store || std::any_of(kernel.sizes.begin(), kernel.sizes.begin() + num_kept, [](int64_t size) { return size == 0; });
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 // Which types an instruction takes. The result has the operands' type unless said otherwise.
 enum class Rule : uint8_t {
-  kMemory,     // Load, Store, Cast: any type; checked by hand.
+  kMemory,     // Load, Store, Gather, Check, Cast: any type; checked by hand.
   kLeaf,       // Const, Scalar, Index.
   kNumber,     // Float, Double, integers; Bool where a truth table is natural (checked by hand).
   kFloating,   // Float, Double.
@@ -32,6 +32,8 @@ struct OpTraits {
 constexpr OpTraits kTraits[] = {
     {KOp::kLoad, "load", 0, Rule::kMemory},
     {KOp::kStore, "store", 1, Rule::kMemory},
+    {KOp::kGather, "gather", 1, Rule::kMemory},
+    {KOp::kCheck, "check", 1, Rule::kMemory},
     {KOp::kConst, "const", 0, Rule::kLeaf},
     {KOp::kScalar, "scalar", 0, Rule::kLeaf},
     {KOp::kIndex, "index", 0, Rule::kLeaf},
@@ -202,7 +204,7 @@ class Verifier {
         continue;
       }
       if (inst.in[k] < 0 || inst.in[k] >= index) return FailAt(index, absl::StrCat("operand ", k, " is not an earlier instruction"));
-      if (kernel_.insts[inst.in[k]].op == KOp::kStore) return FailAt(index, absl::StrCat("operand ", k, " is a store"));
+      if (HasEffect(kernel_.insts[inst.in[k]].op)) return FailAt(index, absl::StrCat("operand ", k, " has no value"));
     }
     return absl::OkStatus();
   }
@@ -214,7 +216,7 @@ class Verifier {
     if (absl::Status status = CheckTypes(index); !status.ok()) return status;
     bool full = false;
     for (int k = 0; k < KOpArity(inst.op); ++k) full |= full_[inst.in[k]];
-    if (inst.op == KOp::kLoad) full = VariesInReduction(kernel_.buffers[inst.imm]);
+    if (inst.op == KOp::kLoad || inst.op == KOp::kGather) full |= VariesInReduction(kernel_.buffers[inst.imm]);
     if (inst.op == KOp::kIndex) full = inst.imm >= num_kept() && kernel_.sizes[inst.imm] != 1;
     if (IsReduce(inst.op)) {
       if (kernel_.num_reduced == 0) return FailAt(index, "reduction in a kernel without reduced dimensions");
@@ -287,10 +289,21 @@ class Verifier {
     if (inst.op == KOp::kCast) return absl::OkStatus();
     if (inst.imm < 0 || inst.imm >= static_cast<int64_t>(kernel_.buffers.size())) return FailAt(index, "no such buffer");
     if (kernel_.buffers[inst.imm].dtype != inst.type) return FailAt(index, "type differs from the buffer's");
-    if (inst.op == KOp::kLoad) {
+    if (inst.op == KOp::kLoad || inst.op == KOp::kGather) {
+      if (inst.op == KOp::kGather && kernel_.insts[inst.in[0]].type != c10::ScalarType::Long)
+        return FailAt(index, "the offset is not Long");
       return stored_[inst.imm] ? FailAt(index, "the buffer is loaded after it is stored") : absl::OkStatus();
     }
+    if (inst.op == KOp::kCheck) return CheckFlag(index);
     return kernel_.insts[inst.in[0]].type == inst.type ? absl::OkStatus() : FailAt(index, "the value's type differs from the buffer's");
+  }
+
+  absl::Status CheckFlag(int index) const {
+    const KInst& inst = kernel_.insts[index];
+    const KBuffer& buffer = kernel_.buffers[inst.imm];
+    const bool one_place = std::all_of(buffer.strides.begin(), buffer.strides.end(), [](int64_t stride) { return stride == 0; });
+    if (!IsBool(inst.type) || !IsBool(kernel_.insts[inst.in[0]].type)) return FailAt(index, "not Bool");
+    return buffer.written && one_place ? absl::OkStatus() : FailAt(index, "the buffer is not one place to write to");
   }
 
   const KernelIR& kernel_;

@@ -59,6 +59,8 @@ std::string ImmText(const KernelIR& kernel, const KInst& inst) {
   switch (inst.op) {
     case KOp::kLoad:
     case KOp::kStore:
+    case KOp::kGather:
+    case KOp::kCheck:
       return absl::StrCat("b", inst.imm);
     case KOp::kScalar:
       return absl::StrCat("s", inst.imm);
@@ -203,6 +205,8 @@ bool ParseImm(const runtime::SymbolTable& symbols, LineReader* reader, KInst* in
   switch (inst->op) {
     case KOp::kLoad:
     case KOp::kStore:
+    case KOp::kGather:
+    case KOp::kCheck:
       return reader->Literal("b") && reader->Int(&inst->imm);
     case KOp::kScalar:
       return reader->Literal("s") && reader->Int(&inst->imm);

@@ -32,6 +32,12 @@ Expr Emitter::Add(KOp op, ScalarType type, std::array<int32_t, 3> in, int64_t im
     numbered_[key] = same.id;
     return same;
   }
+  if (op == KOp::kReduceSum) {
+    if (const Expr element = SumOfOneHot({this, in[0]}); element.emitter != nullptr) {
+      numbered_[key] = element.id;
+      return element;
+    }
+  }
   kernel_->insts.push_back({op, type, in, imm});
   varies_.push_back(VariesWhenReduced(kernel_->insts.back()));
   return {this, static_cast<int32_t>(varies_.size()) - 1};
@@ -39,7 +45,8 @@ Expr Emitter::Add(KOp op, ScalarType type, std::array<int32_t, 3> in, int64_t im
 
 bool Emitter::VariesWhenReduced(const KInst& inst) const {
   if (IsReduce(inst.op)) return false;
-  if (inst.op == KOp::kLoad) {
+  if (inst.op == KOp::kIndex && reduced_[inst.imm]) return true;
+  if (inst.op == KOp::kLoad || inst.op == KOp::kGather) {
     const c10::DimVector& strides = kernel_->buffers[inst.imm].strides;
     for (size_t d = 0; d < strides.size(); ++d) {
       if (reduced_[d] && strides[d] != 0) return true;
@@ -59,6 +66,25 @@ Expr Emitter::ReduceSame(KOp op, Expr value) {
   if (op == KOp::kReduceSum) return Add(KOp::kMul, value.type(), {value.id, number.id, -1});
   if (op == KOp::kReduceProd) return Add(KOp::kPow, value.type(), {value.id, number.id, -1});
   return value;
+}
+
+Expr Emitter::SumOfOneHot(Expr value) {
+  const auto& insts = kernel_->insts;
+  const KInst select = insts[value.id];
+  if (select.op != KOp::kSelect || varies_[select.in[1]]) return {};
+  const KInst is_hot = insts[select.in[0]], zero = insts[select.in[2]];
+  if (is_hot.op != KOp::kEq || zero.op != KOp::kConst || zero.imm != 0) return {};
+  const KInst index = insts[is_hot.in[0]];
+  if (index.op != KOp::kIndex || varies_[is_hot.in[1]]) return {};
+  for (size_t d = 0; d < reduced_.size(); ++d) {
+    if (reduced_[d] != (static_cast<int64_t>(d) == index.imm)) return {};
+  }
+  const ScalarType type = insts[is_hot.in[1]].type;
+  const Expr start = ConstInt(type, 0), end = Size(type, kernel_->sizes[index.imm]);
+  const Expr above = Add(KOp::kGe, ScalarType::Bool, {is_hot.in[1], start.id, -1});
+  const Expr below = Add(KOp::kLt, ScalarType::Bool, {is_hot.in[1], end.id, -1});
+  const Expr exists = Add(KOp::kAnd, ScalarType::Bool, {above.id, below.id, -1});
+  return Add(KOp::kSelect, select.type, {exists.id, select.in[1], select.in[2]});
 }
 
 Expr Emitter::Const(ScalarType type, double value) {

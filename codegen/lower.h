@@ -17,8 +17,9 @@ namespace lazuli::codegen {
 struct Iteration {
   c10::DimVector sizes;
   std::vector<bool> reduced;
-  std::vector<c10::DimVector> uses;     // In ForEachUse's order; one stride for each dimension, 0 where it is broadcast.
-  std::vector<c10::DimVector> results;  // Parallel to op.results; empty where undefined.
+  std::vector<c10::DimVector> uses;         // In ForEachUse's order; one stride for each dimension, 0 where it is broadcast.
+  std::vector<c10::DimVector> results;      // Parallel to op.results; empty where undefined.
+  std::vector<c10::DimVector> coordinates;  // Numbers that formulas compute from the point: so much for a step along each dimension.
 };
 
 // Pieces that take the place of one op, in an order to run them in.
@@ -64,6 +65,10 @@ struct OpRow {
   // Otherwise: independent kernels that the op falls into, and which of them makes which result.
   int parts = 1;
   std::array<int8_t, 3> part_of_result = {0, 0, 0};
+  // Tensor arguments that hold indices, which the formula checks: an op with a bad one is left to ATen, to throw. And those that are read
+  // where indices say, so that they must be there before the kernel starts.
+  uint64_t index_args = 0;
+  uint64_t indexed_args = 0;
   // Whether the row can lower `op` as it is: types, layouts, flags.
   bool (*accepts)(const OpRow& row, const TraceOp& op) = nullptr;
   Iteration (*iterate)(const OpRow& row, const Node& node) = nullptr;
@@ -93,7 +98,7 @@ struct Expr {
 };
 
 // Appends instructions to a KernelIR, equal ones once. A reduction of what is the same at every reduced point is not emitted: it is
-// that value, or a multiple or power of it.
+// that value, or a multiple or power of it. Nor is a sum of what is zero at every reduced point but one.
 class Emitter {
  public:
   // `reduced` tells which of the kernel's dimensions are reduced; it must outlive the emitter.
@@ -110,6 +115,8 @@ class Emitter {
  private:
   bool VariesWhenReduced(const KInst& inst) const;
   Expr ReduceSame(KOp op, Expr value);
+  // Null when `value` is not known to be zero wherever the coordinate is not some number.
+  Expr SumOfOneHot(Expr value);
 
   KernelIR* kernel_;
   const std::vector<bool>& reduced_;
@@ -129,8 +136,14 @@ class OpEmitter {
 
   // Argument `arg`, tensor or number, as `type`.
   Expr Arg(int arg, c10::ScalarType type);
-  // Tensor argument `arg` in the type it is stored in.
-  virtual Expr Load(int arg) = 0;
+  // Tensor argument `arg`, or of a list its `item`th, in the type it is stored in.
+  virtual Expr Load(int arg, int item = 0) = 0;
+  // The same, so many elements further on than where it lies at this point. One of the row's indexed_args.
+  virtual Expr LoadAt(int arg, Expr offset) = 0;
+  // Says that the op is one that ATen throws for unless `valid` is true at every point.
+  virtual void Check(Expr valid) = 0;
+  // Number `index` of Iteration::coordinates at this point, Long.
+  virtual Expr Coordinate(int index) = 0;
   // Gives result `index`, cast to its type.
   void Result(int index, Expr value);
   bool WantsResult(int index) const { return node_.results[index] != kNoValue; }

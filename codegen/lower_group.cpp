@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "codegen/lower.h"
+#include "codegen/lower_expr.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -30,7 +31,7 @@ class GroupLowering {
       }
     }
     lowered_.kernel.num_scalars = static_cast<int>(lowered_.scalar_slots.size());
-    if (num_stores_ == 0) return LoweredGroup();
+    if (num_stores_ == 0 && lowered_.checks.empty()) return LoweredGroup();
     DropDeadInstructions();
     ArrangeDimensions();
     if (!graph_.symbols.empty()) NameSymbols();
@@ -53,8 +54,8 @@ class GroupLowering {
     defined_[node.results[0]] = source;
   }
 
-  // The value of a use: made in this group, recomputed, or loaded.
-  Expr Use(const TensorRef& use, const c10::DimVector& strides) {
+  // The value of a use: made in this group, recomputed, or loaded, `offset` (if any) elements on.
+  Expr Use(const TensorRef& use, const c10::DimVector& strides, const Expr* offset = nullptr) {
     const auto found = defined_.find(use.storage);
     if (found != defined_.end()) return found->second;
     if (IsUniform(graph_, use.storage)) {
@@ -62,7 +63,33 @@ class GroupLowering {
       if (producer.op.results[0].dtype == use.dtype) return Recompute(producer);
     }
     const int buffer = Buffer(use.storage, use.dtype, use.offset_slot, strides);
+    if (offset != nullptr) return emitter_.Add(KOp::kGather, use.dtype, {offset->id, -1, -1}, buffer);
     return emitter_.Add(KOp::kLoad, use.dtype, {-1, -1, -1}, buffer);
+  }
+
+  void Check(NodeId node, Expr valid) {
+    const auto is_flag = [](const LoweredGroup::Buffer& buffer) { return buffer.memory == kNoValue; };
+    const auto flag = std::find_if(lowered_.buffers.begin(), lowered_.buffers.end(), is_flag);
+    const int64_t index = flag - lowered_.buffers.begin();
+    if (flag == lowered_.buffers.end()) {
+      lowered_.buffers.push_back({kNoValue, -1, 1, true});
+      lowered_.kernel.buffers.push_back({ScalarType::Bool, c10::DimVector(group_.sizes.size(), 0), true});
+    }
+    emitter_.Add(KOp::kCheck, ScalarType::Bool, {valid.id, -1, -1}, index);
+    if (lowered_.checks.empty() || lowered_.checks.back() != node) lowered_.checks.push_back(node);
+  }
+
+  Expr Coordinate(const c10::DimVector& steps) {
+    Expr sum = emitter_.ConstInt(ScalarType::Long, 0);
+    bool first = true;
+    for (size_t d = 0; d < steps.size(); ++d) {
+      if (steps[d] == 0) continue;
+      Expr term = emitter_.Add(KOp::kIndex, ScalarType::Long, {-1, -1, -1}, static_cast<int64_t>(d));
+      if (steps[d] != 1) term = term * emitter_.Size(ScalarType::Long, steps[d]);
+      sum = first ? term : sum + term;
+      first = false;
+    }
+    return sum;
   }
 
   void Store(Expr value, ValueId target, ScalarType dtype, int32_t offset_slot, const c10::DimVector& strides) {
@@ -120,15 +147,13 @@ class GroupLowering::NodeEmitter : public OpEmitter {
   NodeEmitter(GroupLowering* group, const Node& node, const Placement* placement)
       : OpEmitter(&group->emitter_, node), group_(*group), placement_(placement) {}
 
-  Expr Load(int arg) override {
-    int ordinal = 0;
-    for (int i = 0; i < arg; ++i) {
-      for (const TensorRef& ref : op().args[i].tensors) ordinal += ref.defined();
-    }
-    const TensorRef& use = op().args[arg].tensors[0];
-    // A recomputed number's operand is a 0-dim tensor: the same everywhere.
-    return group_.Use(use, placement_ != nullptr ? placement_->uses[ordinal] : c10::DimVector(group_.group_.sizes.size(), 0));
-  }
+  Expr Load(int arg, int item) override { return group_.Use(op().args[arg].tensors[item], StridesOf(arg, item)); }
+
+  Expr LoadAt(int arg, Expr offset) override { return group_.Use(op().args[arg].tensors[0], StridesOf(arg, 0), &offset); }
+
+  void Check(Expr valid) override { group_.Check(static_cast<NodeId>(&node() - group_.graph_.nodes.data()), valid); }
+
+  Expr Coordinate(int index) override { return group_.Coordinate(placement_->coordinates[index]); }
 
   Expr recomputed;
 
@@ -144,6 +169,16 @@ class GroupLowering::NodeEmitter : public OpEmitter {
   }
 
  private:
+  c10::DimVector StridesOf(int arg, int item) const {
+    int ordinal = 0;
+    for (int i = 0; i <= arg; ++i) {
+      const auto& tensors = op().args[i].tensors;
+      for (int k = 0; k < (i < arg ? static_cast<int>(tensors.size()) : item); ++k) ordinal += tensors[k].defined();
+    }
+    // A recomputed number's operand is a 0-dim tensor: the same everywhere.
+    return placement_ != nullptr ? placement_->uses[ordinal] : c10::DimVector(group_.group_.sizes.size(), 0);
+  }
+
   GroupLowering& group_;
   const Placement* placement_;
 };
@@ -165,7 +200,7 @@ void GroupLowering::DropDeadInstructions() {
   auto& insts = lowered_.kernel.insts;
   std::vector<bool> live(insts.size(), false);
   for (size_t i = insts.size(); i-- > 0;) {
-    if (insts[i].op == KOp::kStore) live[i] = true;
+    if (HasEffect(insts[i].op)) live[i] = true;
     if (!live[i]) continue;
     for (int32_t in : insts[i].in) {
       if (in >= 0) live[in] = true;
@@ -180,7 +215,7 @@ void GroupLowering::DropDeadInstructions() {
     for (int32_t& in : inst.in) {
       if (in >= 0) in = renumbered[in];
     }
-    if (inst.op == KOp::kLoad || inst.op == KOp::kStore) buffer_used[inst.imm] = true;
+    if (HasBuffer(inst.op)) buffer_used[inst.imm] = true;
     renumbered[i] = static_cast<int32_t>(next);
     insts[next++] = inst;
   }
@@ -196,7 +231,7 @@ void GroupLowering::DropDeadInstructions() {
   lowered_.buffers.resize(buffers);
   lowered_.kernel.buffers.resize(buffers);
   for (KInst& inst : insts) {
-    if (inst.op == KOp::kLoad || inst.op == KOp::kStore) inst.imm = buffer_number[inst.imm];
+    if (HasBuffer(inst.op)) inst.imm = buffer_number[inst.imm];
   }
 }
 
@@ -248,6 +283,9 @@ void GroupLowering::Permute(const std::vector<int>& order) {
   };
   kernel.sizes = permuted(kernel.sizes);
   for (KBuffer& buffer : kernel.buffers) buffer.strides = permuted(buffer.strides);
+  for (KInst& inst : kernel.insts) {
+    if (inst.op == KOp::kIndex) inst.imm = std::find(order.begin(), order.end(), static_cast<int>(inst.imm)) - order.begin();
+  }
 }
 
 void GroupLowering::Coalesce() {
@@ -256,6 +294,7 @@ void GroupLowering::Coalesce() {
     const int kept = static_cast<int>(kernel.sizes.size()) - kernel.num_reduced;
     if (d + 1 == kept) continue;  // On the border between kept and reduced.
     bool mergeable = true;
+    for (const KInst& inst : kernel.insts) mergeable = mergeable && (inst.op != KOp::kIndex || (inst.imm != d && inst.imm != d + 1));
     for (const KBuffer& buffer : kernel.buffers) {
       mergeable = mergeable && buffer.strides[d] == buffer.strides[d + 1] * kernel.sizes[d + 1];
     }
@@ -263,6 +302,7 @@ void GroupLowering::Coalesce() {
     kernel.sizes[d] *= kernel.sizes[d + 1];
     kernel.sizes.erase(kernel.sizes.begin() + d + 1);
     if (d >= kept) --kernel.num_reduced;
+    for (KInst& inst : kernel.insts) inst.imm -= inst.op == KOp::kIndex && inst.imm > d ? 1 : 0;
     for (KBuffer& buffer : kernel.buffers) {
       buffer.strides[d] = buffer.strides[d + 1];
       buffer.strides.erase(buffer.strides.begin() + d + 1);
@@ -340,9 +380,11 @@ std::vector<bool> ValuesInMemory(const Graph& graph) {
   }
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
-    ForEachUse(node, [&](const TensorRef& use) {
+    ForEachArgUse(node, [&](size_t arg, const TensorRef& use) {
       const NodeId producer = graph.values[use.storage].producer;
-      if (producer == kNoNode || group_of[producer] == group_of[n]) return;
+      if (producer == kNoNode) return;
+      if (node.row != nullptr && (node.row->index_args >> arg & 1) != 0) in_memory[use.storage] = true;
+      if (group_of[producer] == group_of[n]) return;
       const bool recomputed =
           node.kind != Node::Kind::kExtern && IsUniform(graph, use.storage) && graph.nodes[producer].op.results[0].dtype == use.dtype;
       if (!recomputed) in_memory[use.storage] = true;

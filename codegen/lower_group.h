@@ -15,7 +15,7 @@ struct Iteration;
 Iteration IterationOf(const Node& node);
 
 // Which values have to exist in memory: visible contents, those overwritten in place, and those read outside the group that makes
-// them (a uniform value only if ATen reads it, since kernels recompute it).
+// them (a uniform value only if ATen reads it, since kernels recompute it), and indices, with which ATen throws when they are bad.
 std::vector<bool> ValuesInMemory(const Graph& graph);
 
 // Whether every element of `value` is one number that kernels can recompute.
@@ -24,7 +24,7 @@ bool IsUniform(const Graph& graph, ValueId value);
 struct LoweredGroup {
   KernelIR kernel;
   struct Buffer {
-    ValueId memory = kNoValue;  // As MemoryOf gives it.
+    ValueId memory = kNoValue;  // As MemoryOf gives it. kNoValue: the flag of failed checks.
     int32_t offset_slot = -1;
     int32_t element_size = 1;
     bool written = false;
@@ -32,9 +32,10 @@ struct LoweredGroup {
   std::vector<Buffer> buffers;        // Parallel to kernel.buffers.
   std::vector<int32_t> scalar_slots;  // By kernel scalar: the run-time slot.
   std::vector<int64_t> symbols;       // By kernel symbol: the graph's number that it stands for.
+  std::vector<NodeId> checks;         // Nodes that check indices.
 };
 
-// A kernel without stores (all its values live elsewhere) has no instructions.
+// A kernel without stores and checks (all its values live elsewhere) has no instructions.
 absl::StatusOr<LoweredGroup> LowerGroup(const Graph& graph, const Group& group, const std::vector<bool>& in_memory);
 
 }  // namespace lazuli::codegen

@@ -76,5 +76,10 @@ OpRow LayerNormRow();
 OpRow LayerNormBackwardRow();
 OpRow BatchNormRow();
 OpRow BatchNormBackwardRow();
+// Self (argument 0) read where the indices of argument `index_arg` say: embedding, index_select, index.
+OpRow LookUpRow(int index_arg);
+OpRow GatherRow();
+OpRow NllLossRow();
+OpRow NllLossBackwardRow();
 
 }  // namespace lazuli::codegen

@@ -91,12 +91,13 @@ class StepProgram : public Program {
       if (failed_ && IsPoisoned(step)) continue;
       try {
         if (const auto* launch = std::get_if<KernelLaunch>(&step.work)) {
-          Launch(*launch, args);
+          Launch(*launch, args, &result);
         } else {
           Call(&calls_[i], args);
         }
       } catch (...) {
-        Fail(step, &result);
+        const auto* call = std::get_if<AtenCall>(&step.work);
+        Fail(call, call != nullptr ? call->name : std::get<KernelLaunch>(step.work).name, step.writes, &result);
       }
       for (int32_t memory : step.releases) Release(memory);
     }
@@ -158,7 +159,7 @@ class StepProgram : public Program {
         case CallArg::Kind::kOptionalTensorList: {
           c10::List<std::optional<at::Tensor>> list;
           for (const WindowSpec& window : arg.windows) {
-            list.push_back(window.memory < 0 ? std::nullopt : std::optional<at::Tensor>(Window(window, prepared)));
+            list.push_back(window.memory == -1 ? std::nullopt : std::optional<at::Tensor>(Window(window, prepared)));
           }
           prepared->lists.push_back(static_cast<int>(i));
           prepared->arguments.emplace_back(std::move(list));
@@ -175,6 +176,7 @@ class StepProgram : public Program {
 
   // Equal windows of one call are one tensor: kernels (attention) ask whether their operands are.
   at::Tensor Window(const WindowSpec& window, PreparedCall* prepared) {
+    if (window.memory == WindowSpec::kNoContent) return at::empty_strided(window.sizes, window.strides, window.dtype);
     if (window.memory < 0) return at::Tensor();
     for (const auto& [spec, tensor] : prepared->windows) {
       if (*spec == window) return tensor;
@@ -229,6 +231,16 @@ class StepProgram : public Program {
     }
   }
 
+  // For storages made while the memories are bound.
+  void BindStorages(const RunArgs& args) {
+    for (size_t m = 0; m < storages_.size(); ++m) {
+      if (!storages_[m]) continue;
+      c10::StorageImpl* storage = storages_[m].unsafeGetStorageImpl();
+      storage->set_data_ptr_noswap(at::DataPtr(bases_[m], c10::kCPU));
+      if (spec_.memories[m].kind == MemorySpec::Kind::kInput) storage->set_nbytes(args.storages[spec_.memories[m].storage]->nbytes());
+    }
+  }
+
   bool IsPoisoned(const StepSpec& step) {
     for (int32_t memory : step.reads) {
       if (!poisoned_[memory]) continue;
@@ -238,25 +250,49 @@ class StepProgram : public Program {
     return false;
   }
 
-  void Fail(const StepSpec& step, RunResult* result) {
+  // Of the exception in flight, thrown by `call` or, when that is null, by a kernel.
+  void Fail(const AtenCall* call, const std::string& name, const std::vector<int32_t>& writes, RunResult* result) {
     failed_ = true;
-    for (int32_t memory : step.writes) poisoned_[memory] = true;
+    for (int32_t memory : writes) poisoned_[memory] = true;
     if (result->error != nullptr) return;
     result->error = std::current_exception();
-    const auto* call = std::get_if<AtenCall>(&step.work);
-    result->failed_op = call != nullptr ? call->name : std::get<KernelLaunch>(step.work).name;
+    result->failed_op = name;
     result->failed_index = call != nullptr ? call->index : -1;
   }
 
-  void Launch(const KernelLaunch& launch, const RunArgs& args) {
+  void Launch(const KernelLaunch& launch, const RunArgs& args, RunResult* result) {
+    char bad_index = 0;
     absl::InlinedVector<void*, 16> buffers;
     absl::InlinedVector<uint64_t, 16> scalars;
     for (const auto& buffer : launch.buffers) {
+      if (buffer.memory < 0) {
+        buffers.push_back(&bad_index);
+        continue;
+      }
       const int64_t offset = buffer.offset_slot < 0 ? 0 : args.offsets[buffer.offset_slot] * buffer.element_size;
       buffers.push_back(static_cast<char*>(bases_[buffer.memory]) + offset);
     }
     for (int32_t slot : launch.scalar_slots) scalars.push_back(args.scalars[slot]);
     launch.run(launch.kernel.get(), buffers.data(), scalars.data(), launch.symbols.data());
+    if (bad_index != 0) ThrowForIndex(launch, args, result);
+  }
+
+  // The kernel has computed everything, but what depends on a bad index is wrong.
+  void ThrowForIndex(const KernelLaunch& launch, const RunArgs& args, RunResult* result) {
+    bool thrown = false;
+    for (const KernelLaunch::Check& check : launch.checks) {
+      PreparedCall prepared;
+      try {
+        PrepareCall(check.call, &prepared);
+        BindStorages(args);
+        Call(&prepared, args);
+      } catch (...) {
+        Fail(&check.call, check.call.name, check.writes, result);
+        thrown = true;
+      }
+      stack_.clear();
+    }
+    TORCH_INTERNAL_ASSERT(thrown, "lazuli: ", launch.name, " met an index that no operator throws for");
   }
 
   void Call(PreparedCall* prepared, const RunArgs& args) {

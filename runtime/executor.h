@@ -44,7 +44,8 @@ inline int64_t ArenaBytes(int64_t nbytes) {
 
 // A strided window over a memory.
 struct WindowSpec {
-  int32_t memory = -1;  // -1: an undefined tensor.
+  static constexpr int32_t kNoContent = -2;
+  int32_t memory = -1;  // -1: an undefined tensor; kNoContent: a tensor of which only the shape counts.
   c10::ScalarType dtype = c10::ScalarType::Float;
   c10::DimVector sizes;
   c10::DimVector strides;
@@ -78,13 +79,20 @@ struct KernelLaunch {
   std::shared_ptr<const void> kernel;  // Passed to `run`.
   void (*run)(const void* kernel, void* const* buffers, const uint64_t* scalars, const int64_t* symbols) = nullptr;
   struct Buffer {
-    int32_t memory = -1;
+    int32_t memory = -1;  // -1: a byte, 0 at first, that the kernel changes when it meets an index that an operator throws for.
     int32_t offset_slot = -1;
     int32_t element_size = 1;
   };
   std::vector<Buffer> buffers;
   std::vector<int32_t> scalar_slots;
   std::vector<int64_t> symbols;  // What the kernel's own symbols stand for.
+  // The operators among its own that may throw for an index, in program order. They are called when the kernel met one, to throw; what they
+  // return is dropped.
+  struct Check {
+    AtenCall call;
+    std::vector<int32_t> writes;  // Memories of the kernel that are invalid when it throws.
+  };
+  std::vector<Check> checks;
   std::string name;
 };
 

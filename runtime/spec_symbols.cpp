@@ -33,14 +33,18 @@ void SpecSymbols::AddConstant(c10::IValue* value) {
 void SpecSymbols::AddStep(StepSpec* step) {
   if (auto* launch = std::get_if<KernelLaunch>(&step->work)) {
     for (int64_t& symbol : launch->symbols) Add(&symbol);
+    for (KernelLaunch::Check& check : launch->checks) AddCall(&check.call);
     return;
   }
-  auto& call = std::get<AtenCall>(step->work);
-  for (CallArg& arg : call.args) {
+  AddCall(&std::get<AtenCall>(step->work));
+}
+
+void SpecSymbols::AddCall(AtenCall* call) {
+  for (CallArg& arg : call->args) {
     AddConstant(&arg.value);
     for (WindowSpec& window : arg.windows) AddWindow(&window);
   }
-  for (WindowSpec& window : call.results) AddWindow(&window);
+  for (WindowSpec& window : call->results) AddWindow(&window);
 }
 
 bool SpecSymbols::Set(absl::Span<const int64_t> values) {

@@ -37,6 +37,7 @@ class SpecSymbols {
   void AddWindow(WindowSpec* window);
   void AddConstant(c10::IValue* value);
   void AddStep(StepSpec* step);
+  void AddCall(AtenCall* call);
   void PlaceArena();
 
   ProgramSpec* spec_;

@@ -55,6 +55,7 @@ struct Node {
 struct Placement {
   std::vector<c10::DimVector> uses;
   std::vector<c10::DimVector> results;
+  std::vector<c10::DimVector> coordinates;  // See Iteration.
 };
 
 // Nodes that run as one step: compute and update nodes that become one kernel, or one extern node.
@@ -91,14 +92,20 @@ struct Graph {
   bool IsVisible(StorageId storage) const { return storages[storage].is_input || storages[storage].live_out; }
 };
 
-// Calls `fn(TensorRef&)` for each defined use of `node`, in argument order.
+// Calls `fn(argument, TensorRef&)` for each defined use of `node`, in argument order.
 template <class NodeT, class Fn>
-void ForEachUse(NodeT& node, const Fn& fn) {
-  for (auto& arg : node.op.args) {
-    for (auto& ref : arg.tensors) {
-      if (ref.defined()) fn(ref);
+void ForEachArgUse(NodeT& node, const Fn& fn) {
+  for (size_t i = 0; i < node.op.args.size(); ++i) {
+    for (auto& ref : node.op.args[i].tensors) {
+      if (ref.defined()) fn(i, ref);
     }
   }
+}
+
+// Calls `fn(TensorRef&)` for each of them.
+template <class NodeT, class Fn>
+void ForEachUse(NodeT& node, const Fn& fn) {
+  ForEachArgUse(node, [&](size_t, auto& ref) { fn(ref); });
 }
 
 // Calls `fn(ValueId)` for each value that `node` makes.

@@ -9,7 +9,7 @@
 //   version    = ID "of" ID "over" ID                                      value, storage, content overwritten
 //   content    = "content" ID "=" ID                                       of a storage after the trace
 //   group      = "group" ints [ "sizes" ints "reduced" ints ]              node numbers; the iteration space; 0/1 by dimension
-//   place      = "place" INT "uses" { ints } "results" { ints }            a node's strides in the last group's space
+//   place      = "place" INT "uses" { ints } "results" { ints } [ "coordinates" { ints } ]   a node's strides in the last group's space
 //
 // Tensors and calls are as in traces, with values in place of storages. Nodes are numbered in order, from 0. A result that nothing uses
 // keeps its type but has no value: "dead" before it.
@@ -103,6 +103,8 @@ class Printer {
       for (const auto& strides : group.placements[i].uses) absl::StrAppend(&text_, " ", Ints(strides));
       absl::StrAppend(&text_, " results");
       for (const auto& strides : group.placements[i].results) absl::StrAppend(&text_, " ", Ints(strides));
+      if (!group.placements[i].coordinates.empty()) absl::StrAppend(&text_, " coordinates");
+      for (const auto& strides : group.placements[i].coordinates) absl::StrAppend(&text_, " ", Ints(strides));
       absl::StrAppend(&text_, "\n");
     }
   }
@@ -302,9 +304,11 @@ class Parser {
       placement.uses.emplace_back();
       if (!ReadInts(reader, &placement.uses.back())) return false;
     }
+    auto* list = &placement.results;
     while (!reader->AtEnd()) {
-      placement.results.emplace_back();
-      if (!ReadInts(reader, &placement.results.back())) return false;
+      if (list == &placement.results && reader->Accept("coordinates")) list = &placement.coordinates;
+      list->emplace_back();
+      if (!ReadInts(reader, &list->back())) return false;
     }
     graph_.groups.back().placements.push_back(std::move(placement));
     return true;

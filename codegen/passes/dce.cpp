@@ -10,7 +10,9 @@ namespace {
 // Whether the op runs though nobody uses its result: it may throw because of the values it meets (an index out of range, an integer divided
 // by zero, a matrix that has no factorisation), draws random numbers, or is another library's, with effects that its schema does not tell.
 bool HasEffects(const Node& node) {
-  if (node.kind != Node::Kind::kExtern || FindRow(node.op) != nullptr) return false;
+  if (node.kind == Node::Kind::kUpdate) return false;
+  const OpRow* row = node.kind == Node::Kind::kCompute ? node.row : FindRow(node.op);
+  if (row != nullptr) return row->index_args != 0 && node.part == 0;
   const std::string& name = node.op.info->name;
   if (node.op.info->is_random || name.rfind("aten::", 0) != 0) return true;
   for (const char* family : {"linalg_", "cholesky", "aten::lu_", "geqrf", "ormqr"}) {

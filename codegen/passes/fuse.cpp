@@ -41,6 +41,7 @@ struct WorkGroup {
   bool alive = false;
   bool fusable = false;
   bool updates = false;  // Holds an update.
+  bool checks = false;   // Holds a node that checks indices.
   int buffers = 0;       // At most so many does its kernel have.
   Space space;
   std::vector<NodeId> nodes;
@@ -91,6 +92,7 @@ class Fuser {
     group.ancestors = BitSet(end_ - begin_);
     group.fusable = node.kind != Node::Kind::kExtern;
     group.updates = node.kind == Node::Kind::kUpdate;
+    group.checks = node.row != nullptr && node.row->index_args != 0;
     group.buffers = 3;  // Results; updates have one.
     ForEachUse(node, [&](const TensorRef&) { ++group.buffers; });
     group_of_[n] = n - begin_;
@@ -104,6 +106,7 @@ class Fuser {
     Placement& placement = placements_[n];
     placement.uses = std::move(iteration.uses);
     placement.results = std::move(iteration.results);
+    placement.coordinates = std::move(iteration.coordinates);
     const bool reduces = node.row != nullptr && (node.row->reducing_parts >> node.part & 1) != 0;
     group.space = SqueezeSpace(iteration.sizes, iteration.reduced, reduces, &placement);
   }
@@ -140,6 +143,8 @@ class Fuser {
     WorkGroup& into = groups_[a];
     WorkGroup& from = groups_[b];
     if (static_cast<int>(into.nodes.size() + from.nodes.size()) > options_.max_nodes) return;
+    // What a failed check leaves undone must not have been written over anything.
+    if ((into.checks && from.updates) || (into.updates && from.checks)) return;
     auto joined = JoinSpaces(into.space, from.space);
     if (!joined || PathThroughOther(a, b) || PathThroughOther(b, a)) return;
     std::vector<NodeId> nodes;
@@ -160,6 +165,7 @@ class Fuser {
     }
     into.space = std::move(joined->space);
     into.updates = into.updates || from.updates;
+    into.checks = into.checks || from.checks;
     into.buffers = buffers;
     into.nodes = std::move(nodes);
     from.alive = false;
@@ -172,6 +178,7 @@ class Fuser {
     for (NodeId n : nodes) {
       saved->emplace_back(n, placements_[n]);
       for (auto& strides : placements_[n].uses) strides = map.Apply(strides);
+      for (auto& strides : placements_[n].coordinates) strides = map.Apply(strides);
       for (size_t i = 0; i < placements_[n].results.size(); ++i) {
         auto& strides = placements_[n].results[i];
         if (graph_.nodes[n].results[i] != kNoValue) strides = map.Apply(strides);
@@ -240,12 +247,16 @@ class Fuser {
     const Node& node = graph_.nodes[n];
     bool fits = true;
     size_t ordinal = 0;
-    ForEachUse(node, [&](const TensorRef& use) {
+    ForEachArgUse(node, [&](size_t arg, const TensorRef& use) {
       const auto& strides = placements_[n].uses[ordinal++];
       const NodeId producer = graph_.values[use.storage].producer;
       if (!fits || !IsMember(producer, id)) return;
       if (node.kind == Node::Kind::kUpdate && ordinal == 1) {
         fits = false;  // Content made here and partly overwritten here.
+        return;
+      }
+      if (node.row != nullptr && (node.row->indexed_args >> arg & 1) != 0) {
+        fits = false;  // Read elsewhere than where it is made.
         return;
       }
       if (IsUniform(graph_, use.storage) && graph_.nodes[producer].op.results[0].dtype == use.dtype) return;

@@ -119,6 +119,10 @@ class Planner {
     launch.symbols = lowered->symbols;
     launch.name = NameOf(group);
     for (const auto& buffer : lowered->buffers) {
+      if (buffer.memory == kNoValue) {
+        launch.buffers.push_back({-1, -1, 1});
+        continue;
+      }
       const int32_t memory = Memory(buffer.memory);
       launch.buffers.push_back({memory, buffer.offset_slot, buffer.element_size});
       if (buffer.written) {
@@ -127,9 +131,30 @@ class Planner {
         AddUnique(&step.reads, memory);
       }
     }
+    for (const NodeId n : lowered->checks) launch.checks.push_back(CheckOf(group, n, &step));
     step.work = std::move(launch);
     spec_.steps.push_back(std::move(step));
     return absl::OkStatus();
+  }
+
+  // Node `n` of a group by itself. What has no memory only counts by its shape: indices have one.
+  KernelLaunch::Check CheckOf(const Group& group, NodeId n, StepSpec* step) {
+    const TraceOp& op = graph_.nodes[n].op;
+    KernelLaunch::Check check{{op.info->handle, op.info->name, {}, {}, op.index}, {}};
+    const auto& schema = op.info->handle.schema().arguments();
+    for (size_t i = 0; i < op.args.size(); ++i) check.call.args.push_back(Argument(op.args[i], *schema[i].type(), step));
+    absl::flat_hash_set<ValueId> invalid;
+    for (const NodeId member : group.nodes) {
+      const Node& node = graph_.nodes[member];
+      bool depends = member == n;
+      ForEachUse(node, [&](const TensorRef& use) { depends = depends || invalid.count(use.storage) != 0; });
+      if (!depends) continue;
+      ForEachDef(node, [&](ValueId value) {
+        invalid.insert(value);
+        if (in_memory_[value]) AddUnique(&check.writes, Memory(value));
+      });
+    }
+    return check;
   }
 
   absl::Status Dump(const KernelIR& kernel) const {
@@ -208,8 +233,14 @@ class Planner {
                    : IsOptionalList(type)              ? CallArg::Kind::kOptionalTensorList
                                                        : CallArg::Kind::kTensorList;
         for (const TensorRef& ref : arg.tensors) {
-          out.windows.push_back(ref.defined() ? Window(ref, Memory(ref.storage)) : WindowSpec());
-          if (ref.defined()) AddUnique(&step->reads, out.windows.back().memory);
+          if (!ref.defined()) {
+            out.windows.emplace_back();
+          } else if (graph_.values[ref.storage].producer != kNoNode && !in_memory_[ref.storage]) {
+            out.windows.push_back(Window(ref, WindowSpec::kNoContent));
+          } else {
+            out.windows.push_back(Window(ref, Memory(ref.storage)));
+            AddUnique(&step->reads, out.windows.back().memory);
+          }
         }
         break;
     }

@@ -142,6 +142,7 @@ Space SqueezeSpace(const c10::DimVector& sizes, const std::vector<bool>& reduced
     space.reduced.push_back(reduced[d]);
   }
   for (c10::DimVector& strides : placement->uses) squeeze(strides);
+  for (c10::DimVector& strides : placement->coordinates) squeeze(strides);
   for (c10::DimVector& strides : placement->results) {
     if (!strides.empty()) squeeze(strides);
   }

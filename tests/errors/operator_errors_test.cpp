@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <torch/library.h>
 
+#include <limits>
 #include <typeinfo>
 
 #include "tests/support/log_file.h"
@@ -141,6 +142,74 @@ TEST_P(OperatorErrorsTest, IndexOutOfRangeAtTheCut) {
 TEST_P(OperatorErrorsTest, EmbeddingOutOfRangeAtTheCut) {
   const auto take = [](const torch::Tensor& x, int64_t row) { return torch::embedding(x, torch::full({2}, row, torch::kLong)); };
   ExpectSameErrorAtTheCut([&](const torch::Tensor& x) { return take(x, 3); }, [&](const torch::Tensor& x) { return take(x, 2); });
+}
+
+torch::Tensor ZeroAnd(int64_t index) { return torch::tensor({int64_t{0}, index}); }
+
+// Operators that kernels do, between others in the same kernel.
+TEST_P(OperatorErrorsTest, BadIndicesInsideKernels) {
+  using torch::indexing::Slice;
+  using Lookup = std::function<torch::Tensor(const torch::Tensor&, int64_t)>;
+  const std::vector<Lookup> lookups = {
+      [](const torch::Tensor& x, int64_t i) { return torch::embedding(x, ZeroAnd(i)).relu() + 1; },
+      [](const torch::Tensor& x, int64_t i) { return torch::embedding(x, ZeroAnd(i).to(torch::kInt)) * 2; },
+      [](const torch::Tensor& x, int64_t i) { return x.index_select(1, ZeroAnd(i)) + 1; },
+      [](const torch::Tensor& x, int64_t i) {
+        return x.gather(1, torch::stack({ZeroAnd(i), ZeroAnd(i)})) * 2;
+      },
+      [](const torch::Tensor& x, int64_t i) {
+        return x.index({Slice(), ZeroAnd(i)}) * 2;
+      },
+      [](const torch::Tensor& x, int64_t i) {
+        return x.index({ZeroAnd(1), ZeroAnd(i)}) * 2;
+      },
+      [](const torch::Tensor& x, int64_t i) { return torch::nll_loss(-x.narrow(0, 0, 2), ZeroAnd(i)) + 1; },
+      [](const torch::Tensor& x, int64_t i) { return torch::cross_entropy_loss(x.narrow(0, 0, 2), ZeroAnd(i), {}, at::Reduction::None); },
+      [](const torch::Tensor& x, int64_t i) { return torch::cross_entropy_loss(x.narrow(0, 0, 2), ZeroAnd(i)) * 2; },
+  };
+  for (size_t i = 0; i < lookups.size(); ++i) {
+    SCOPED_TRACE(i);
+    for (const int64_t bad : {int64_t{4}, int64_t{-5}, int64_t{1} << 40, std::numeric_limits<int64_t>::min()}) {
+      if (i == 1 && bad != static_cast<int32_t>(bad)) continue;
+      ExpectSameErrorAtTheCut([&](const torch::Tensor& x) { return lookups[i](x, bad); },
+                              [&](const torch::Tensor& x) { return lookups[i](x, 2); });
+    }
+  }
+}
+
+TEST_P(OperatorErrorsTest, BadTargetOfAGradient) {
+  const auto gradient = [](const torch::Tensor& x, int64_t target) {
+    const auto one = torch::ones({});
+    return at::nll_loss_backward(one, x.narrow(0, 0, 2), ZeroAnd(target), {}, at::Reduction::Mean, -100, one + 1).abs();
+  };
+  ExpectSameErrorAtTheCut([&](const torch::Tensor& x) { return gradient(x, 4); }, [&](const torch::Tensor& x) { return gradient(x, 3); });
+}
+
+// One kernel makes both what depends on the index and what does not.
+TEST_P(OperatorErrorsTest, OnlyWhatDependsOnABadIndexIsLost) {
+  const auto table = torch::arange(12, torch::kFloat).reshape({3, 4});
+  const auto other = torch::rand({3, 4});
+  const auto run = [&](int64_t index, torch::Tensor* fine, torch::Tensor* failed, torch::Tensor* updated) {
+    const auto indices = torch::tensor({int64_t{0}, int64_t{1}, index, int64_t{3}}).expand({3, 4});
+    *fine = other * 3;
+    *failed = table.gather(1, indices) + *fine;
+    updated->add_(*fine);
+    lazuli::sync();
+  };
+  const Caught eager = Catch([&] { table.gather(1, torch::full({3, 4}, 7, torch::kLong)); });
+  ASSERT_NE(eager.type, "nothing");
+  const lazuli::DeviceMode mode(options());
+  for (const int64_t index : {2, 2, 7, 2, 7}) {
+    torch::Tensor fine, failed, updated = torch::ones({3, 4});
+    const Caught caught = Catch([&] { run(index, &fine, &failed, &updated); });
+    EXPECT_EQ(caught, index == 2 ? Caught() : eager);
+    EXPECT_TRUE(fine.equal(other * 3));
+    EXPECT_TRUE(updated.equal(other * 3 + 1));
+    EXPECT_EQ(Catch([&] { failed.sum().item<float>(); }), index == 2 ? Caught() : eager);
+    if (index == 2) {
+      EXPECT_TRUE(failed.equal(table + other * 3));
+    }
+  }
 }
 
 // Eagerly an operator fails whether or not its result is used.

@@ -59,6 +59,32 @@ TEST_P(DynamicTest, InnermostDimension) {
   ExpectFewPrograms([](int64_t n) -> Tensors { return {torch::randn({5, n}).exp().mul(torch::randn({5, 1}))}; }, kSizes, 2, 2);
 }
 
+TEST_P(DynamicTest, Indices) {
+  const Tensor table = torch::randn({40, 12});
+  ExpectFewPrograms(
+      [&](int64_t n) -> Tensors {
+        const Tensor tokens = torch::randint(0, 40, {n, 3});
+        const Tensor x = torch::embedding(table, tokens) + torch::embedding(table, torch::randint(0, 40, {n, 1}));
+        const Tensor logits = torch::randn({n * 3, 21}).requires_grad_();
+        const Tensor targets = torch::randint(0, 21, {n * 3});
+        torch::cross_entropy_loss(logits, targets).backward();
+        return {x, logits.grad(), logits.detach().gather(1, targets.unsqueeze(1)), table.t().index_select(1, targets) * 2};
+      },
+      kSizes, 2, 2);
+}
+
+TEST_P(DynamicTest, SizesOfWhatIsLookedUpIn) {
+  ExpectFewPrograms(
+      [](int64_t n) -> Tensors {
+        const Tensor table = torch::randn({n, n + 1});
+        const Tensor logits = torch::randn({6, n}).requires_grad_();
+        const Tensor targets = torch::randint(0, n, {6});
+        torch::cross_entropy_loss(logits, targets).backward();
+        return {torch::embedding(table, targets) * 2, table.index({targets, targets - n}) + 1, logits.grad()};
+      },
+      kSizes, 2, 2);
+}
+
 TEST_P(DynamicTest, SoftmaxAndNorms) {
   ExpectFewPrograms(
       [](int64_t n) -> Tensors {

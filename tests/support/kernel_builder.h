@@ -39,6 +39,10 @@ class KernelBuilder {
 
   int Load(int buffer) { return Add(K::kLoad, kernel_.buffers[buffer].dtype, {}, buffer); }
   int Store(int buffer, int value) { return Add(K::kStore, kernel_.buffers[buffer].dtype, {value}, buffer); }
+  int Gather(int buffer, int offset) { return Add(K::kGather, kernel_.buffers[buffer].dtype, {offset}, buffer); }
+  int Check(int buffer, int valid) { return Add(K::kCheck, T::Bool, {valid}, buffer); }
+  // The buffer that checks write to.
+  int Flag() { return Buffer(T::Bool, c10::DimVector(kernel_.sizes.size(), 0), true); }
   int Const(double value, T type = T::Float) {
     const bool floating = type == T::Float || type == T::Double;
     return Add(K::kConst, type, {}, floating ? static_cast<int64_t>(BitsOf(value)) : static_cast<int64_t>(value));

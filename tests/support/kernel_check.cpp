@@ -28,7 +28,11 @@ int64_t Extent(const KernelIR& kernel, const KBuffer& buffer) {
     if (kernel.sizes[d] == 0) return 0;
     last += (kernel.sizes[d] - 1) * buffer.strides[d];
   }
-  return last + 1;
+  const auto is_gathered = [&](const codegen::KInst& inst) {
+    return inst.op == codegen::KOp::kGather && &kernel.buffers[inst.imm] == &buffer;
+  };
+  const bool gathered = std::any_of(kernel.insts.begin(), kernel.insts.end(), is_gathered);
+  return last + 1 + (gathered ? kGatherReach : 0);
 }
 
 double RandomFloating(std::mt19937_64& random, const CheckOptions& options) {

@@ -11,6 +11,9 @@
 
 namespace lazuli::testing {
 
+// Gathers may reach so many elements beyond their buffer's window.
+constexpr int64_t kGatherReach = 16384;
+
 struct CheckOptions {
   codegen::KernelTarget target{"avx512", "eager"};
   uint64_t seed = 1;

@@ -359,6 +359,11 @@ class Interpreter {
     // Values of every store at every point of this kept point before anything is written.
     std::vector<std::pair<char*, std::pair<ScalarType, Value>>> writes;
     for (const KInst& inst : kernel_.insts) {
+      if (inst.op == KOp::kCheck) {
+        EachReduced(kept_, point, -1, [&] {
+          if (ValuesAt(inst.in[0], *point).i == 0) writes.push_back({Address(static_cast<int>(inst.imm), *point), {inst.type, {0, 1}}});
+        });
+      }
       if (inst.op != KOp::kStore) continue;
       EachReduced(kept_, point, inst.imm, [&] {
         writes.push_back({Address(static_cast<int>(inst.imm), *point), {inst.type, ValuesAt(inst.in[0], *point)}});
@@ -432,7 +437,13 @@ class Interpreter {
         case KOp::kLoad:
           values_[i] = Read(inst.type, Address(static_cast<int>(inst.imm), point));
           break;
+        case KOp::kGather: {
+          const int64_t bytes = values_[inst.in[0]].i * static_cast<int64_t>(c10::elementSize(inst.type));
+          values_[i] = Read(inst.type, Address(static_cast<int>(inst.imm), point) + bytes);
+          break;
+        }
         case KOp::kStore:
+        case KOp::kCheck:
           break;
         case KOp::kConst:
         case KOp::kScalar: {

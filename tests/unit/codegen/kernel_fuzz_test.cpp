@@ -28,6 +28,7 @@ class RandomKernel {
     const int num_loads = 1 + Pick(4);
     for (int i = 0; i < num_loads; ++i) AddLoad();
     if (Pick(3) == 0) AddValue(Bounded(builder_.Cast(builder_.Index(Pick(rank_)), T::Float)), true);
+    if (Pick(3) == 0) AddGather();
     AddValue(builder_.Const(Pick(7) - 3), false);
     const int num_ops = 3 + Pick(14);
     for (int i = 0; i < num_ops; ++i) {
@@ -37,6 +38,7 @@ class RandomKernel {
         AddOp();
       }
     }
+    if (Pick(4) == 0) builder_.Check(builder_.Flag(), builder_.Op(K::kLt, AnyValue().value, builder_.Const(Pick(40) - 12)));
     const int num_stores = 1 + Pick(3);
     for (int i = 0; i < num_stores; ++i) AddStore();
     return builder_.kernel();
@@ -96,6 +98,19 @@ class RandomKernel {
     int value = builder_.Load(buffer);
     if (type != T::Float) value = builder_.Cast(value, T::Float);
     AddValue(type == T::Int || type == T::Char ? Bounded(value) : value, true);
+  }
+
+  // Read where random indices say, of which there is one for each point of some dimensions.
+  void AddGather() {
+    static constexpr T kTypes[] = {T::Float, T::BFloat16, T::Double, T::Char};
+    const uint64_t all = (uint64_t{1} << rank_) - 1;
+    const int index = builder_.Load(builder_.Buffer(T::Long, RandomStrides(random_() & all)));
+    const int64_t step = Pick(2) == 0 ? 1 : 5;
+    const int offset = builder_.Op(K::kMul, builder_.Op(K::kAnd, index, builder_.Const(511, T::Long)), builder_.Const(step, T::Long));
+    const T type = kTypes[Pick(4)];
+    const int value = builder_.Gather(builder_.Buffer(type, RandomStrides(random_() & all)), offset);
+    const int wide = type == T::Float ? value : builder_.Cast(value, T::Float);
+    AddValue(type == T::Char ? Bounded(wide) : wide, true);
   }
 
   int Bounded(int value) { return builder_.Op(K::kMax, builder_.Op(K::kMin, value, builder_.Const(16)), builder_.Const(-16)); }

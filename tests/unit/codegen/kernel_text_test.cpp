@@ -22,6 +22,9 @@ KernelIR Sample() {
   const int y = b.Op(K::kMul, wide, b.Op(K::kAdd, c, s));
   const int i = b.Cast(b.Op(K::kSub, b.Index(1), b.Const(-5, T::Long)), T::Float);
   const int sum = b.Op(K::kReduceSum, b.Op(K::kSelect, b.Op(K::kLt, y, i), y, i));
+  b.Check(b.Flag(), b.Op(K::kLt, y, i));
+  const int gathered = b.Gather(b.Buffer(T::Float, {0, 3}), b.Load(b.Buffer(T::Long, {1, 0})));
+  b.Store(b.Buffer(T::Float, true), gathered);
   b.Store(b.KeptBuffer(T::Float, true), sum);
   b.Store(b.Buffer(T::Float, true), b.Op(K::kSub, y, sum));
   return b.kernel();

@@ -1,0 +1,318 @@
+// Rows that read where indices say: embedding, index_select, gather, index, and the negative log likelihood loss.
+#include <algorithm>
+
+#include "codegen/lower_rows.h"
+
+namespace lazuli::codegen {
+namespace {
+
+using c10::ScalarType;
+
+bool IsIndex(const TensorRef& ref) { return ref.dtype == ScalarType::Long || ref.dtype == ScalarType::Int; }
+
+bool IsTensor(const TraceArg& arg) { return arg.kind == TraceArg::Kind::kTensor && !arg.tensors.empty() && arg.tensors[0].defined(); }
+
+int64_t Rank(const TensorRef& ref) { return static_cast<int64_t>(ref.sizes.size()); }
+
+// An argument `dim` of an op on `ref`, from 0 on; -1 where it is none.
+int64_t DimArg(const TraceOp& op, int arg, const TensorRef& ref) {
+  if (op.args[arg].kind != TraceArg::Kind::kConst || !op.args[arg].value.isInt()) return -1;
+  const int64_t dim = op.args[arg].value.toInt();
+  return dim < 0 ? dim + Rank(ref) : dim;
+}
+
+Expr InRange(Expr index, int64_t size) { return (index >= Like(index, 0)) & (index < index.emitter->Size(ScalarType::Long, size)); }
+
+Expr Steps(Expr index, int64_t stride) { return stride == 1 ? index : index * index.emitter->Size(ScalarType::Long, stride); }
+
+// How far on `index` leads along dimension `dim` of `ref`. What is out of range is the op's error, and leads nowhere.
+Expr CheckedSteps(OpEmitter& e, Expr index, const TensorRef& ref, int64_t dim, bool wraps) {
+  const int64_t size = ref.sizes[dim];
+  if (wraps) index = Select(index < 0, index + e.emitter().Size(ScalarType::Long, size), index);
+  const Expr valid = InRange(index, size);
+  e.Check(valid);
+  return Steps(Select(valid, index, Like(index, 0)), ref.strides[dim]);
+}
+
+Iteration Whole(const TensorRef& result) {
+  Iteration it;
+  it.sizes = result.sizes;
+  it.reduced.assign(it.sizes.size(), false);
+  it.results.push_back(BroadcastStrides(result, it.sizes));
+  return it;
+}
+
+// Which dimensions of self an op looks up, and where the indices' own dimensions, broadcast to each other, stand in its result instead.
+struct LookUp {
+  std::vector<int64_t> dims;
+  std::vector<int> items;  // Of the index argument, for each of `dims`.
+  int64_t index_rank = 0;
+  int64_t at = 0;
+};
+
+int IndexArg(const OpRow& row) { return (row.index_args & 2) != 0 ? 1 : 2; }
+
+const std::vector<TensorRef>& IndicesOf(const TraceOp& op, const OpRow& row) { return op.args[IndexArg(row)].tensors; }
+
+LookUp LookUpOf(const TraceOp& op, const OpRow& row) {
+  LookUp look_up;
+  const std::vector<TensorRef>& indices = IndicesOf(op, row);
+  if (op.args[1].kind != TraceArg::Kind::kTensorList) {
+    const bool is_embedding = IndexArg(row) == 1;
+    look_up.dims = {is_embedding ? 0 : DimArg(op, 1, op.args[0].tensors[0])};
+    look_up.items = {0};
+    look_up.index_rank = is_embedding ? Rank(indices[0]) : 1;
+    look_up.at = look_up.dims[0];
+    return look_up;
+  }
+  for (size_t i = 0; i < indices.size(); ++i) {
+    if (!indices[i].defined()) continue;
+    look_up.dims.push_back(static_cast<int64_t>(i));
+    look_up.items.push_back(static_cast<int>(i));
+    look_up.index_rank = std::max(look_up.index_rank, Rank(indices[i]));
+  }
+  // Indices with a slice between them have their dimensions first.
+  const bool together = look_up.dims.back() - look_up.dims.front() + 1 == static_cast<int64_t>(look_up.dims.size());
+  look_up.at = together ? look_up.dims.front() : 0;
+  return look_up;
+}
+
+bool AcceptsLookUp(const OpRow& row, const TraceOp& op) {
+  if (!IsTensor(op.args[0])) return false;
+  const TensorRef& self = op.args[0].tensors[0];
+  bool any = false;
+  for (const TensorRef& index : IndicesOf(op, row)) {
+    if (index.defined() && !IsIndex(index)) return false;
+    any = any || index.defined();
+  }
+  if (!any || op.results[0].dtype != self.dtype) return false;
+  const LookUp look_up = LookUpOf(op, row);
+  for (const int64_t dim : look_up.dims) {
+    if (dim < 0 || dim >= Rank(self)) return false;
+  }
+  return Rank(op.results[0]) == Rank(self) - static_cast<int64_t>(look_up.dims.size()) + look_up.index_rank;
+}
+
+Iteration IterateLookUp(const OpRow& row, const Node& node) {
+  Iteration it = Whole(node.op.results[0]);
+  const TensorRef& self = node.op.args[0].tensors[0];
+  const LookUp look_up = LookUpOf(node.op, row);
+  c10::DimVector source;
+  for (int64_t d = 0; d < Rank(self); ++d) {
+    if (std::find(look_up.dims.begin(), look_up.dims.end(), d) == look_up.dims.end())
+      source.push_back(self.sizes[d] == 1 ? 0 : self.strides[d]);
+  }
+  source.insert(source.begin() + look_up.at, look_up.index_rank, 0);
+  it.uses.push_back(std::move(source));
+  for (const TensorRef& index : IndicesOf(node.op, row)) {
+    if (!index.defined()) continue;
+    c10::DimVector strides(it.sizes.size(), 0);
+    const int64_t first = look_up.at + look_up.index_rank - Rank(index);
+    for (int64_t d = 0; d < Rank(index); ++d) strides[first + d] = index.sizes[d] == 1 ? 0 : index.strides[d];
+    it.uses.push_back(std::move(strides));
+  }
+  return it;
+}
+
+void EmitLookUp(OpEmitter& e) {
+  const OpRow& row = *e.node().row;
+  const LookUp look_up = LookUpOf(e.op(), row);
+  const bool wraps = e.op().args[1].kind == TraceArg::Kind::kTensorList;
+  Expr offset;
+  for (size_t i = 0; i < look_up.dims.size(); ++i) {
+    const Expr index = e.emitter().Cast(e.Load(IndexArg(row), look_up.items[i]), ScalarType::Long);
+    const Expr steps = CheckedSteps(e, index, e.op().args[0].tensors[0], look_up.dims[i], wraps);
+    offset = i == 0 ? steps : offset + steps;
+  }
+  e.Result(0, e.LoadAt(0, offset));
+}
+
+bool AcceptsGather(const OpRow& row, const TraceOp& op) {
+  if (!IsTensor(op.args[0]) || !IsTensor(op.args[2])) return false;
+  const TensorRef& self = op.args[0].tensors[0];
+  const TensorRef& index = op.args[2].tensors[0];
+  const int64_t dim = DimArg(op, 1, self);
+  return index.dtype == ScalarType::Long && Rank(self) == Rank(index) && dim >= 0 && dim < Rank(self) && op.results[0].dtype == self.dtype;
+}
+
+Iteration IterateGather(const OpRow& row, const Node& node) {
+  Iteration it = Whole(node.op.results[0]);
+  const TensorRef& self = node.op.args[0].tensors[0];
+  c10::DimVector source(self.strides.begin(), self.strides.end());
+  source[DimArg(node.op, 1, self)] = 0;
+  for (size_t d = 0; d < source.size(); ++d) source[d] = it.sizes[d] == 1 ? 0 : source[d];
+  it.uses.push_back(std::move(source));
+  it.uses.push_back(BroadcastStrides(node.op.args[2].tensors[0], it.sizes));
+  return it;
+}
+
+void EmitGather(OpEmitter& e) {
+  const TensorRef& self = e.op().args[0].tensors[0];
+  const Expr index = e.Arg(2, ScalarType::Long);
+  e.Result(0, e.LoadAt(0, CheckedSteps(e, index, self, DimArg(e.op(), 1, self), /*wraps=*/false)));
+}
+
+constexpr int64_t kNone = 0, kMean = 1;
+
+// The arguments of the loss and its gradient, by position.
+struct NllArgs {
+  int self, target, weight, reduction, ignore_index;
+};
+constexpr NllArgs kForward{0, 1, 2, 3, 4};
+constexpr NllArgs kBackward{1, 2, 3, 4, 5};
+
+// Whether there is a loss for each row.
+bool IsByRow(const TraceOp& op, const NllArgs& args) {
+  return op.args[args.reduction].value.toInt() == kNone && op.args[args.self].tensors[0].sizes.size() == 2;
+}
+
+bool AcceptsNll(const TraceOp& op, const NllArgs& args, uint8_t types) {
+  if (!IsTensor(op.args[args.self]) || !IsTensor(op.args[args.target])) return false;
+  const TensorRef& self = op.args[args.self].tensors[0];
+  for (size_t i = 0; i < op.args.size(); ++i) {
+    const ScalarType wanted = static_cast<int>(i) == args.target ? ScalarType::Long : self.dtype;
+    for (const TensorRef& ref : op.args[i].tensors) {
+      if (ref.defined() && ref.dtype != wanted) return false;
+    }
+  }
+  const bool plain = op.args[args.reduction].kind == TraceArg::Kind::kConst && op.args[args.ignore_index].kind == TraceArg::Kind::kConst;
+  return plain && (TypeBit(self.dtype) & types) != 0 && (Rank(self) == 1 || Rank(self) == 2) &&
+         Rank(op.args[args.target].tensors[0]) == Rank(self) - 1;
+}
+
+bool AcceptsNllForward(const OpRow& row, const TraceOp& op) {
+  // ATen adds up losses in their own type.
+  return AcceptsNll(op, kForward, IsTensor(op.args[0]) && op.args[3].value.isInt() && IsByRow(op, kForward) ? kFloats : kWide);
+}
+
+bool AcceptsNllBackward(const OpRow& row, const TraceOp& op) { return AcceptsNll(op, kBackward, kFloats); }
+
+// One row's target: its class, 0 where it is ignored or no class at all, which is the op's error.
+struct NllTarget {
+  NllTarget(OpEmitter& e, const NllArgs& args, bool check) {
+    const int64_t classes = e.op().args[args.self].tensors[0].sizes.back();
+    target = e.Arg(args.target, ScalarType::Long);
+    counts = target != e.emitter().ConstInt(ScalarType::Long, e.Int(args.ignore_index));
+    const Expr valid = InRange(target, classes);
+    if (check) e.Check(Not(counts) | valid);
+    index = Select(counts & valid, target, Like(target, 0));
+  }
+  Expr target, counts, index;
+};
+
+// The class's weight.
+Expr NllWeight(OpEmitter& e, const NllArgs& args, const NllTarget& target, ScalarType type) {
+  return e.emitter().Cast(e.LoadAt(args.weight, Steps(target.index, e.op().args[args.weight].tensors[0].strides[0])), type);
+}
+
+// By rows. Part 0 makes the loss, part 1 the weights' sum, which is 0 where losses are not added up.
+Iteration IterateNllForward(const OpRow& row, const Node& node) {
+  Iteration it;
+  const TensorRef& self = node.op.args[0].tensors[0];
+  const TensorRef& target = node.op.args[1].tensors[0];
+  const bool by_row = IsByRow(node.op, kForward);
+  const bool batched = self.sizes.size() == 2 && !(by_row && node.part == 1);
+  const int64_t rows = batched ? self.sizes[0] : 1;
+  it.sizes = {rows};
+  it.reduced = {!by_row};
+  it.uses.push_back({rows == 1 ? 0 : self.strides[0]});
+  it.uses.push_back({rows == 1 ? 0 : target.strides[0]});
+  if (IsTensor(node.op.args[2])) it.uses.push_back({0});
+  it.results.push_back({by_row && rows != 1 ? node.op.results[0].strides[0] : 0});
+  it.results.push_back({0});
+  return it;
+}
+
+void EmitNllForward(OpEmitter& e) {
+  const TensorRef& self = e.op().args[0].tensors[0];
+  const ScalarType type = OpMathType(self.dtype);
+  const bool by_row = IsByRow(e.op(), kForward);
+  const Expr zero = e.emitter().Const(type, 0);
+  if (by_row && e.node().part == 1) return e.Result(1, zero);
+  const NllTarget target(e, kForward, /*check=*/true);
+  const bool weighted = !e.IsNone(2);
+  const Expr weight = weighted ? NllWeight(e, kForward, target, type) : e.emitter().Const(type, 1);
+  const auto total = [&] {
+    if (weighted) return Sum(Select(target.counts, weight, zero));
+    return e.emitter().Cast(Sum(e.emitter().Cast(target.counts, ScalarType::Long)), type);
+  };
+  if (e.node().part == 1) return e.Result(1, total());
+  const Expr log_probability = e.emitter().Cast(e.LoadAt(0, Steps(target.index, self.strides.back())), type);
+  const Expr loss = Select(target.counts, -(weighted ? log_probability * weight : log_probability), zero);
+  if (by_row) return e.Result(0, loss);
+  e.Result(0, e.Int(3) == kMean ? Sum(loss) / total() : Sum(loss));
+}
+
+Iteration IterateNllBackward(const OpRow& row, const Node& node) {
+  Iteration it = Whole(node.op.results[0]);
+  const size_t rank = it.sizes.size();
+  ForEachArgUse(node, [&](size_t arg, const TensorRef& use) {
+    c10::DimVector strides(rank, 0);
+    const bool by_row = static_cast<int>(arg) == kBackward.target || (arg == 0 && IsByRow(node.op, kBackward));
+    if (by_row && rank == 2) strides[0] = use.sizes[0] == 1 ? 0 : use.strides[0];
+    it.uses.push_back(static_cast<int>(arg) == kBackward.self ? BroadcastStrides(use, it.sizes) : strides);
+  });
+  c10::DimVector column(rank, 0);
+  column.back() = it.sizes.back() == 1 ? 0 : 1;
+  it.coordinates.push_back(std::move(column));
+  return it;
+}
+
+void EmitNllBackward(OpEmitter& e) {
+  const ScalarType dtype = e.op().results[0].dtype;
+  const ScalarType type = OpMathType(dtype);
+  const auto round = [&](Expr value) { return e.emitter().Cast(e.emitter().Cast(value, dtype), type); };
+  // ATen does not look at targets that have a gradient each.
+  const NllTarget target(e, kBackward, /*check=*/!IsByRow(e.op(), kBackward));
+  Expr grad = e.Arg(0, type);
+  if (e.Int(4) == kMean) grad = round(grad / e.Arg(6, type));
+  grad = -grad;
+  if (!e.IsNone(3)) grad = round(NllWeight(e, kBackward, target, type) * grad);
+  const Expr zero = Like(grad, 0);
+  e.Result(0, Select(e.Coordinate(0) == target.target, Select(target.counts, grad, zero), zero));
+}
+
+}  // namespace
+
+OpRow LookUpRow(int index_arg) {
+  OpRow row;
+  row.index_args = uint64_t{1} << index_arg;
+  row.indexed_args = 1;
+  row.accepts = &AcceptsLookUp;
+  row.iterate = &IterateLookUp;
+  row.emit = &EmitLookUp;
+  return row;
+}
+
+OpRow GatherRow() {
+  OpRow row = LookUpRow(2);
+  row.accepts = &AcceptsGather;
+  row.iterate = &IterateGather;
+  row.emit = &EmitGather;
+  return row;
+}
+
+OpRow NllLossRow() {
+  OpRow row;
+  row.reduces = true;
+  row.parts = 2;
+  row.part_of_result = {0, 1, 0};
+  row.index_args = uint64_t{1} << kForward.target;
+  row.indexed_args = uint64_t{1} << kForward.self | uint64_t{1} << kForward.weight;
+  row.accepts = &AcceptsNllForward;
+  row.iterate = &IterateNllForward;
+  row.emit = &EmitNllForward;
+  return row;
+}
+
+OpRow NllLossBackwardRow() {
+  OpRow row;
+  row.index_args = uint64_t{1} << kBackward.target;
+  row.indexed_args = uint64_t{1} << kBackward.weight;
+  row.accepts = &AcceptsNllBackward;
+  row.iterate = &IterateNllBackward;
+  row.emit = &EmitNllBackward;
+  return row;
+}
+
+}  // namespace lazuli::codegen
