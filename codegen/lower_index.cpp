@@ -294,7 +294,7 @@ OpRow GatherRow() {
 
 OpRow NllLossRow() {
   OpRow row;
-  row.reducing_parts = 1;
+  row.reducing_parts = 0b11;
   row.parts = 2;
   row.part_of_result = {0, 1, 0};
   row.index_args = uint64_t{1} << kForward.target;
