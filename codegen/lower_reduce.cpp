@@ -1,4 +1,4 @@
-// Rows that reduce: plain reductions, softmax, layer norm and their gradients.
+// Rows that reduce: plain reductions, softmax, layer and group norm and their gradients.
 #include <algorithm>
 
 #include "codegen/lower_rows.h"
@@ -151,36 +151,105 @@ Expr NormalizedCount(OpEmitter& e) {
   return e.emitter().Size(e.op().args[0].tensors[0].dtype, count);
 }
 
-void EmitLayerNorm(OpEmitter& e) {
-  const auto type = e.op().args[0].tensors[0].dtype;
-  const Expr count = NormalizedCount(e);
+// Normalises argument 0, of which `count` elements go together; the bias is the argument after `weight`.
+void EmitNorm(OpEmitter& e, Expr count, int weight, int eps) {
+  const auto type = count.type();
   const Expr x = e.Arg(0, type);
   const Expr mean = Sum(x) / count;
   const Expr centered = x - mean;
-  const Expr rstd = 1.0 / Sqrt(Sum(centered * centered) / count + e.Arg(4, type));
+  const Expr rstd = 1.0 / Sqrt(Sum(centered * centered) / count + e.Arg(eps, type));
   Expr y = centered * rstd;
-  if (!e.IsNone(2)) y = y * e.Arg(2, type);
-  if (!e.IsNone(3)) y = y + e.Arg(3, type);
+  if (!e.IsNone(weight)) y = y * e.Arg(weight, type);
+  if (!e.IsNone(weight + 1)) y = y + e.Arg(weight + 1, type);
   e.Result(0, y);
   e.Result(1, mean);
   e.Result(2, rstd);
 }
 
-// Part 0 makes the input's gradient, by rows; part 1 the weight's and the bias's, by columns.
-void EmitLayerNormBackward(OpEmitter& e) {
-  const auto type = e.op().args[0].tensors[0].dtype;
-  const Expr grad = e.Arg(0, type), x = e.Arg(1, type), mean = e.Arg(3, type), rstd = e.Arg(4, type);
+// Part 0 makes the input's gradient, by rows; part 1 the weight's and the bias's, by columns. The inverse deviation and the weight are the
+// arguments after `mean_arg`.
+void EmitNormBackward(OpEmitter& e, Expr count, int mean_arg) {
+  const auto type = count.type();
+  const int weight = mean_arg + 2;
+  const Expr grad = e.Arg(0, type), x = e.Arg(1, type), mean = e.Arg(mean_arg, type), rstd = e.Arg(mean_arg + 1, type);
   const Expr normalized = (x - mean) * rstd;
   if (e.node().part == 1) {
     if (e.WantsResult(1)) e.Result(1, Sum(grad * normalized));
     if (e.WantsResult(2)) e.Result(2, Sum(grad));
     return;
   }
-  const Expr count = NormalizedCount(e);
-  const Expr scaled = e.IsNone(5) ? grad : grad * e.Arg(5, type);
+  const Expr scaled = e.IsNone(weight) ? grad : grad * e.Arg(weight, type);
   const Expr mean_scaled = Sum(scaled) / count;
   const Expr mean_projected = Sum(scaled * normalized) / count;
   e.Result(0, rstd * (scaled - mean_scaled - normalized * mean_projected));
+}
+
+bool IsContiguous(const TensorRef& ref) {
+  int64_t stride = 1;
+  for (size_t d = ref.sizes.size(); d-- > 0;) {
+    if (ref.sizes[d] != 1 && ref.strides[d] != stride) return false;
+    stride *= ref.sizes[d];
+  }
+  return true;
+}
+
+// Group norm's iteration space: the batch, the groups, the channels of a group, the elements of a channel.
+struct Groups {
+  // `first` is the argument that the batch's size is in; channels, elements and groups follow.
+  Groups(const TraceOp& op, int first)
+      : batch(op.args[first].value.toInt()),
+        groups(op.args[first + 3].value.toInt()),
+        channels(op.args[first + 1].value.toInt() / groups),
+        elements(op.args[first + 2].value.toInt()) {}
+
+  c10::DimVector Sizes() const { return {batch, groups, channels, elements}; }
+  c10::DimVector Strides(const TensorRef& ref) const {
+    if (!ref.defined()) return {};
+    if (ref.sizes.size() == 1) return {0, channels * ref.strides[0], ref.strides[0], 0};
+    if (ref.numel() == batch * groups) return {groups, 1, 0, 0};  // Statistics.
+    return {groups * channels * elements, channels * elements, elements, 1};
+  }
+
+  // Whether `ref` is something of each element, of each group, or of each channel.
+  bool Fits(const TensorRef& ref) const {
+    if (!ref.defined()) return true;
+    if (ref.sizes.size() < 2) return ref.numel() == groups * channels;
+    return IsContiguous(ref) && (ref.numel() == batch * groups || ref.numel() == batch * groups * channels * elements);
+  }
+
+  int64_t batch, groups, channels, elements;
+};
+
+// In contiguous tensors groups lie in rows.
+bool AcceptsGroupNorm(const OpRow& row, const TraceOp& op) {
+  if (!SameFloatTypes(op) || (TypeBit(op.args[0].tensors[0].dtype) & kWide) == 0) return false;
+  for (int i = 0; i < 4; ++i) {
+    if (!op.args[row.dims_arg + i].value.isInt()) return false;
+  }
+  const int64_t channels = op.args[row.dims_arg + 1].value.toInt(), groups = op.args[row.dims_arg + 3].value.toInt();
+  if (groups < 1 || channels % groups != 0) return false;
+  if (row.parts > 1 && (op.args[2].tensors[0].sizes.size() != 2 || op.args[3].tensors[0].sizes.size() != 2)) return false;
+  const Groups space(op, row.dims_arg);
+  const auto fits = [&](const TensorRef& ref) { return space.Fits(ref); };
+  for (const TraceArg& arg : op.args) {
+    if (!std::all_of(arg.tensors.begin(), arg.tensors.end(), fits)) return false;
+  }
+  return std::all_of(op.results.begin(), op.results.end(), fits);
+}
+
+Iteration IterateGroupNorm(const OpRow& row, const Node& node) {
+  const Groups groups(node.op, row.dims_arg);
+  Iteration it;
+  it.sizes = groups.Sizes();
+  it.reduced = node.part == 0 ? std::vector<bool>{false, false, true, true} : std::vector<bool>{true, false, false, true};
+  ForEachUse(node, [&](const TensorRef& use) { it.uses.push_back(groups.Strides(use)); });
+  for (const TensorRef& result : node.op.results) it.results.push_back(groups.Strides(result));
+  return it;
+}
+
+Expr GroupCount(OpEmitter& e) {
+  const Groups groups(e.op(), e.node().row->dims_arg);
+  return e.emitter().Size(e.op().args[0].tensors[0].dtype, groups.channels * groups.elements);
 }
 
 }  // namespace
@@ -245,7 +314,7 @@ OpRow LayerNormRow() {
   row.dims_arg = 1;
   row.accepts = &AcceptsNorm;
   row.iterate = +[](const OpRow&, const Node& node) { return IterateNorm(node, node.op.args[0].tensors[0], true); };
-  row.emit = &EmitLayerNorm;
+  row.emit = +[](OpEmitter& e) { EmitNorm(e, NormalizedCount(e), /*weight=*/2, /*eps=*/4); };
   return row;
 }
 
@@ -258,7 +327,27 @@ OpRow LayerNormBackwardRow() {
   row.part_of_result = {0, 1, 1};
   row.accepts = &AcceptsNorm;
   row.iterate = +[](const OpRow&, const Node& node) { return IterateNorm(node, node.op.args[1].tensors[0], node.part == 0); };
-  row.emit = &EmitLayerNormBackward;
+  row.emit = +[](OpEmitter& e) { EmitNormBackward(e, NormalizedCount(e), /*mean_arg=*/3); };
+  return row;
+}
+
+OpRow GroupNormRow() {
+  OpRow row;
+  row.reducing_parts = 1;
+  row.dims_arg = 3;
+  row.accepts = &AcceptsGroupNorm;
+  row.iterate = &IterateGroupNorm;
+  row.emit = +[](OpEmitter& e) { EmitNorm(e, GroupCount(e), /*weight=*/1, /*eps=*/7); };
+  return row;
+}
+
+OpRow GroupNormBackwardRow() {
+  OpRow row = GroupNormRow();
+  row.reducing_parts = 0b11;
+  row.dims_arg = 5;
+  row.parts = 2;
+  row.part_of_result = {0, 1, 1};
+  row.emit = +[](OpEmitter& e) { EmitNormBackward(e, GroupCount(e), /*mean_arg=*/2); };
   return row;
 }
 

@@ -74,6 +74,8 @@ OpRow SoftmaxRow(int inputs, void (*emit)(OpEmitter&));
 OpRow MseLossRow();
 OpRow LayerNormRow();
 OpRow LayerNormBackwardRow();
+OpRow GroupNormRow();
+OpRow GroupNormBackwardRow();
 OpRow BatchNormRow();
 OpRow BatchNormBackwardRow();
 // Self (argument 0) read where the indices of argument `index_arg` say: embedding, index_select, index.

@@ -96,7 +96,7 @@ const std::vector<OpCase>& NormOps() {
                    torch::batch_norm(x, Constant({x.size(1)}, x), Constant({x.size(1)}, x), Constant({x.size(1)}, x),
                                      Constant({x.size(1)}, x, 1, 2), false, 0.1, 1e-5, false)
                        .relu_()),
-      LAZULI_UNARY("group_norm", kFinite, kReduction, torch::group_norm(x, 1)),
+      LAZULI_UNARY("group_norm", kFinite, kReduction, torch::group_norm(Ramp(x), 1)),
       LAZULI_UNARY("instance_norm", kFinite, kReduction, torch::instance_norm(x, {}, {}, {}, {}, true, 0.1, 1e-5, false)),
       LAZULI_UNARY("normalize", kFinite, kReduction, F::normalize(x, F::NormalizeFuncOptions().dim(-1))),
       LAZULI_UNARY("local_response_norm", kFinite, kReduction, F::local_response_norm(x, F::LocalResponseNormFuncOptions(2))),
