@@ -161,6 +161,35 @@ TEST_P(BatchNormTest, MomentumIsARunTimeNumber) {
   EXPECT_EQ(lazuli::stats().programs_compiled, compiled);
 }
 
+// From the second batch size on one program serves them all.
+TEST_P(BatchNormTest, BatchSizesThatChange) {
+  const auto step = [](int64_t batch) {
+    torch::manual_seed(batch);
+    const Operands o({{batch, 16, 9, 9}, Layout::kChannelsLast}, torch::kFloat, {true, true, true});
+    o.x.requires_grad_();
+    o.weight.requires_grad_();
+    Tensors out = torch::autograd::grad({o.Norm(true).relu().square().sum()}, {o.x, o.weight});
+    lazuli::sync();
+    out.insert(out.end(), {o.mean, o.var});
+    return out;
+  };
+  std::vector<Tensors> expected;
+  const std::vector<int64_t> batches = {2, 3, 5, 7, 11};
+  for (const int64_t batch : batches) expected.push_back(step(batch));
+  int64_t compiled = 0;
+  for (size_t i = 0; i < batches.size(); ++i) {
+    Tensors actual;
+    {
+      DeviceMode mode(options().dynamic("auto"));
+      actual = step(batches[i]);
+    }
+    ExpectSame(expected[i], actual, exact(), "batch of " + std::to_string(batches[i]));
+    if (i == 2) compiled = lazuli::stats().programs_compiled;
+  }
+  EXPECT_EQ(lazuli::stats().programs_compiled, compiled);
+  EXPECT_GT(lazuli::stats().dynamic_programs, 0);
+}
+
 TEST_P(BatchNormTest, Errors) {
   const auto errors = [] {
     const torch::Tensor x = torch::ones({1, 3});
