@@ -116,6 +116,14 @@ TEST(FuseTest, ACopyOntoItsOwnTransposeIsTwoKernels) {
   EXPECT_EQ(Fused(t).groups.size(), 2u);
 }
 
+TEST(FuseTest, AReductionMayMoveWhatItReads) {
+  EagerTrace t;
+  const auto x = t.Input(at::randn({6, 8})), sums = t.Input(at::randn({6}));
+  t.Op("aten::mul_.Tensor", {sums, 0.9});
+  t.Op("aten::add_.Tensor", {sums, t.Op1("aten::sum.dim_IntList", {x, std::vector<int64_t>{1}, false}), 0.1});
+  EXPECT_EQ(Fused(t).groups.size(), 1u);
+}
+
 TEST(FuseTest, AnOverwrittenUpdateIsNeverMade) {
   EagerTrace t;
   const auto m = t.Input(at::randn({6})), g = t.Input(at::randn({6}));
@@ -142,6 +150,9 @@ TEST(GraphTextTest, ReadsBack) {
   t.Op("aten::add_.Tensor", {a.slice(1, 2, 5), ln[0].slice(1, 0, 3), 0.5});
   t.Op("aten::index_fill_.int_Scalar", {a, 0, t.Input(at::zeros({1}, at::kLong)), 0.5});
   t.Keep(t.Op1("aten::gelu", {ln[0], "tanh"}));
+  // An operator in pieces, with temporaries of their own.
+  const auto mean = t.Input(at::zeros({8})), var = t.Input(at::ones({8}));
+  t.Keep(t.Op("aten::native_batch_norm", {a, w, c10::IValue(), mean, var, true, 0.1, 1e-5})[0]);
   const std::string text = PrintGraph(Fused(t));
   const auto graph = ParseGraph(text);
   ASSERT_TRUE(graph.ok()) << graph.status() << "\n" << text;
