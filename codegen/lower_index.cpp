@@ -34,12 +34,24 @@ Expr CheckedSteps(OpEmitter& e, Expr index, const TensorRef& ref, int64_t dim, b
   return Steps(Select(valid, index, Like(index, 0)), ref.strides[dim]);
 }
 
+c10::DimVector StridesOf(const c10::DimVector& sizes, c10::DimVector strides) {
+  for (size_t d = 0; d < sizes.size(); ++d) strides[d] = sizes[d] == 1 ? 0 : strides[d];
+  return strides;
+}
+
 Iteration Whole(const TensorRef& result) {
   Iteration it;
   it.sizes = result.sizes;
   it.reduced.assign(it.sizes.size(), false);
   it.results.push_back(BroadcastStrides(result, it.sizes));
   return it;
+}
+
+// The coordinate of dimension `dim`.
+c10::DimVector Along(const c10::DimVector& sizes, int64_t dim) {
+  c10::DimVector steps(sizes.size(), 0);
+  if (sizes[dim] != 1) steps[dim] = 1;
+  return steps;
 }
 
 // Which dimensions of self an op looks up, and where the indices' own dimensions, broadcast to each other, stand in its result instead.
@@ -152,6 +164,47 @@ void EmitGather(OpEmitter& e) {
   e.Result(0, e.LoadAt(0, CheckedSteps(e, index, self, DimArg(e.op(), 1, self), /*wraps=*/false)));
 }
 
+// The gradients of select and slice: zero, but for one place along dimension `dim` of the result, or for some of them.
+bool AcceptsSpread(const OpRow& row, const TraceOp& op) {
+  if (!IsTensor(op.args[0]) || op.results[0].dtype != op.args[0].tensors[0].dtype) return false;
+  for (size_t i = 3; i < op.args.size(); ++i) {
+    if (op.args[i].kind != TraceArg::Kind::kConst || !op.args[i].value.isInt()) return false;
+  }
+  const TensorRef& result = op.results[0];
+  const int64_t dim = DimArg(op, 2, result);
+  const bool slice = op.args.size() > 4;
+  // Where they would begin anywhere in a vector, ATen copies whole ones.
+  return dim >= 0 && dim < Rank(result) && result.strides[dim] != 1 && (!slice || op.args[5].value.toInt() == 1) &&
+         Rank(op.args[0].tensors[0]) == Rank(result) - (slice ? 0 : 1);
+}
+
+Iteration IterateSpread(const OpRow& row, const Node& node) {
+  Iteration it = Whole(node.op.results[0]);
+  const TensorRef& grad = node.op.args[0].tensors[0];
+  const int64_t dim = DimArg(node.op, 2, node.op.results[0]);
+  c10::DimVector strides = StridesOf(grad.sizes, grad.strides);
+  if (Rank(grad) < Rank(node.op.results[0])) strides.insert(strides.begin() + dim, 0);
+  strides[dim] = 0;
+  it.uses.push_back(std::move(strides));
+  it.coordinates.push_back(Along(it.sizes, dim));
+  return it;
+}
+
+void EmitSpread(OpEmitter& e) {
+  const TensorRef& grad = e.op().args[0].tensors[0];
+  const TensorRef& result = e.op().results[0];
+  const int64_t dim = DimArg(e.op(), 2, result);
+  const auto number = [&](int64_t value) { return e.emitter().Size(ScalarType::Long, value); };
+  const Expr place = e.Coordinate(0);
+  // Counted from the end when negative.
+  const Expr first = e.Int(3) >= 0 ? number(e.Int(3)) : Max(number(e.Int(3)) + number(result.sizes[dim]), number(0));
+  const bool slice = Rank(grad) == Rank(result);
+  const Expr inside = slice ? (place >= first) & (place < first + number(grad.sizes[dim])) : place == first;
+  const Expr value = slice ? e.LoadAt(0, Steps(Select(inside, place - first, number(0)), grad.strides[dim])) : e.Load(0);
+  const Expr wide = e.emitter().Cast(value, OpMathType(value.type()));
+  e.Result(0, Select(inside, wide, Like(wide, 0)));
+}
+
 constexpr int64_t kNone = 0, kMean = 1;
 
 // The arguments of the loss and its gradient, by position.
@@ -161,9 +214,18 @@ struct NllArgs {
 constexpr NllArgs kForward{0, 1, 2, 3, 4};
 constexpr NllArgs kBackward{1, 2, 3, 4, 5};
 
-// Whether there is a loss for each row.
-bool IsByRow(const TraceOp& op, const NllArgs& args) {
-  return op.args[args.reduction].value.toInt() == kNone && op.args[args.self].tensors[0].sizes.size() == 2;
+// The classes lie along dimension 1, or along the only one. The others are samples: one dimension, or in the 2d forms three.
+size_t ClassDim(const TensorRef& self) { return self.sizes.size() == 1 ? 0 : 1; }
+
+c10::DimVector SamplesOf(const c10::DimVector& dims, const TensorRef& self) {
+  c10::DimVector samples = dims;
+  samples.erase(samples.begin() + static_cast<std::ptrdiff_t>(ClassDim(self)));
+  return samples;
+}
+
+// Whether there is a loss for each sample.
+bool IsBySample(const TraceOp& op, const NllArgs& args) {
+  return op.args[args.reduction].value.toInt() == kNone && op.args[args.self].tensors[0].sizes.size() > 1;
 }
 
 bool AcceptsNll(const TraceOp& op, const NllArgs& args, uint8_t types) {
@@ -176,24 +238,36 @@ bool AcceptsNll(const TraceOp& op, const NllArgs& args, uint8_t types) {
     }
   }
   const bool plain = op.args[args.reduction].kind == TraceArg::Kind::kConst && op.args[args.ignore_index].kind == TraceArg::Kind::kConst;
-  return plain && (TypeBit(self.dtype) & types) != 0 && (Rank(self) == 1 || Rank(self) == 2) &&
-         Rank(op.args[args.target].tensors[0]) == Rank(self) - 1;
+  if (!plain || (TypeBit(self.dtype) & types) == 0 || self.sizes.empty()) return false;
+  // ATen's 2d forms find out themselves that sizes do not fit.
+  if (IsTensor(op.args[args.weight]) && op.args[args.weight].tensors[0].sizes != c10::DimVector{self.sizes[ClassDim(self)]}) return false;
+  return op.args[args.target].tensors[0].sizes == SamplesOf(self.sizes, self);
 }
 
 bool AcceptsNllForward(const OpRow& row, const TraceOp& op) {
   // ATen adds up losses in their own type.
-  return AcceptsNll(op, kForward, IsTensor(op.args[0]) && op.args[3].value.isInt() && IsByRow(op, kForward) ? kFloats : kWide);
+  return AcceptsNll(op, kForward, IsTensor(op.args[0]) && op.args[3].value.isInt() && IsBySample(op, kForward) ? kFloats : kWide);
 }
 
-bool AcceptsNllBackward(const OpRow& row, const TraceOp& op) { return AcceptsNll(op, kBackward, kFloats); }
+bool AcceptsNllBackward(const OpRow& row, const TraceOp& op) {
+  if (!AcceptsNll(op, kBackward, kFloats)) return false;
+  const TensorRef& grad = op.args[0].tensors[0];
+  if (IsBySample(op, kBackward) ? grad.sizes != op.args[kBackward.target].tensors[0].sizes : grad.numel() != 1) return false;
+  int64_t dense = 1;
+  for (size_t d = op.results[0].sizes.size(); d-- > 0;) {
+    if (op.results[0].sizes[d] != 1 && op.results[0].strides[d] != dense) return false;
+    dense *= op.results[0].sizes[d];
+  }
+  return true;
+}
 
-// One row's target: its class, 0 where it is ignored or no class at all, which is the op's error.
+// One sample's target: its class, 0 where it is ignored or no class at all, which is the op's error.
 struct NllTarget {
   NllTarget(OpEmitter& e, const NllArgs& args, bool check) {
-    const int64_t classes = e.op().args[args.self].tensors[0].sizes.back();
+    const TensorRef& self = e.op().args[args.self].tensors[0];
     target = e.Arg(args.target, ScalarType::Long);
     counts = target != e.emitter().ConstInt(ScalarType::Long, e.Int(args.ignore_index));
-    const Expr valid = InRange(target, classes);
+    const Expr valid = InRange(target, self.sizes[ClassDim(self)]);
     if (check) e.Check(Not(counts) | valid);
     index = Select(counts & valid, target, Like(target, 0));
   }
@@ -205,30 +279,29 @@ Expr NllWeight(OpEmitter& e, const NllArgs& args, const NllTarget& target, Scala
   return e.emitter().Cast(e.LoadAt(args.weight, Steps(target.index, e.op().args[args.weight].tensors[0].strides[0])), type);
 }
 
-// By rows. Part 0 makes the loss, part 1 the weights' sum, which is 0 where losses are not added up.
+// By samples. Part 0 makes the loss, part 1 the weights' sum, which is 0 where losses are not added up.
 Iteration IterateNllForward(const OpRow& row, const Node& node) {
   Iteration it;
   const TensorRef& self = node.op.args[0].tensors[0];
-  const TensorRef& target = node.op.args[1].tensors[0];
-  const bool by_row = IsByRow(node.op, kForward);
-  const bool batched = self.sizes.size() == 2 && !(by_row && node.part == 1);
-  const int64_t rows = batched ? self.sizes[0] : 1;
-  it.sizes = {rows};
-  it.reduced = {!by_row};
-  it.uses.push_back({rows == 1 ? 0 : self.strides[0]});
-  it.uses.push_back({rows == 1 ? 0 : target.strides[0]});
-  if (IsTensor(node.op.args[2])) it.uses.push_back({0});
-  it.results.push_back({by_row && rows != 1 ? node.op.results[0].strides[0] : 0});
-  it.results.push_back({0});
+  const bool by_sample = IsBySample(node.op, kForward);
+  const bool one_number = by_sample && node.part == 1;
+  if (!one_number) it.sizes = SamplesOf(self.sizes, self);
+  it.reduced.assign(it.sizes.size(), !by_sample);
+  const c10::DimVector nowhere(it.sizes.size(), 0);
+  it.uses.push_back(one_number ? nowhere : StridesOf(it.sizes, SamplesOf(self.strides, self)));
+  it.uses.push_back(one_number ? nowhere : StridesOf(it.sizes, node.op.args[1].tensors[0].strides));
+  if (IsTensor(node.op.args[2])) it.uses.push_back(nowhere);
+  it.results.push_back(by_sample && !one_number ? StridesOf(it.sizes, node.op.results[0].strides) : nowhere);
+  it.results.push_back(nowhere);
   return it;
 }
 
 void EmitNllForward(OpEmitter& e) {
   const TensorRef& self = e.op().args[0].tensors[0];
   const ScalarType type = OpMathType(self.dtype);
-  const bool by_row = IsByRow(e.op(), kForward);
+  const bool by_sample = IsBySample(e.op(), kForward);
   const Expr zero = e.emitter().Const(type, 0);
-  if (by_row && e.node().part == 1) return e.Result(1, zero);
+  if (by_sample && e.node().part == 1) return e.Result(1, zero);
   const NllTarget target(e, kForward, /*check=*/true);
   const bool weighted = !e.IsNone(2);
   const Expr weight = weighted ? NllWeight(e, kForward, target, type) : e.emitter().Const(type, 1);
@@ -237,24 +310,27 @@ void EmitNllForward(OpEmitter& e) {
     return e.emitter().Cast(Sum(e.emitter().Cast(target.counts, ScalarType::Long)), type);
   };
   if (e.node().part == 1) return e.Result(1, total());
-  const Expr log_probability = e.emitter().Cast(e.LoadAt(0, Steps(target.index, self.strides.back())), type);
+  const Expr log_probability = e.emitter().Cast(e.LoadAt(0, Steps(target.index, self.strides[ClassDim(self)])), type);
   const Expr loss = Select(target.counts, -(weighted ? log_probability * weight : log_probability), zero);
-  if (by_row) return e.Result(0, loss);
+  if (by_sample) return e.Result(0, loss);
   e.Result(0, e.Int(3) == kMean ? Sum(loss) / total() : Sum(loss));
 }
 
 Iteration IterateNllBackward(const OpRow& row, const Node& node) {
   Iteration it = Whole(node.op.results[0]);
-  const size_t rank = it.sizes.size();
+  const TensorRef& self = node.op.args[kBackward.self].tensors[0];
+  const auto classes = static_cast<std::ptrdiff_t>(ClassDim(self));
   ForEachArgUse(node, [&](size_t arg, const TensorRef& use) {
-    c10::DimVector strides(rank, 0);
-    const bool by_row = static_cast<int>(arg) == kBackward.target || (arg == 0 && IsByRow(node.op, kBackward));
-    if (by_row && rank == 2) strides[0] = use.sizes[0] == 1 ? 0 : use.strides[0];
-    it.uses.push_back(static_cast<int>(arg) == kBackward.self ? BroadcastStrides(use, it.sizes) : strides);
+    const bool by_sample = static_cast<int>(arg) == kBackward.target || (arg == 0 && IsBySample(node.op, kBackward));
+    c10::DimVector strides(it.sizes.size(), 0);
+    if (static_cast<int>(arg) == kBackward.self) strides = BroadcastStrides(use, it.sizes);
+    if (by_sample) {
+      strides = StridesOf(use.sizes, use.strides);
+      strides.insert(strides.begin() + classes, 0);
+    }
+    it.uses.push_back(std::move(strides));
   });
-  c10::DimVector column(rank, 0);
-  column.back() = it.sizes.back() == 1 ? 0 : 1;
-  it.coordinates.push_back(std::move(column));
+  it.coordinates.push_back(Along(it.sizes, classes));
   return it;
 }
 
@@ -263,7 +339,7 @@ void EmitNllBackward(OpEmitter& e) {
   const ScalarType type = OpMathType(dtype);
   const auto round = [&](Expr value) { return e.emitter().Cast(e.emitter().Cast(value, dtype), type); };
   // ATen does not look at targets that have a gradient each.
-  const NllTarget target(e, kBackward, /*check=*/!IsByRow(e.op(), kBackward));
+  const NllTarget target(e, kBackward, /*check=*/!IsBySample(e.op(), kBackward));
   Expr grad = e.Arg(0, type);
   if (e.Int(4) == kMean) grad = round(grad / e.Arg(6, type));
   grad = -grad;
@@ -289,6 +365,15 @@ OpRow GatherRow() {
   row.accepts = &AcceptsGather;
   row.iterate = &IterateGather;
   row.emit = &EmitGather;
+  return row;
+}
+
+OpRow SpreadRow() {
+  OpRow row;
+  row.indexed_args = 1;
+  row.accepts = &AcceptsSpread;
+  row.iterate = &IterateSpread;
+  row.emit = &EmitSpread;
   return row;
 }
 

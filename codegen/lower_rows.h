@@ -81,6 +81,8 @@ OpRow BatchNormBackwardRow();
 // Self (argument 0) read where the indices of argument `index_arg` say: embedding, index_select, index.
 OpRow LookUpRow(int index_arg);
 OpRow GatherRow();
+// The gradients of select and slice.
+OpRow SpreadRow();
 OpRow NllLossRow();
 OpRow NllLossBackwardRow();
 

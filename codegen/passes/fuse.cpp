@@ -292,10 +292,12 @@ class Fuser {
         if (graph_.values[memory].producer == n) return false;
         bool fits = true;
         size_t ordinal = 0;
-        ForEachUse(node, [&](const TensorRef& use) {
+        ForEachArgUse(node, [&](size_t arg, const TensorRef& use) {
           const auto& strides = placements_[n].uses[ordinal++];
           if (graph_.MemoryOf(use.storage) != memory || graph_.values[use.storage].producer == writer) return;
-          fits = fits && use.offset_slot == window.offset_slot && use.dtype == window.dtype && strides == placements_[writer].results[0];
+          const bool elsewhere = node.row != nullptr && (node.row->indexed_args >> arg & 1) != 0;
+          fits = fits && !elsewhere && use.offset_slot == window.offset_slot && use.dtype == window.dtype &&
+                 strides == placements_[writer].results[0];
         });
         if (!fits) return false;
       }

@@ -1,4 +1,6 @@
 // Gathers, scatters, masks, concatenation, padding and other ops that move elements.
+#include <limits>
+
 #include "tests/support/differential.h"
 
 namespace lazuli::testing {
@@ -68,6 +70,13 @@ const std::vector<OpCase>& ScatterOps() {
                      x.select(0, 0).fill_(2);
                      return x + 1;
                    }()),
+      LAZULI_UNARY("slice_backward", kFinite, kExact, at::slice_backward(x, {x.size(0) + 3, x.size(1)}, 0, 2, x.size(0) + 2, 1) + 1),
+      LAZULI_UNARY("slice_backward from the end", kFinite, kExact,
+                   at::slice_backward(x, {x.size(0) + 3, x.size(1)}, 0, -x.size(0), std::numeric_limits<int64_t>::max(), 1)),
+      LAZULI_UNARY("slice_backward last", kFinite, kExact, at::slice_backward(x, {x.size(0), x.size(1) + 1}, 1, 0, -1, 1)),
+      LAZULI_UNARY("slice_backward in steps", kFinite, kExact, at::slice_backward(x, {x.size(0) * 2, x.size(1)}, 0, 0, x.size(0) * 2, 2)),
+      LAZULI_UNARY("select_backward", kFinite, kExact,
+                   at::select_backward(x, {4, x.size(0), x.size(1)}, 0, 1) + at::select_backward(x, {4, x.size(0), x.size(1)}, 0, -1)),
       LAZULI_UNARY("slice_scatter", kFinite, kExact, x.slice_scatter(x.slice(0, 0, 1) * 2, 0, 0, 1)),
       LAZULI_UNARY("select_scatter", kFinite, kExact, x.select_scatter(x.select(0, 0) * 2, 0, 0)),
       LAZULI_UNARY("diagonal_scatter", kFinite, kExact, x.diagonal_scatter(x.diagonal() * 2)),

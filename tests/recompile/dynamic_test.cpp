@@ -73,6 +73,18 @@ TEST_P(DynamicTest, Indices) {
       kSizes, 2, 2);
 }
 
+TEST_P(DynamicTest, GradientsOfSlices) {
+  ExpectFewPrograms(
+      [](int64_t n) -> Tensors {
+        // Whole numbers: sums are exact in any order.
+        const Tensor x = torch::randint(-3, 4, {n + 2, 7, 3}, torch::kFloat).requires_grad_();
+        const Tensor sum = x.slice(0, 1, n + 1) * 2 + x.slice(0, 0, -2) * x.select(0, 1) + x.slice(1, 2).sum() * x.select(0, -1);
+        (sum * torch::randint(-3, 4, {n, 7, 3}, torch::kFloat)).sum().backward();
+        return {x.grad()};
+      },
+      kSizes, 2, 2);
+}
+
 TEST_P(DynamicTest, SizesOfWhatIsLookedUpIn) {
   ExpectFewPrograms(
       [](int64_t n) -> Tensors {
