@@ -73,6 +73,40 @@ TEST_P(DynamicTest, Indices) {
       kSizes, 2, 2);
 }
 
+// The operators that throw for a bad index see the sizes of this run.
+TEST_P(DynamicTest, BadIndices) {
+  const auto message = [](const std::function<void()>& program) -> std::string {
+    try {
+      program();
+    } catch (const c10::Error& error) {
+      return error.what_without_backtrace();
+    }
+    return "";
+  };
+  const auto look_up = [](int64_t n, int64_t index) {
+    return torch::randn({n, n + 1}).index({torch::full({n}, index), torch::arange(n)}) * 2;
+  };
+  const auto loss = [](int64_t n, int64_t index) {
+    return torch::cross_entropy_loss(torch::randn({n, 9}), torch::full({n}, index), {}, at::Reduction::None);
+  };
+  for (const std::function<Tensor(int64_t, int64_t)>& program : {std::function<Tensor(int64_t, int64_t)>(look_up), {loss}}) {
+    std::optional<StatsDelta> late;
+    for (const int64_t n : {5, 7, 6, 8, 7}) {
+      if (n == 8) late.emplace();
+      const std::string eager = message([&] { program(n, 9); });
+      ASSERT_NE(eager, "");
+      const lazuli::DeviceMode mode(options());
+      Tensor good = program(n, 2);
+      EXPECT_EQ(message([] { lazuli::sync(); }), "");
+      EXPECT_EQ(good.numel(), n);
+      good = program(n, 9);
+      EXPECT_EQ(message([] { lazuli::sync(); }), eager);
+    }
+    EXPECT_EQ(late->of(&Stats::programs_compiled), 0);
+    EXPECT_EQ(late->of(&Stats::eager_replays), 0);
+  }
+}
+
 TEST_P(DynamicTest, GradientsOfSlices) {
   ExpectFewPrograms(
       [](int64_t n) -> Tensors {

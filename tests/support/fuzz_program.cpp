@@ -141,6 +141,8 @@ const std::vector<FuzzOp>& Ops() {
       LAZULI_FUZZ(2, 2, 0, ChooseDim, torch::cat({s.a, s.b}, s.i(0))),
       LAZULI_FUZZ(1, 1, 0, ChooseNewDim, torch::stack({s.a, s.a + 1}, s.i(0))),
       LAZULI_FUZZ(1, 1, 0, ChooseRows, s.a.index_select(s.i(0), torch::tensor({s.i(1), s.i(2), s.i(3)}))),
+      LAZULI_FUZZ(1, 1, 0, ChooseRows, s.a.transpose(0, s.i(0)).index({torch::tensor({s.i(1), s.i(2) - s.a.size(s.i(0))})})),
+      LAZULI_FUZZ(1, 2, kExactOnly, ChooseRows, s.a.gather(s.i(0), s.a.clamp(0, s.i(1)).to(torch::kLong))),
       LAZULI_FUZZ(1, 1, 0, NoChoice, s.a.clone()),
       LAZULI_FUZZ(1, 1, 0, NoChoice, s.a.contiguous()),
       LAZULI_FUZZ(1, 1, 0, NoChoice, torch::zeros_like(s.a)),
