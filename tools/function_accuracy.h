@@ -17,6 +17,7 @@ struct MeasuredFunction {
   codegen::KOp op;
   double (*reference)(double);
   double bound;  // In ulps: the most that the default precision may be off.
+  float most;    // Larger arguments are not measured.
 };
 
 const std::vector<MeasuredFunction>& MeasuredFunctions();
