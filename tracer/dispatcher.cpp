@@ -227,7 +227,9 @@ void BoxedEager(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::
   RunEagerly(Recorder::Current(), codegen::GetOpInfo(op), keys, stack);
 }
 
-enum class KernelKind { kNone, kRecord, kComposite, kView };
+// kNone: a composite kernel serves every key, ours too. kPass: so it would, but devices may have kernels of their own (the CUDA kernels of
+// _foreach operators).
+enum class KernelKind { kNone, kPass, kRecord, kComposite, kView };
 
 bool HasScalarOverloadOfTensorOp(const c10::OperatorName& name) {
   return name.overload_name == "Scalar" && c10::Dispatcher::singleton().findOp({name.name, "Tensor"}).has_value();
@@ -259,7 +261,7 @@ KernelKind KindOf(const c10::OperatorHandle& op) {
                          op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
   if (has_cpu || !composite) return KernelKind::kRecord;
   // Decomposes by itself, into ops that are recorded one by one.
-  if (!info.recordable || HasScalarOverloadOfTensorOp(op.operator_name())) return KernelKind::kNone;
+  if (!info.recordable || HasScalarOverloadOfTensorOp(op.operator_name())) return KernelKind::kPass;
   return IsComposite(info) ? KernelKind::kComposite : KernelKind::kRecord;
 }
 
@@ -386,7 +388,8 @@ void RegisterKernels() {
     if (op->hasSchema() && IsFactoryPastRecorder(*op))
       generic->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&BoxedEager>());
     if (kind == KernelKind::kNone || typed.contains(full)) continue;
-    aten->impl(full.c_str(), kind == KernelKind::kView        ? torch::CppFunction::makeFromBoxedFunction<&BoxedView>()
+    aten->impl(full.c_str(), kind == KernelKind::kPass        ? torch::CppFunction::makeFallthrough()
+                             : kind == KernelKind::kView      ? torch::CppFunction::makeFromBoxedFunction<&BoxedView>()
                              : kind == KernelKind::kComposite ? torch::CppFunction::makeFromBoxedFunction<&BoxedComposite>()
                                                               : torch::CppFunction::makeFromBoxedFunction<&BoxedRecord>());
   }
