@@ -4,11 +4,11 @@
 
 #include <gmock/gmock.h>
 
-#include <cstdlib>
 #include <fstream>
 
 #include "codegen/ir/trace_text.h"
 #include "tests/support/log_file.h"
+#include "tests/tools/run_tool.h"
 
 namespace lazuli::tools {
 namespace {
@@ -162,44 +162,41 @@ TEST(TraceLabTest, EmitsAProgram) {
 }
 
 // The command, on a file with `text`.
-std::string RunTool(const std::string& arguments, const std::string& text, int* status) {
-  const LogFile file, output;
+std::string RunTrace(const std::string& arguments, const std::string& text, int* status) {
+  const LogFile file;
   std::ofstream(file.path()) << text;
   const size_t at = arguments.find("FILE");
-  const std::string command = std::string(LAZULI_BIN_DIR) + "/lazuli-trace " + arguments.substr(0, at) + file.path() +
-                              arguments.substr(at + 4) + " > " + output.path() + " 2>&1";
-  *status = WEXITSTATUS(std::system(command.c_str()));
-  return output.text();
+  return testing::RunTool("lazuli-trace", arguments.substr(0, at) + file.path() + arguments.substr(at + 4), status);
 }
 
 TEST(TraceCommandTest, FindsTheFunctionFromTheCommandLine) {
   int status = -1;
-  const std::string bisected = RunTool("bisect FILE --tolerance=0", kOneFunction, &status);
+  const std::string bisected = RunTrace("bisect FILE --tolerance=0", kOneFunction, &status);
   EXPECT_EQ(status, 1);
   EXPECT_THAT(bisected, HasSubstr("  op 1 aten::tanh(%1 f32[4000])\nstorage %4, element "));
 }
 
 TEST(TraceCommandTest, RunsWithinTheTolerance) {
   int status = -1;
-  const std::string output = RunTool("run FILE", kOneFunction, &status);
+  const std::string output = RunTrace("run FILE", kOneFunction, &status);
   EXPECT_EQ(status, 0);
   EXPECT_THAT(output, ::testing::AllOf(HasSubstr("aten: as op by op\n"), HasSubstr("llvm: as op by op\n")));
 }
 
 TEST(TraceCommandTest, PrintsTheGraphAfterAPass) {
   int status = -1;
-  EXPECT_THAT(RunTool("print FILE --stop-after=fuse", kOneFunction, &status), HasSubstr("\ngroup ["));
+  EXPECT_THAT(RunTrace("print FILE --stop-after=fuse", kOneFunction, &status), HasSubstr("\ngroup ["));
   EXPECT_EQ(status, 0);
-  EXPECT_THAT(RunTool("print FILE --stop-after=nothing", kOneFunction, &status), HasSubstr("passes: graph, fold, dce, cse, fuse"));
+  EXPECT_THAT(RunTrace("print FILE --stop-after=nothing", kOneFunction, &status), HasSubstr("passes: graph, fold, dce, cse, fuse"));
   EXPECT_EQ(status, 2);
 }
 
 TEST(TraceCommandTest, SaysWhatIsWrong) {
   int status = -1;
-  EXPECT_THAT(RunTool("frobnicate FILE", kOneFunction, &status), HasSubstr("no such command: frobnicate"));
+  EXPECT_THAT(RunTrace("frobnicate FILE", kOneFunction, &status), HasSubstr("no such command: frobnicate"));
   EXPECT_EQ(status, 2);
-  EXPECT_THAT(RunTool("run FILE --tolerance=x", kOneFunction, &status), HasSubstr("--tolerance: expected a number"));
-  EXPECT_THAT(RunTool("run FILE", "trace scalars=0 offsets=0\nnonsense\n", &status), HasSubstr("line 2"));
+  EXPECT_THAT(RunTrace("run FILE --tolerance=x", kOneFunction, &status), HasSubstr("--tolerance: expected a number"));
+  EXPECT_THAT(RunTrace("run FILE", "trace scalars=0 offsets=0\nnonsense\n", &status), HasSubstr("line 2"));
   EXPECT_EQ(status, 2);
 }
 

@@ -1,25 +1,18 @@
 // lazuli-ulp from the command line.
 #include <gmock/gmock.h>
 
-#include <cstdlib>
-
-#include "tests/support/log_file.h"
+#include "tests/tools/run_tool.h"
 
 namespace lazuli::testing {
 namespace {
 
 using ::testing::HasSubstr;
 
-std::string RunTool(const std::string& arguments, int* status) {
-  const LogFile output;
-  const std::string command = std::string(LAZULI_BIN_DIR) + "/lazuli-ulp " + arguments + " > " + output.path() + " 2>&1";
-  *status = WEXITSTATUS(std::system(command.c_str()));
-  return output.text();
-}
+std::string RunUlp(const std::string& arguments, int* status) { return RunTool("lazuli-ulp", arguments, status); }
 
 TEST(UlpCommandTest, MeasuresTheFunctionsAskedFor) {
   int status = -1;
-  const std::string output = RunTool("--step=100003 exp tanh", &status);
+  const std::string output = RunUlp("--step=100003 exp tanh", &status);
   EXPECT_EQ(status, 0) << output;
   EXPECT_THAT(output, ::testing::AllOf(HasSubstr("exp "), HasSubstr("tanh "), HasSubstr(" of 42949 floats\n")));
   EXPECT_THAT(output, ::testing::Not(HasSubstr("log")));
@@ -27,11 +20,11 @@ TEST(UlpCommandTest, MeasuresTheFunctionsAskedFor) {
 
 TEST(UlpCommandTest, SaysWhatIsWrong) {
   int status = -1;
-  EXPECT_THAT(RunTool("--step=100003 frobnicate", &status), HasSubstr("unknown function frobnicate"));
+  EXPECT_THAT(RunUlp("--step=100003 frobnicate", &status), HasSubstr("unknown function frobnicate"));
   EXPECT_EQ(status, 2);
-  EXPECT_THAT(RunTool("--step=no", &status), HasSubstr("--step must be a number of at least 1"));
+  EXPECT_THAT(RunUlp("--step=no", &status), HasSubstr("--step must be a number of at least 1"));
   EXPECT_EQ(status, 2);
-  EXPECT_THAT(RunTool("--frobnicate", &status), HasSubstr("unknown option --frobnicate"));
+  EXPECT_THAT(RunUlp("--frobnicate", &status), HasSubstr("unknown option --frobnicate"));
   EXPECT_EQ(status, 2);
 }
 
