@@ -40,6 +40,7 @@ namespace lazuli::runtime {
   X(observations)           \
   X(programs_stepped_aside) \
   X(ops_stepped_aside)      \
+  X(cpu_scalar_ops)         \
   X(verify_runs)            \
   X(verify_mismatches)
 

@@ -134,6 +134,9 @@ std::string Explain() {
     absl::StrAppend(&text, "not compiled for the stance or error_on_recompile, and run op by op: ", Plural(stats.stance_replays, "trace"),
                     "\n");
   }
+  if (stats.cpu_scalar_ops > 0) {
+    absl::StrAppend(&text, "run at once on 0-dim tensors: ", Plural(stats.cpu_scalar_ops, "op"), "\n");
+  }
   if (stats.verify_runs > 0) {
     absl::StrAppend(&text, "verified: ", Plural(stats.verify_runs, "run"), ", ", stats.verify_mismatches, " with a difference\n");
   }

@@ -53,6 +53,7 @@ struct OptionAccess {
   LAZULI_MEMBER(bool, async)
   LAZULI_MEMBER(int64_t, compile_threads)
   LAZULI_MEMBER(bool, threads)
+  LAZULI_MEMBER(bool, record_scalars)
   LAZULI_MEMBER(bool, step_aside)
   LAZULI_MEMBER(bool, stacks)
   LAZULI_MEMBER(std::string, logs)
@@ -167,6 +168,9 @@ std::vector<OptionRow> MakeTable() {
           "LAZULI_THREADS", A::threads(), "0",
           "1 turns the mode on, each with a trace of its own, for the threads that a recording thread starts. Needs liblazuli.so linked or "
           "preloaded. Threads of LibTorch and OpenMP are left alone."),
+      Bool("LAZULI_RECORD_SCALARS", A::record_scalars(), "0",
+           "0: an operator that computes a 0-dim CPU tensor from others whose values are at hand (an optimizer's step counters) runs at "
+           "once, which takes less than recording it. 1: it is recorded like all others."),
       Bool("LAZULI_STEP_ASIDE", A::step_aside(), "1",
            "1: a short trace that runs often is timed against its operators run eagerly, once; where its program is slower they run "
            "eagerly from then on, without being recorded. Only for programs that compute the very bits that eager mode does."),
@@ -301,6 +305,7 @@ const ActiveOptions* MakeActive(const Options& options) {
   active->async = options.async();
   active->compile_threads = options.compile_threads();
   active->threads = options.threads();
+  active->record_scalars = options.record_scalars();
   active->step_aside = options.step_aside();
   active->stacks = options.stacks();
   active->recompile_limit = options.recompile_limit();

@@ -31,6 +31,7 @@ struct ActiveOptions {
   bool async = true;
   int64_t compile_threads = 1;
   bool threads = false;
+  bool record_scalars = false;
   bool step_aside = true;
   bool stacks = false;
   int64_t recompile_limit = 0;

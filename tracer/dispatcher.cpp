@@ -80,7 +80,7 @@ bool AddBoxed(OpRecording* recording, const c10::IValue& value, const c10::Type&
   return true;
 }
 
-enum class Outcome { kRecorded, kUnknownShape, kNotRecordable };
+enum class Outcome { kRecorded, kUnknownShape, kRunsAtOnce, kNotRecordable };
 
 // With `places`: only when the results are what those are.
 Outcome TryRecord(Recorder* recorder, const OpInfo& info, torch::jit::Stack* stack, std::vector<codegen::Word>* key,
@@ -103,6 +103,7 @@ Outcome TryRecord(Recorder* recorder, const OpInfo& info, torch::jit::Stack* sta
   }
   if (places != nullptr && !Fit(*metas, *places)) return Outcome::kNotRecordable;
   if (!recording.NumbersFit()) return Outcome::kNotRecordable;
+  if (recording.RunsAtOnce()) return Outcome::kRunsAtOnce;
   recording.Commit();
   if (info.returns_mutated_self) {
     at::Tensor self = args[0].toTensor();
@@ -143,9 +144,20 @@ void CallBelow(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* 
   }
 }
 
+bool AreNumbers(c10::ArrayRef<c10::IValue> args) {
+  const auto is_tensor = [](const c10::IValue& arg) { return arg.isTensor() && arg.toTensor().defined(); };
+  return std::any_of(args.begin(), args.end(), is_tensor) &&
+         std::all_of(args.begin(), args.end(), [&](const c10::IValue& arg) { return !is_tensor(arg) || arg.toTensor().dim() == 0; });
+}
+
+void RunNumbers(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  Counters::Get().cpu_scalar_ops.Add();
+  CallBelow(info, keys, stack);
+}
+
 void BoxedRecord(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const OpInfo& info = codegen::GetOpInfo(op);
-  if (StepsAside(info.id)) {
+  if (StepsAside(info.id, [&] { return AreNumbers(torch::jit::last(*stack, info.num_args)); })) {
     CallBelow(info, keys, stack);
   } else {
     RecordOrRun(info, keys, stack);
@@ -351,6 +363,9 @@ void RecordOrRun(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack
     case Outcome::kUnknownShape:
       RunAndObserve(recorder, info, std::move(key), keys, stack);
       return;
+    case Outcome::kRunsAtOnce:
+      RunNumbers(info, keys, stack);
+      return;
     case Outcome::kNotRecordable:
       RunEagerly(recorder, info, keys, stack);
       return;
@@ -363,8 +378,13 @@ void RecordTwinOrRun(const OpInfo& info, const OpInfo& called, c10::DispatchKeyS
     torch::jit::Stack twin = *stack;
     twin[1] = at::native::wrapped_scalar_tensor(twin[1].toScalar());
     std::vector<codegen::Word> key;
-    if (TryRecord(recorder, info, &twin, &key) == Outcome::kRecorded) {
+    const Outcome outcome = TryRecord(recorder, info, &twin, &key);
+    if (outcome == Outcome::kRecorded) {
       *stack = std::move(twin);
+      return;
+    }
+    if (outcome == Outcome::kRunsAtOnce) {
+      RunNumbers(called, keys, stack);
       return;
     }
   }

@@ -8,6 +8,7 @@
 #include "runtime/counters.h"
 #include "runtime/options.h"
 #include "tracer/recorder.h"
+#include "tracer/step_aside.h"
 
 namespace lazuli::tracer {
 namespace {
@@ -183,6 +184,7 @@ bool OpRecording::AddTensorItem(const at::Tensor& tensor) {
   }
   const int32_t number = recorder_->StorageNumber(storage, &first_use);
   if (number < 0) return false;
+  only_settled_numbers_ = only_settled_numbers_ && impl->dim() == 0 && !IsPending(*storage) && (first_use || !mutated);
   if (snapshot == nullptr) Adopt(impl);
   if (first_use && recorder_->all_dynamic_) recorder_->slots_[number].parameter = tensor.requires_grad() && tensor.is_leaf();
   auto& log = recorder_->log_;
@@ -417,8 +419,14 @@ bool OpRecording::OverlapsAreSafe() const {
   return true;
 }
 
+bool OpRecording::RunsAtOnce() const {
+  if (!only_settled_numbers_ || operands_.empty() || runtime::Active().record_scalars) return false;
+  return std::all_of(metas_->begin(), metas_->end(), [](const codegen::OutputMeta& meta) { return !meta.defined || meta.sizes.empty(); });
+}
+
 void OpRecording::Commit() {
   Recorder& r = *recorder_;
+  if (r.log_.ops.empty()) NoteRecordedTrace(r.prediction_);
   committed_ = true;
   // What was inferred for other sizes may differ from what they were taken for.
   if (predicted_ && outputs_ != nullptr && r.symbols_.active()) predicted_ = r.symbols_.TakeResults(r.log_.ops.size(), *outputs_);

@@ -199,7 +199,6 @@ void Recorder::SettleReads(Cut cut) {
 }
 
 void Recorder::BeginTrace() {
-  NoteRecordedTrace(prediction_);
   max_ops_ = static_cast<size_t>(runtime::Active().trace_limit);
   max_pending_bytes_ = runtime::Active().trace_bytes;
   keeps_stacks_ = runtime::Active().stacks;

@@ -229,6 +229,9 @@ class OpRecording {
   bool NumbersFit() const { return !wide_number_.has_value() || FitsResult(*wide_number_); }
   // Whether written windows overlap others in a way that only eager execution checks.
   bool OverlapsAreSafe() const;
+  // Whether running the op takes less than recording it would, and holds nothing up: a number is computed from numbers (0-dim CPU tensors,
+  // such as an optimizer's step counters) whose values are at hand. The program often reads it next. After Known.
+  bool RunsAtOnce() const;
 
   // Makes the op part of the trace. Afterwards Result(i) makes the lazy tensor of output i, once each, in order.
   void Commit();
@@ -257,6 +260,7 @@ class OpRecording {
   const codegen::OpInfo& info_;
   size_t code_begin_, shapes_begin_, scalars_begin_, offsets_begin_, slots_begin_;
   c10::SmallVector<Operand, 8> operands_;
+  bool only_settled_numbers_ = true;  // Every operand is 0-dim, nothing pending writes it, and nothing pending reads what the op writes.
   c10::SmallVector<uint32_t, 8> slot_positions_;  // Of kScalarSlot words in the code.
   std::optional<at::Scalar> wide_number_;         // The last number that may not fit some integer type; usually none.
   uint64_t numbers_ = 0;                          // Bit i: the op's slot i is a number that its kernel gets, and may refuse.

@@ -154,7 +154,7 @@ void Leave(ThreadState* state) {
 
 }  // namespace
 
-bool internal::EnterAside(int32_t op_id) {
+bool internal::EnterAside(int32_t op_id, bool on_numbers) {
   ThreadState& state = State();
   Cursor& cursor = state.cursor;
   if (cursor.at_end()) {
@@ -168,6 +168,7 @@ bool internal::EnterAside(int32_t op_id) {
   }
   const bool first = cursor.at_start();
   if (!cursor.TakeIf(op_id)) {
+    if (on_numbers) return true;
     Leave(&state);
     return false;
   }

@@ -90,6 +90,21 @@ auto Add(OpRecording* r, const T& value) -> decltype(value.has_value()) {
 // An absent tensor is an undefined one.
 inline bool Add(OpRecording* r, const std::optional<at::Tensor>& value) { return r->AddTensor(value.has_value() ? *value : at::Tensor()); }
 
+// Whether the tensors among the arguments are 0-dim, and there are some.
+inline bool IsNumber(const at::Tensor& value, bool* some) {
+  *some |= value.defined();
+  return !value.defined() || value.dim() == 0;
+}
+template <class T>
+bool IsNumber(const T&, bool*) {
+  return true;
+}
+template <class... A>
+bool AreNumbers(const A&... args) {
+  bool some = false;
+  return (IsNumber(args, &some) && ...) && some;
+}
+
 // ---- Results ----------------------------------------------------------------------------------------------------------------------------
 
 template <class R>
@@ -144,12 +159,22 @@ template <class Op, class R, class... A, class Called>
 struct TypedKernel<Op, R(A...), Called> {
   static R Call(c10::DispatchKeySet keys, A... args) {
     const codegen::OpInfo& info = InfoOf<Op>();
-    if (StepsAside(info.id)) return CallBelowRecorder<Called>(keys, std::forward<A>(args)...);
+    if (StepsAside(info.id, [&] { return AreNumbers(args...); })) return CallBelowRecorder<Called>(keys, std::forward<A>(args)...);
     if (Recorder* recorder = Recorder::Current()) {
-      OpRecording recording(recorder, info);
-      if ((Add(&recording, args) && ...) && recording.OverlapsAreSafe() && recording.Known() != nullptr && recording.NumbersFit()) {
-        recording.Commit();
-        return ResultMaker<R>::Make(&recording, args...);
+      bool at_once = false;
+      {
+        OpRecording recording(recorder, info);
+        if ((Add(&recording, args) && ...) && recording.OverlapsAreSafe() && recording.Known() != nullptr && recording.NumbersFit()) {
+          at_once = recording.RunsAtOnce();
+          if (!at_once) {
+            recording.Commit();
+            return ResultMaker<R>::Make(&recording, args...);
+          }
+        }
+      }
+      if (at_once) {
+        runtime::Counters::Get().cpu_scalar_ops.Add();
+        return CallBelowRecorder<Called>(keys, std::forward<A>(args)...);
       }
     }
     return Boxed(keys, args...);

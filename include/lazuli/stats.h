@@ -35,6 +35,7 @@ struct LAZULI_API Stats {
   int64_t observations = 0;            // Operators run once eagerly to learn their outputs' shapes.
   int64_t programs_stepped_aside = 0;  // Programs found slower than eager: their operators run eagerly from then on.
   int64_t ops_stepped_aside = 0;       // Operators run eagerly for that reason, or to find out.
+  int64_t cpu_scalar_ops = 0;          // Operators on 0-dim tensors with their values at hand, run at once. See LAZULI_RECORD_SCALARS.
   int64_t verify_runs = 0;             // Runs of programs that LAZULI_VERIFY compared with their operators run one by one.
   int64_t verify_mismatches = 0;       // Those whose results differed.
   double compile_seconds = 0;

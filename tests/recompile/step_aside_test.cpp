@@ -54,6 +54,26 @@ TEST_P(StepAsideTest, AnotherProgramBehindTheSameOperators) {
   EXPECT_EQ(delta.of(&Stats::cache_hits), 1);
 }
 
+// They are no part of the trace.
+TEST_P(StepAsideTest, NumbersAreComputedBetweenItsOperators) {
+  const lazuli::DeviceMode mode(options());
+  const torch::NoGradGuard no_grad;
+  torch::Tensor count = torch::tensor(0.0F);
+  lazuli::sync();
+  const auto tiny = [&](int64_t i) {
+    const float value = Tiny(i);
+    count += 1;
+    return value;
+  };
+  for (int64_t i = 0; i < kLong; ++i) ASSERT_EQ(tiny(i), static_cast<float>(i));
+  EXPECT_EQ(lazuli::stats().programs_stepped_aside, 1);
+  const StatsDelta aside;
+  for (int64_t i = 0; i < 100; ++i) ASSERT_EQ(tiny(i), static_cast<float>(i));
+  EXPECT_EQ(aside.of(&Stats::ops_recorded), 0);
+  EXPECT_EQ(aside.of(&Stats::traces), 0);
+  EXPECT_EQ(count.item<float>(), static_cast<float>(kLong + 100));
+}
+
 TEST_P(StepAsideTest, OptionTurnsItOff) {
   const lazuli::DeviceMode mode(options().step_aside(false));
   const torch::NoGradGuard no_grad;

@@ -138,7 +138,7 @@ class Runner {
   Runner(std::string suite, std::string backend) : suite_(std::move(suite)), backend_(std::move(backend)) {
     lazuli::reset();
     constexpr int64_t kUnlimited = 1 << 30;
-    options_.backend(backend_).recompile_limit(kUnlimited).accumulated_recompile_limit(kUnlimited).cache_size(64);
+    options_.backend(backend_).recompile_limit(kUnlimited).accumulated_recompile_limit(kUnlimited).cache_size(64).record_scalars(true);
   }
 
   ~Runner() {
