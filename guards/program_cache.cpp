@@ -305,7 +305,7 @@ void ProgramCache::ReportCompile(const Site& site, const codegen::TraceLog& log,
 
 bool ProgramCache::LimitAllows(Site* site, const codegen::TraceLog& log, int64_t serial, std::string_view location, CompilePolicy* policy) {
   const auto& active = runtime::Active();
-  const bool site_full = site->programs >= active.recompile_limit;
+  const bool site_full = site->programs >= active.recompile_limit && site->cause != kBlock;
   const bool all_full = site->programs > 0 && recompiles_ >= active.accumulated_recompile_limit;
   if (!site_full && !all_full) return true;
   Counters::Get().recompile_limit_hits.Add();

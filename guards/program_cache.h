@@ -42,6 +42,10 @@ using CachedTracePtr = std::shared_ptr<CachedTrace>;
 // So many operators at its start, besides the cause of the cut before it, say at which site a trace is.
 constexpr size_t kSiteOps = 8;
 
+// The cause of cuts between blocks (tracer/block_cutter.h). What follows them is no place of the program: only the limit over all sites
+// counts.
+constexpr std::string_view kBlock = "block";
+
 struct Site {
   int64_t id = 0;
   std::string cause;  // Of the cut before it.

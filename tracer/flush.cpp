@@ -126,7 +126,7 @@ guards::CachedTracePtr Recorder::FindOrCompile(Cut cut, guards::CompilePolicy* p
   counters.cache_misses.Add();
   if (cut == Cut::kTransient) return nullptr;
   log_.marks = Marks();
-  return cache.Compile(log_, start_cause_, location(), policy);
+  return cache.Compile(log_, in_blocks_ ? kBlock : start_cause_, location(), policy);
 }
 
 std::vector<codegen::SizeMark> Recorder::Marks() const {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "tracer/recorder.h"
@@ -80,20 +81,27 @@ const void* VtableOfNewStorage() { return VtableOf(c10::make_intrusive<LazyStora
 
 const Vtables kVtables = {VtableOfNew<c10::TensorImpl>(), VtableOfNew<LazyTensorImpl>(), VtableOfNewStorage()};
 
+__thread int64_t internal::live_bytes __attribute__((tls_model("initial-exec"))) = 0;
+
 LazyStorage::LazyStorage(int64_t nbytes, c10::Device device, Recorder* in_recorder, uint64_t in_epoch, int32_t in_id)
     : c10::StorageImpl(use_byte_size_t(), nbytes, at::DataPtr(nullptr, device), c10::GetCPUAllocator(), /*resizable=*/true),
       recorder(in_recorder),
       epoch(in_epoch),
-      id(in_id) {
+      id(in_id),
+      live_bytes_(nbytes) {
   SetPending(this, true);
+  internal::live_bytes += live_bytes_;
 }
 
-LazyStorage::~LazyStorage() {
+LazyStorage::~LazyStorage() { LetGo(); }
+
+void LazyStorage::LetGo() {
+  internal::live_bytes -= std::exchange(live_bytes_, 0);
   if (Recorder* pending_in = recorder.load(std::memory_order_acquire)) pending_in->OnStorageReleased(this);
 }
 
 void LazyStorage::release_resources() {
-  if (Recorder* pending_in = recorder.load(std::memory_order_acquire)) pending_in->OnStorageReleased(this);
+  LetGo();
   c10::StorageImpl::release_resources();
 }
 

@@ -20,6 +20,14 @@ namespace lazuli::tracer {
 
 class Recorder;
 
+namespace internal {
+extern __thread int64_t live_bytes __attribute__((tls_model("initial-exec")));
+}
+
+// Bytes of the results that this thread recorded, pending or not, and that the program still holds. What another thread lets go of is
+// subtracted there: to be compared within a short time only.
+inline int64_t LiveBytes() { return internal::live_bytes; }
+
 class LazyStorage final : public c10::StorageImpl {
  public:
   // Pending in `recorder` as storage number `id` of its trace `epoch`.
@@ -32,6 +40,11 @@ class LazyStorage final : public c10::StorageImpl {
   uint64_t epoch;                   // The trace that `id` belongs to.
   int32_t id;
   std::exception_ptr error;  // The operation that should have written this storage failed.
+
+ private:
+  void LetGo();
+
+  int64_t live_bytes_;
 };
 
 // Adds no members: Adopt() turns an existing TensorImpl into one.

@@ -449,6 +449,7 @@ void OpRecording::Commit() {
   r.log_.ops.push_back(std::move(op));
   if (r.keeps_stacks_) r.stacks_.push_back(codegen::CaptureStack());
   r.FollowBlocks();
+  r.FollowLoops();
 }
 
 at::Tensor OpRecording::Result(size_t index) {

@@ -212,8 +212,15 @@ void Recorder::EndBlock() {
     in_blocks_ = guards::ProgramCache::Get().NeverSettles(log_, start_cause_);
     if (!in_blocks_) return;
   }
-  block_ended_ = block_cutter_.EndsAfter(log_.ops.back().op_id, log_.ops.size());
-  if (block_ended_) max_ops_ = log_.ops.size();
+  if (!block_cutter_.EndsAfter(log_.ops.back().op_id, log_.ops.size())) return;
+  max_ops_ = log_.ops.size();
+  due_ = kBlock;
+}
+
+void Recorder::CutDue() {
+  if (due_ == kFull) loops_.OnFullTrace();
+  Flush(due_, Cut::kHousekeeping);
+  BeginTrace();
 }
 
 void Recorder::UnlockWithGarbage() {
@@ -287,7 +294,9 @@ void Recorder::StartTrace(std::string_view cause, const guards::CachedTracePtr& 
   pending_bytes_ = 0;
   epoch_ = next_epoch++;
   start_cause_ = std::string(cause);
-  site_checked_ = block_ended_ = false;
+  site_checked_ = false;
+  due_ = kFull;
+  loops_.OnCut();
   in_blocks_ = cause == kBlock;
   if (!in_blocks_) block_cutter_.Reset();
   symbols_.Stop();

@@ -24,6 +24,7 @@
 #include "tracer/block_cutter.h"
 #include "tracer/foreign_memory.h"
 #include "tracer/lazy_tensor.h"
+#include "tracer/loop_finder.h"
 #include "tracer/scopes.h"
 
 namespace lazuli::tracer {
@@ -61,7 +62,7 @@ class Recorder {
     if (log_.ops.empty()) {
       BeginTrace();
     } else if (log_.ops.size() >= max_ops_ || pending_bytes_ >= max_pending_bytes_) {
-      Flush(block_ended_ ? kBlock : "trace_limit", Cut::kHousekeeping);
+      CutDue();
     }
   }
 
@@ -105,10 +106,17 @@ class Recorder {
     std::vector<at::DataPtr> outputs;
   };
 
-  static constexpr std::string_view kBlock = "block";  // Cause of cuts at the ends of blocks.
+  // Causes of cuts where a trace may as well end, and of those where it must.
+  static constexpr std::string_view kBlock = guards::kBlock, kLoop = "loop", kFull = "trace_limit";
 
   bool IsEmpty() const { return log_.ops.empty(); }
-  // After each op: whether this trace is recorded in blocks, and whether one ends here.
+  void CutDue();
+  // After each op: whether a round of a loop ends here, or a block, if this trace is recorded in those.
+  void FollowLoops() {
+    if (!loops_.EndsAfter(log_.ops.back().op_id, LiveBytes())) return;
+    max_ops_ = log_.ops.size();
+    due_ = kLoop;
+  }
   void FollowBlocks() {
     if (!in_blocks_ && (site_checked_ || prediction_ != nullptr || log_.ops.size() < guards::kSiteOps)) return;
     EndBlock();
@@ -166,8 +174,9 @@ class Recorder {
   ForeignMemory foreign_;
   bool site_checked_ = false;  // Whether this trace starts where none ever comes back was looked up.
   bool in_blocks_ = false;
-  bool block_ended_ = false;
+  std::string_view due_ = kFull;  // Cause of the cut at max_ops_.
   BlockCutter block_cutter_;
+  LoopFinder loops_;
   bool all_dynamic_ = false;                // LAZULI_DYNAMIC=1, as of the trace's first op.
   bool keeps_stacks_ = false;               // LAZULI_STACKS, as of the trace's first op.
   std::vector<codegen::CallStack> stacks_;  // By op: where the program called it.

@@ -1,0 +1,103 @@
+// Programs that go round without reading results: they are cut once a round.
+
+#include <torch/torch.h>
+
+#include "tests/support/same_as_eager.h"
+
+namespace lazuli::testing {
+namespace {
+
+using torch::Tensor;
+
+class LoopsTest : public BackendTest {
+ protected:
+  // A trainer of some sixty operators a step, whose batch size goes through `sizes`.
+  struct Trainer {
+    torch::nn::Sequential model{torch::nn::Linear(8, 16), torch::nn::ReLU(), torch::nn::Linear(16, 16), torch::nn::GELU(),
+                                torch::nn::Linear(16, 1)};
+    torch::optim::SGD optimizer{model->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9)};
+    std::vector<int64_t> sizes;
+    int64_t steps = 0;
+
+    explicit Trainer(std::vector<int64_t> batch_sizes) : sizes(std::move(batch_sizes)) {
+      int64_t i = 0;
+      const torch::NoGradGuard no_grad;
+      for (Tensor& parameter : model->parameters()) {
+        parameter.copy_((torch::arange(parameter.numel()).view(parameter.sizes()) * 37 % 23 - 11).to(torch::kFloat) * 0.03 + 0.001 * ++i);
+      }
+    }
+    Tensor Step() {
+      const int64_t size = sizes[static_cast<size_t>(steps++) % sizes.size()];
+      const Tensor x = torch::arange(size * 8, torch::kFloat).view({size, 8}).sin();
+      optimizer.zero_grad();
+      Tensor loss = (model->forward(x) - x.sum(1, true)).square().mean();
+      loss.backward();
+      optimizer.step();
+      return loss;
+    }
+    float Run(int count) {
+      for (int i = 1; i < count; ++i) Step();
+      return Step().item<float>();
+    }
+  };
+
+  void ExpectTrainsLikeEager(const std::vector<int64_t>& sizes) {
+    constexpr int kSteps = 140;
+    Trainer eager(sizes);
+    const std::vector<float> expected{eager.Run(kSteps), eager.Run(kSteps), eager.Run(kSteps)};
+    Trainer lazy(sizes);
+    const lazuli::DeviceMode mode(options());
+    EXPECT_NEAR(lazy.Run(kSteps), expected[0], exact() ? 0 : 1e-4);
+    EXPECT_NEAR(lazy.Run(kSteps), expected[1], exact() ? 0 : 1e-4);
+    const StatsDelta late;
+    EXPECT_NEAR(lazy.Run(kSteps), expected[2], exact() ? 0 : 1e-4);
+    // A trace is a step, and nothing is compiled any more.
+    EXPECT_GE(late.cuts("loop"), kSteps - 1);
+    EXPECT_EQ(late.cuts("trace_limit"), 0);
+    EXPECT_EQ(late.of(&Stats::programs_compiled), 0);
+    EXPECT_EQ(late.of(&Stats::eager_replays), 0);
+    EXPECT_EQ(late.of(&Stats::cache_misses), 0);
+    EXPECT_LE(lazuli::stats().programs_compiled, 12);
+  }
+};
+
+TEST_P(LoopsTest, Training) { ExpectTrainsLikeEager({16}); }
+
+TEST_P(LoopsTest, TrainingWithSizesThatVary) { ExpectTrainsLikeEager({16, 11, 13, 16, 9, 24, 10}); }
+
+TEST_P(LoopsTest, Simulation) {
+  const torch::NoGradGuard no_grad;
+  const auto run = [](int steps) {
+    Tensor x = torch::linspace(0, 1, 64), v = torch::zeros({64});
+    for (int i = 0; i < steps; ++i) {
+      v = v - x * 0.01;
+      x = x + v * 0.01;
+    }
+    return x.sum().item<float>();
+  };
+  const float expected = run(12000);
+  const lazuli::DeviceMode mode(options());
+  for (int i = 0; i < 3; ++i) EXPECT_NEAR(run(12000), expected, exact() ? 0 : 1e-3);
+  const StatsDelta late;
+  EXPECT_NEAR(run(12000), expected, exact() ? 0 : 1e-3);
+  EXPECT_GE(late.cuts("loop"), 100);
+  EXPECT_EQ(late.cuts("trace_limit"), 0);
+  EXPECT_EQ(late.of(&Stats::programs_compiled), 0);
+}
+
+TEST_P(LoopsTest, NoGraphBreaks) {
+  const torch::NoGradGuard no_grad;
+  const lazuli::DeviceMode mode(options());
+  Tensor x = torch::ones({8});
+  {
+    const lazuli::FullGraph full;
+    for (int i = 0; i < 3000; ++i) x = torch::sin(x) * 0.5 + 0.5;
+  }
+  EXPECT_GT(lazuli::stats().cuts["loop"], 0);
+  EXPECT_GT(x.sum().item<float>(), 0);
+}
+
+LAZULI_FOR_EACH_BACKEND(LoopsTest);
+
+}  // namespace
+}  // namespace lazuli::testing

@@ -1,0 +1,126 @@
+#include "tracer/loop_finder.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace lazuli::tracer {
+namespace {
+
+// Feeds a program to a finder, cutting traces where it says so and where they are full.
+class Program {
+ public:
+  explicit Program(size_t limit) : limit_(limit) {}
+  // An operator before which `live` bytes are alive.
+  void Run(int32_t op, int64_t live = 100) {
+    if (length_ == limit_) {
+      finder_.OnFullTrace();
+      Cut();
+      ++full_traces_;
+    }
+    ++length_;
+    ++position_;
+    if (!finder_.EndsAfter(op, live)) return;
+    Cut();
+    ends_.push_back(position_);
+  }
+  void Read() { Cut(); }
+
+  const std::vector<size_t>& ends() const { return ends_; }
+  size_t full_traces() const { return full_traces_; }
+  size_t position() const { return position_; }
+
+ private:
+  void Cut() {
+    finder_.OnCut();
+    length_ = 0;
+  }
+
+  LoopFinder finder_;
+  const size_t limit_;
+  size_t length_ = 0, position_ = 0, full_traces_ = 0;
+  std::vector<size_t> ends_;
+};
+
+// A round of `size` operators out of few; the least is alive before operator `start`.
+void Round(Program* program, int size, int start, int seed = 1) {
+  std::mt19937 random(static_cast<unsigned>(seed));
+  for (int i = 0; i < size; ++i) program->Run(static_cast<int32_t>(random() % 12), i == start ? 10 : 100 + i);
+}
+
+TEST(LoopFinderTest, CutsOnceARoundWhereTheLeastIsAlive) {
+  for (const auto& [size, start] : {std::pair(300, 0), std::pair(300, 17), std::pair(411, 410), std::pair(997, 500), std::pair(2500, 9)}) {
+    SCOPED_TRACE(size);
+    Program program(4096);
+    for (int op = 100; op < 150; ++op) program.Run(op);  // What comes before the loop.
+    for (int i = 0; i < 40; ++i) Round(&program, size, start);
+    ASSERT_GE(program.ends().size(), 20U);
+    EXPECT_LE(program.full_traces(), 2U);
+    for (const size_t end : program.ends()) EXPECT_EQ((end - 50) % static_cast<size_t>(size), static_cast<size_t>(start));
+  }
+}
+
+TEST(LoopFinderTest, RoundsLongerThanATrace) {
+  Program program(1000);
+  for (int i = 0; i < 12; ++i) Round(&program, 3500, 20);
+  ASSERT_GE(program.ends().size(), 5U);
+  for (const size_t end : program.ends()) EXPECT_EQ(end % 3500, 20U);
+}
+
+TEST(LoopFinderTest, SeveralShortRoundsMakeATrace) {
+  Program program(4096);
+  for (int i = 0; i < 4000; ++i) Round(&program, 5, 2);
+  ASSERT_GE(program.ends().size(), 20U);
+  for (size_t i = 1; i < program.ends().size(); ++i) EXPECT_EQ(program.ends()[i] - program.ends()[i - 1], 35U);
+  EXPECT_EQ(program.full_traces(), 1U);
+}
+
+TEST(LoopFinderTest, LayersAreNoRounds) {
+  Program program(4096);
+  for (int step = 0; step < 30; ++step) {
+    for (int layer = 0; layer < 12; ++layer) Round(&program, 30, 0);  // Less is alive between layers than within them.
+    for (int32_t op = 50; op < 90; ++op) program.Run(op, op == 80 ? 1 : 200);
+  }
+  ASSERT_GE(program.ends().size(), 15U);
+  for (const size_t end : program.ends()) EXPECT_EQ(end % 400, 390U);
+}
+
+TEST(LoopFinderTest, GoesOnAfterReadsAnywhere) {
+  Program program(4096);
+  for (int i = 0; i < 30; ++i) Round(&program, 300, 40);
+  for (int i = 0; i < 30; ++i) {
+    Round(&program, 300, 40);
+    if (i % 3 == 0) program.Read();
+  }
+  for (const size_t end : program.ends()) EXPECT_EQ(end % 300, 40U);
+  EXPECT_GE(program.ends().size(), 30U);
+}
+
+TEST(LoopFinderTest, ProgramsThatReadSoonAreLeftAlone) {
+  Program program(4096);
+  for (int i = 0; i < 100; ++i) {
+    for (int j = 0; j < 10; ++j) Round(&program, 300, 40);
+    program.Read();
+  }
+  EXPECT_TRUE(program.ends().empty());
+  EXPECT_EQ(program.full_traces(), 0U);
+}
+
+TEST(LoopFinderTest, WhatDoesNotRepeatItselfIsLeftAlone) {
+  Program program(4096);
+  for (int i = 0; i < 200; ++i) Round(&program, 300, 40, /*seed=*/i);
+  EXPECT_TRUE(program.ends().empty());
+  EXPECT_GE(program.full_traces(), 14U);
+}
+
+TEST(LoopFinderTest, AnotherLoopIsFoundToo) {
+  Program program(4096);
+  for (int i = 0; i < 40; ++i) Round(&program, 300, 40);
+  const size_t second = program.position();
+  for (int i = 0; i < 400; ++i) Round(&program, 450, 7, /*seed=*/2);
+  ASSERT_GE(program.ends().size(), 200U);
+  for (const size_t end : program.ends()) EXPECT_TRUE(end < second ? end % 300 == 40 : (end - second) % 450 == 7) << end;
+}
+
+}  // namespace
+}  // namespace lazuli::tracer
