@@ -136,8 +136,11 @@ Value* MathEmitter::Emit(KOp op, c10::ScalarType type, Value* a, Value* b, bool 
     if (ResolveKernelSymbol(vml) != nullptr) return EmitVml(vml.c_str(), is_float, a);
   }
   if (op == KOp::kSqrt) return builder_.CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, a);
-  if (is_float && precision_ != "strict" && isa_.vector_bytes >= 32) {
-    if (Value* value = EmitPolynomial(builder_, op, a)) return value;
+  if (precision_ != "strict" && isa_.vector_bytes >= 32) {
+    const auto call = [this](llvm::IRBuilder<>& builder, const char* name, Value* x) {
+      return MathEmitter(builder, module_, isa_, precision_).CallPerLane(name, builder.getDoubleTy(), x, nullptr);
+    };
+    if (Value* value = EmitPolynomial(builder_, op, a, b, call)) return value;
   }
   const MathName& row = NameOf(op);
   const char* suffix = is_float ? row.sleef_float : row.sleef_double;

@@ -1,14 +1,16 @@
-// Float functions inlined as polynomials: within 1 ulp of the true value everywhere, special values as in C, no memory and no calls.
-// They need FMA; lanes do not influence each other.
+// Functions of floats and doubles inlined as polynomials: within 1 ulp of the true value everywhere, special values as in C. They need FMA;
+// lanes do not influence each other.
 #pragma once
 
 #include <llvm/IR/IRBuilder.h>
 
+#include "codegen/emit_llvm_trig.h"
 #include "codegen/kernel_ir.h"
 
 namespace lazuli::codegen {
 
-// `op` of the float scalar or vector `x`; null when the function is not implemented here.
-llvm::Value* EmitPolynomial(llvm::IRBuilder<>& builder, KOp op, llvm::Value* x);
+// `op` of the scalars or vectors `a` and `b` (null for unary ops) of floats or doubles; null when the function is not implemented here.
+// `call` is what a few rare arguments take.
+llvm::Value* EmitPolynomial(llvm::IRBuilder<>& builder, KOp op, llvm::Value* a, llvm::Value* b, const CallPerLane& call);
 
 }  // namespace lazuli::codegen

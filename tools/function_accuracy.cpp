@@ -1,8 +1,12 @@
 #include "tools/function_accuracy.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
+#include <random>
+#include <type_traits>
 
 namespace lazuli::tools {
 namespace {
@@ -12,95 +16,175 @@ using codegen::KOp;
 constexpr int64_t kBlock = 1 << 16;
 constexpr uint64_t kPatterns = uint64_t{1} << 32;
 
-double UlpOf(double value) {
-  const float rounded = std::fabs(static_cast<float>(value));
-  if (std::isinf(rounded)) return std::ldexp(1.0, 104);
-  return static_cast<double>(std::nextafter(rounded, std::numeric_limits<float>::infinity())) - rounded;
+template <class T>
+using BitsOf = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+
+template <class T>
+T FromBits(uint64_t pattern) {
+  const auto bits = static_cast<BitsOf<T>>(pattern);
+  T value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
 }
 
-// A kernel that applies `op` to kBlock floats.
-codegen::KernelIR KernelOf(KOp op) {
+// A kernel that applies `op` to kBlock numbers of `type`, or pairs.
+codegen::KernelIR KernelOf(KOp op, c10::ScalarType type) {
   codegen::KernelIR kernel;
   kernel.sizes = {kBlock};
-  kernel.buffers = {{c10::kFloat, {1}, false}, {c10::kFloat, {1}, true}};
-  const auto add = [&](KOp inst_op, int32_t in, int64_t imm) {
+  const int arity = codegen::KOpArity(op);
+  for (int i = 0; i <= arity; ++i) kernel.buffers.push_back({type, {1}, i == arity});
+  const auto add = [&](KOp inst_op, int32_t a, int32_t b, int64_t imm) {
     codegen::KInst inst;
     inst.op = inst_op;
-    inst.in[0] = in;
+    inst.type = type;
+    inst.in = {a, b, -1};
     inst.imm = imm;
     kernel.insts.push_back(inst);
   };
-  add(KOp::kLoad, -1, 0);
-  add(op, 0, 0);
-  add(KOp::kStore, 1, 1);
+  for (int i = 0; i < arity; ++i) add(KOp::kLoad, -1, -1, i);
+  add(op, 0, arity > 1 ? 1 : -1, 0);
+  add(KOp::kStore, arity, -1, arity);
   return kernel;
+}
+
+// The distance in ulps of T, for a reference in a wider type.
+template <class T, class Wide>
+double Ulps(T got, Wide expected) {
+  constexpr double kWrong = std::numeric_limits<double>::infinity();
+  if (std::isnan(expected) || std::isnan(got)) return std::isnan(expected) && std::isnan(got) ? 0 : kWrong;
+  const Wide magnitude = std::fabs(expected);
+  // What rounds to infinity, or lies within 1 ulp of it, may be infinity.
+  if (std::isinf(got)) return magnitude >= std::numeric_limits<T>::max() && std::signbit(got) == std::signbit(expected) ? 0 : kWrong;
+  if (std::isinf(expected)) return kWrong;
+  if (expected == 0 && (got != 0 || std::signbit(got) != std::signbit(expected))) return kWrong;
+  const T rounded = magnitude < std::numeric_limits<T>::max() ? static_cast<T>(magnitude) : std::numeric_limits<T>::max();
+  BitsOf<T> bits;
+  std::memcpy(&bits, &rounded, sizeof(bits));
+  const Wide ulp = rounded < std::numeric_limits<T>::max() ? static_cast<Wide>(FromBits<T>(bits + 1)) - rounded
+                                                           : static_cast<Wide>(rounded) - FromBits<T>(bits - 1);
+  return static_cast<double>(std::fabs(got - expected) / ulp);
+}
+
+// Random bit patterns, and numbers of moderate size with the odd whole one, by turns.
+template <class T>
+T Draw(std::mt19937_64& random) {
+  const uint64_t bits = random();
+  if (random() % 2 == 0) return FromBits<T>(bits);
+  const double unit = static_cast<double>(static_cast<int64_t>(bits)) * 0x1p-63;
+  const double size = std::ldexp(1.0, static_cast<int>(random() % 12) - 2);
+  const double value = unit * size;
+  return static_cast<T>(random() % 16 == 0 ? std::round(value) : value);
+}
+
+// Fills the next arguments, and returns how many there are; 0: no more.
+template <class T>
+using Arguments = std::function<int64_t(std::vector<T>& a, std::vector<T>& b)>;
+
+// For which functions of C have rules of their own: whole, odd and even numbers, ones, zeros, the ends of the type's range.
+template <class T>
+std::vector<T> SpecialValues() {
+  using Limits = std::numeric_limits<T>;
+  const T odd = static_cast<T>(std::ldexp(1.0, Limits::digits)) - 1;  // The largest.
+  std::vector<T> values = {0, 0.5, 1, T(1.5), 2, 3, 64, 1025, odd, odd + 1, Limits::denorm_min(), Limits::min(), Limits::max()};
+  values.push_back(Limits::infinity());
+  values.push_back(Limits::quiet_NaN());
+  for (size_t i = values.size(); i-- > 0;) values.push_back(-values[i]);
+  return values;
+}
+
+// Begins with all pairs of special values.
+template <class T>
+Arguments<T> RandomArguments(uint64_t count) {
+  return [count, random = std::mt19937_64(7), start = true](std::vector<T>& a, std::vector<T>& b) mutable {
+    const int64_t n = static_cast<int64_t>(std::min<uint64_t>(count, kBlock));
+    const std::vector<T> specials = start ? SpecialValues<T>() : std::vector<T>();
+    const size_t pairs = specials.size() * specials.size();
+    start = false;
+    for (int64_t i = 0; i < n; ++i) {
+      const auto pair = static_cast<size_t>(i);
+      a[i] = pair < pairs ? specials[pair / specials.size()] : Draw<T>(random);
+      b[i] = pair < pairs ? specials[pair % specials.size()] : Draw<T>(random);
+    }
+    count -= static_cast<uint64_t>(n);
+    return n;
+  };
+}
+
+// First, unless all come anyway, the ends of every binade: zeros, infinities, NaNs, the largest and the smallest numbers are among them.
+Arguments<float> PatternsOfFloats(uint64_t step) {
+  return [step, bits = uint64_t{0}, ends = step == 1](std::vector<float>& a, std::vector<float>& /*b*/) mutable {
+    int64_t n = 0;
+    for (uint64_t binade = 0; !ends && binade < 512; ++binade) {
+      for (const uint32_t offset : {0xFFFFFFFFu, 0u, 1u}) a[n++] = FromBits<float>((binade << 23) + offset);
+    }
+    ends = true;
+    for (; n < kBlock && bits < kPatterns; ++n, bits += step) a[n] = FromBits<float>(bits);
+    return n;
+  };
+}
+
+template <class T, class Reference>
+absl::StatusOr<Accuracy> Measure(const MeasuredFunction& function, const codegen::KernelTarget& target, Reference reference,
+                                 Arguments<T> next) {
+  const auto kernel = codegen::CompileKernel(KernelOf(function.op, c10::CppTypeToScalarType<T>::value), target, nullptr);
+  if (!kernel.ok()) return kernel.status();
+  std::vector<T> a(kBlock), b(kBlock), out(kBlock);
+  void* unary[] = {a.data(), out.data()};
+  void* binary[] = {a.data(), b.data(), out.data()};
+  Accuracy accuracy;
+  while (const int64_t n = next(a, b)) {
+    (*kernel)->Run(codegen::KOpArity(function.op) == 1 ? unary : binary, nullptr);
+    for (int64_t i = 0; i < n; ++i) {
+      const double error = UlpsBetween(out[i], reference(a[i], b[i]));
+      if (error <= accuracy.worst) continue;
+      accuracy.worst = error;
+      accuracy.worst_at = a[i];
+      accuracy.worst_with = b[i];
+    }
+    accuracy.measured += n;
+  }
+  return accuracy;
 }
 
 }  // namespace
 
 const std::vector<MeasuredFunction>& MeasuredFunctions() {
-  constexpr float kAll = std::numeric_limits<float>::infinity();
+#define LAZULI_MEASURED(name, op, float_bound, double_bound)                                                                             \
+  MeasuredFunction {                                                                                                                     \
+#name, KOp::op, [](double x, double) { return std::name(x); }, [](long double x, long double) { return std::name(x); }, float_bound, \
+                                                                                                                         double_bound    \
+  }
+#define LAZULI_MEASURED_PAIR(name, op, float_bound, double_bound)                                                                      \
+  MeasuredFunction {                                                                                                                   \
+#name, KOp::op,                                                                                                                    \
+        [](double x, double y) { return std::name(x, y); }, [](long double x, long double y) { return std::name(x, y); }, float_bound, \
+                                                                                                                       double_bound    \
+  }
   static const auto* functions = new std::vector<MeasuredFunction>{
-      {"exp", KOp::kExp, std::exp, 1, kAll},
-      {"expm1", KOp::kExpm1, std::expm1, 1, kAll},
-      {"exp2", KOp::kExp2, std::exp2, 1, kAll},
-      {"log", KOp::kLog, std::log, 1, kAll},
-      {"log1p", KOp::kLog1p, std::log1p, 1, kAll},
-      {"log2", KOp::kLog2, std::log2, 1, kAll},
-      {"log10", KOp::kLog10, std::log10, 1, kAll},
-      {"tanh", KOp::kTanh, std::tanh, 1, kAll},
-      {"erf", KOp::kErf, std::erf, 1, kAll},
-      {"sqrt", KOp::kSqrt, std::sqrt, 0.5, kAll},
-      {"tan", KOp::kTan, std::tan, 1, kAll},
-      {"asin", KOp::kAsin, std::asin, 1, kAll},
-      {"acos", KOp::kAcos, std::acos, 1, kAll},
-      {"atan", KOp::kAtan, std::atan, 1, kAll},
-      {"asinh", KOp::kAsinh, std::asinh, 1, kAll},
-      // SLEEF's, as ATen has them inside other operators. Some overflow early.
-      {"sinh", KOp::kSinh, std::sinh, 1, 88.5f},
-      {"cosh", KOp::kCosh, std::cosh, 1, 88.5f},
-      {"acosh", KOp::kAcosh, std::acosh, 1, 1.8e19f},
-      {"atanh", KOp::kAtanh, std::atanh, 1.01, kAll},
-      {"sin", KOp::kSin, std::sin, 3.5, kAll},
-      {"cos", KOp::kCos, std::cos, 3.5, kAll},
-      {"erfc", KOp::kErfc, std::erfc, 1.5, kAll},
+      LAZULI_MEASURED(exp, kExp, 1, 1),         LAZULI_MEASURED(expm1, kExpm1, 1, 1),  LAZULI_MEASURED(exp2, kExp2, 1, 1),
+      LAZULI_MEASURED(log, kLog, 1, 1),         LAZULI_MEASURED(log1p, kLog1p, 1, 1),  LAZULI_MEASURED(log2, kLog2, 1, 1),
+      LAZULI_MEASURED(log10, kLog10, 1, 1),     LAZULI_MEASURED(tanh, kTanh, 1, 1),    LAZULI_MEASURED(erf, kErf, 1, 1),
+      LAZULI_MEASURED(sqrt, kSqrt, 0.5, 0.501), LAZULI_MEASURED(sin, kSin, 1, 1),      LAZULI_MEASURED(cos, kCos, 1, 1),
+      LAZULI_MEASURED(tan, kTan, 1, 1),         LAZULI_MEASURED(asin, kAsin, 1, 1),    LAZULI_MEASURED(acos, kAcos, 1, 1),
+      LAZULI_MEASURED(atan, kAtan, 1, 1),       LAZULI_MEASURED(sinh, kSinh, 1, 1),    LAZULI_MEASURED(cosh, kCosh, 1, 1),
+      LAZULI_MEASURED(asinh, kAsinh, 1, 0),     LAZULI_MEASURED(acosh, kAcosh, 1, 0),  LAZULI_MEASURED(atanh, kAtanh, 1, 0),
+      LAZULI_MEASURED(erfc, kErfc, 1, 1.5),     LAZULI_MEASURED_PAIR(pow, kPow, 1, 1), LAZULI_MEASURED_PAIR(atan2, kAtan2, 1, 1),
   };
+#undef LAZULI_MEASURED
+#undef LAZULI_MEASURED_PAIR
   return *functions;
 }
 
-double UlpsBetween(float got, double expected) {
-  constexpr double kWrong = std::numeric_limits<double>::infinity();
-  if (std::isnan(expected) || std::isnan(got)) return std::isnan(expected) && std::isnan(got) ? 0 : kWrong;
-  // What rounds to infinity, or lies within 1 ulp of it, may be infinity.
-  if (std::isinf(got)) return std::fabs(expected) > 3.4028234e38 && std::signbit(got) == std::signbit(expected) ? 0 : kWrong;
-  if (std::isinf(expected)) return kWrong;
-  if (expected == 0 && (got != 0 || std::signbit(got) != std::signbit(expected))) return kWrong;
-  return std::fabs(got - expected) / UlpOf(expected);
+double UlpsBetween(float got, double expected) { return Ulps(got, expected); }
+double UlpsBetween(double got, long double expected) { return Ulps(got, expected); }
+
+absl::StatusOr<Accuracy> MeasureFloats(const MeasuredFunction& function, const codegen::KernelTarget& target, uint64_t step) {
+  if (codegen::KOpArity(function.op) == 1) return Measure<float>(function, target, function.for_float, PatternsOfFloats(step));
+  return Measure<float>(function, target, function.for_float, RandomArguments<float>(kPatterns / step));
 }
 
-absl::StatusOr<Accuracy> MeasureAccuracy(const MeasuredFunction& function, const codegen::KernelTarget& target, uint64_t step) {
-  const auto kernel = codegen::CompileKernel(KernelOf(function.op), target, nullptr);
-  if (!kernel.ok()) return kernel.status();
-  std::vector<float> in(kBlock), out(kBlock);
-  void* buffers[] = {in.data(), out.data()};
-  Accuracy accuracy;
-  for (uint64_t bits = 0; bits < kPatterns;) {
-    int64_t n = 0;
-    for (; n < kBlock && bits < kPatterns; ++n, bits += step) {
-      const auto pattern = static_cast<uint32_t>(bits);
-      std::memcpy(&in[n], &pattern, sizeof(float));
-    }
-    (*kernel)->Run(buffers, nullptr);
-    for (int64_t i = 0; i < n; ++i) {
-      if (std::fabs(in[i]) > function.most) continue;
-      const double error = UlpsBetween(out[i], function.reference(in[i]));
-      ++accuracy.measured;
-      if (error <= accuracy.worst) continue;
-      accuracy.worst = error;
-      accuracy.worst_at = in[i];
-    }
-  }
-  return accuracy;
+absl::StatusOr<Accuracy> MeasureDoubles(const MeasuredFunction& function, const codegen::KernelTarget& target, uint64_t samples) {
+  return Measure<double>(function, target, function.for_double, RandomArguments<double>(samples));
 }
 
 }  // namespace lazuli::tools

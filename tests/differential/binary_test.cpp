@@ -29,6 +29,8 @@ const std::vector<OpCase>& ArithmeticOps() {
       LAZULI_BINARY("lcm", kFinite, kFinite, kExact, x.lcm(y)),
       LAZULI_BINARY("ldexp", kFinite, kIndex, kComposite, x.ldexp(y)),
       LAZULI_BINARY("pow", kPositive, kFinite, kTranscendental, x.pow(y)),
+      LAZULI_BINARY("pow any", kAny, kAny, kTranscendental, x.pow(y)),
+      LAZULI_BINARY("atan2 any", kAny, kAny, kTranscendental, x.atan2(y)),
       LAZULI_BINARY("atan2", kFinite, kFinite, kTranscendental, x.atan2(y)),
       LAZULI_BINARY("hypot", kFinite, kFinite, kTranscendental, x.hypot(y)),
       LAZULI_BINARY("logaddexp", kFinite, kFinite, kComposite, x.logaddexp(y)),

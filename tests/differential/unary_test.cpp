@@ -88,6 +88,9 @@ const std::vector<OpCase>& ArithmeticOps() {
   return *ops;
 }
 
+// Eager's sinh and cosh overflow at 88.7 in vectors, half a unit too early.
+torch::Tensor NotTooLarge(const torch::Tensor& x) { return x.is_floating_point() ? x : x.clamp(-80, 80); }
+
 const std::vector<OpCase>& FunctionOps() {
   static const auto* ops = new std::vector<OpCase>{
       LAZULI_UNARY("exp", kAny, kTranscendental, x.exp()),
@@ -101,6 +104,18 @@ const std::vector<OpCase>& FunctionOps() {
       LAZULI_UNARY("cos", kFinite, kTranscendental, x.cos()),
       LAZULI_UNARY("tan", kFinite, kTranscendental, x.tan()),
       LAZULI_UNARY("sin any", kAny, kTranscendental, x.sin()),
+      LAZULI_UNARY("cos any", kAny, kTranscendental, x.cos()),
+      LAZULI_UNARY("tan any", kAny, kTranscendental, x.tan()),
+      LAZULI_UNARY("sinh any", kAny, kTranscendental, NotTooLarge(x).sinh()),
+      LAZULI_UNARY("cosh any", kAny, kTranscendental, NotTooLarge(x).cosh()),
+      LAZULI_UNARY("asin any", kAny, kTranscendental, x.asin()),
+      LAZULI_UNARY("acos any", kAny, kTranscendental, x.acos()),
+      LAZULI_UNARY("erfc any", kAny, kTranscendental, x.erfc()),
+      LAZULI_UNARY("sin and cos", kAny, kTranscendental, x.sin(), x.cos()),
+      LAZULI_UNARY("far sin and cos", kFinite, kTranscendental, (x * 1e4).sin(), (x * 1e4).cos()),
+      LAZULI_UNARY("pow 2.5 any", kAny, kTranscendental, x.pow(2.5)),
+      LAZULI_UNARY("pow -3 any", kAny, kTranscendental, x.pow(-3.0)),
+      LAZULI_UNARY("number to any power", kAny, kTranscendental, torch::pow(0.7, x)),
       LAZULI_UNARY("asin", kUnit, kTranscendental, x.asin()),
       LAZULI_UNARY("acos", kUnit, kTranscendental, x.acos()),
       LAZULI_UNARY("atan", kAny, kTranscendental, x.atan()),

@@ -1,4 +1,4 @@
-// Float functions over a dense sample of all floats, against double precision. lazuli-ulp tries all of them.
+// Functions over a dense sample of all floats, and over random doubles, against wider types. lazuli-ulp tries all floats.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,15 +11,29 @@ namespace {
 
 // A prime, so that low bits vary.
 constexpr uint64_t kStep = 4001;
+constexpr int64_t kDoubles = 200000;
 
 class KernelAccuracy : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(KernelAccuracy, WithinTheBounds) {
   for (const tools::MeasuredFunction& function : tools::MeasuredFunctions()) {
-    const auto accuracy = tools::MeasureAccuracy(function, {GetParam(), "eager"}, kStep);
+    if (function.float_bound == 0) continue;
+    const auto accuracy = tools::MeasureFloats(function, {GetParam(), "eager"}, kStep);
     ASSERT_TRUE(accuracy.ok()) << accuracy.status();
-    EXPECT_GT(accuracy->measured, 500000);
-    EXPECT_LE(accuracy->worst, function.bound) << function.name << "(" << accuracy->worst_at << ") on " << GetParam();
+    EXPECT_GT(accuracy->measured, 1000000);
+    EXPECT_LE(accuracy->worst, function.float_bound)
+        << function.name << "(" << accuracy->worst_at << ", " << accuracy->worst_with << ") on " << GetParam();
+  }
+}
+
+TEST_P(KernelAccuracy, DoublesWithinTheBounds) {
+  for (const tools::MeasuredFunction& function : tools::MeasuredFunctions()) {
+    if (function.double_bound == 0) continue;
+    const auto accuracy = tools::MeasureDoubles(function, {GetParam(), "eager"}, kDoubles);
+    ASSERT_TRUE(accuracy.ok()) << accuracy.status();
+    EXPECT_EQ(accuracy->measured, kDoubles);
+    EXPECT_LE(accuracy->worst, function.double_bound)
+        << function.name << "(" << accuracy->worst_at << ", " << accuracy->worst_with << ") on " << GetParam();
   }
 }
 

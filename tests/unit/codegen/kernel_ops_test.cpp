@@ -1,5 +1,9 @@
 // Every KOp over its dtypes, on every ISA, against the reference.
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 #include "tests/support/kernel_builder.h"
 #include "tests/support/kernel_check.h"
@@ -164,7 +168,7 @@ TEST_P(KernelOps, LooserTranscendental) {
 
 // A value does not depend on its place in the vector, nor on being computed once for a whole row.
 TEST_P(KernelOps, TranscendentalsDoNotDependOnPosition) {
-  for (K op : {K::kExp, K::kTanh, K::kLog, K::kErf, K::kSin, K::kExpm1, K::kLog1p}) {
+  for (K op : {K::kExp, K::kTanh, K::kLog, K::kErf, K::kSin, K::kExpm1, K::kLog1p, K::kExp2, K::kCosh, K::kTan, K::kErfc, K::kAtan}) {
     auto run = [&](int64_t size, int64_t stride) {
       KernelBuilder b({size});
       const int x = b.Load(b.Buffer(T::Float, c10::DimVector(1, stride)));
@@ -180,6 +184,43 @@ TEST_P(KernelOps, TranscendentalsDoNotDependOnPosition) {
     for (int64_t size : {1, 7, 33, 67}) {
       for (int64_t stride : {0, 1}) {
         for (float value : run(size, stride)) EXPECT_EQ(value, expected) << codegen::KOpName(op) << " " << size << " " << stride;
+      }
+    }
+  }
+}
+
+// Numbers that leave the inlined code do not change what their neighbours give, and are right themselves.
+TEST_P(KernelOps, RareArgumentsAmongOthers) {
+  const auto run = [&](K op, const std::vector<double>& in) {
+    const int64_t size = static_cast<int64_t>(in.size());
+    std::vector<double> out;
+    for (T type : kFloats) {
+      auto compiled = codegen::CompileKernel(Apply(op, type, 1, size), {GetParam(), "eager"}, nullptr);
+      EXPECT_TRUE(compiled.ok());
+      at::Tensor x = at::tensor(in).to(type), y = at::empty_like(x);
+      void* buffers[] = {x.data_ptr(), y.data_ptr()};
+      (*compiled)->Run(buffers, nullptr);
+      y = y.to(T::Double);
+      out.insert(out.end(), y.const_data_ptr<double>(), y.const_data_ptr<double>() + size);
+    }
+    return out;
+  };
+  std::vector<double> usual(67), mixed(67);
+  for (size_t i = 0; i < usual.size(); ++i) usual[i] = mixed[i] = 0.25 * (static_cast<double>(i) - 30);
+  const double rare[] = {1e5, -1e9, 1e20, -1e30, HUGE_VAL, std::nan("")};
+  for (size_t i = 0; i < 6; ++i) mixed[11 * i + 3] = rare[i];
+  for (K op : {K::kSin, K::kCos, K::kTan}) {
+    const std::vector<double> expected = run(op, usual), got = run(op, mixed);
+    for (size_t i = 0; i < got.size(); ++i) {
+      const double x = mixed[i % 67];
+      const double in = i < 67 ? static_cast<float>(x) : x;
+      const double exact = op == K::kSin ? std::sin(in) : op == K::kCos ? std::cos(in) : std::tan(in);
+      if (x == usual[i % 67]) {
+        EXPECT_EQ(got[i], expected[i]) << codegen::KOpName(op) << " " << x;
+      } else if (std::isnan(exact)) {
+        EXPECT_TRUE(std::isnan(got[i])) << codegen::KOpName(op) << " " << x;
+      } else {
+        EXPECT_NEAR(got[i], exact, std::fabs(exact) * (i < 67 ? 1e-6 : 1e-15)) << codegen::KOpName(op) << " " << x;
       }
     }
   }

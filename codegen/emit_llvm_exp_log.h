@@ -1,0 +1,13 @@
+// Functions made of exp and log, inlined in their type's own arithmetic.
+#pragma once
+
+#include <llvm/IR/IRBuilder.h>
+
+#include "codegen/kernel_ir.h"
+
+namespace lazuli::codegen {
+
+// `op` of the floats or doubles `x`; null when it is not one of these functions.
+llvm::Value* EmitExpLog(llvm::IRBuilder<>& builder, KOp op, llvm::Value* x);
+
+}  // namespace lazuli::codegen

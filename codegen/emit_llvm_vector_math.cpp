@@ -1,0 +1,103 @@
+#include "codegen/emit_llvm_vector_math.h"
+
+#include <llvm/IR/Intrinsics.h>
+#include <llvm/IR/IntrinsicsX86.h>
+
+#include <cmath>
+
+#include "codegen/emit_llvm_poly_tables.h"
+
+namespace lazuli::codegen {
+
+using llvm::Value;
+
+// Coefficients from which on parts of a polynomial are evaluated side by side.
+constexpr size_t kLongPolynomial = 8;
+
+VectorMath::VectorMath(llvm::IRBuilder<>& builder, llvm::Type* type)
+    : b_(builder), type_(type), is_float_(type->getScalarType()->isFloatTy()), mantissa_bits_(is_float_ ? 23 : 52) {
+  auto* vector_type = llvm::dyn_cast<llvm::FixedVectorType>(type_);
+  lanes_ = vector_type != nullptr ? static_cast<int>(vector_type->getNumElements()) : 0;
+}
+
+Value* VectorMath::C(double value) const { return llvm::ConstantFP::get(type_, value); }
+Value* VectorMath::I(int64_t value) const { return llvm::ConstantInt::get(IntType(), static_cast<uint64_t>(value)); }
+llvm::Type* VectorMath::IntType() const { return type_->getWithNewType(b_.getIntNTy(is_float_ ? 32 : 64)); }
+
+Value* VectorMath::Clamp(Value* x, double low, double high) {
+  x = Select(b_.CreateFCmpOGT(x, C(high)), C(high), x);
+  return Select(b_.CreateFCmpOLT(x, C(low)), C(low), x);
+}
+
+Value* VectorMath::Polynomial(Value* x, llvm::ArrayRef<double> coefficients) {
+  if (coefficients.size() <= kLongPolynomial) return Horner(x, coefficients);
+  // The first terms, whose roundings matter, come last.
+  Value* rest = Interleaved(x, coefficients.drop_front(2));
+  return Fma(Fma(rest, x, C(coefficients[1])), x, C(coefficients[0]));
+}
+
+Value* VectorMath::Interleaved(Value* x, llvm::ArrayRef<double> coefficients) {
+  if (coefficients.size() <= kLongPolynomial) return Horner(x, coefficients);
+  llvm::SmallVector<double, 16> even, odd;
+  for (size_t i = 0; i < coefficients.size(); ++i) (i % 2 == 0 ? even : odd).push_back(coefficients[i]);
+  Value* square = Mul(x, x);
+  return Fma(x, Interleaved(square, odd), Interleaved(square, even));
+}
+
+Value* VectorMath::Horner(Value* x, llvm::ArrayRef<double> coefficients) {
+  Value* result = C(coefficients.back());
+  for (size_t i = coefficients.size() - 1; i-- > 0;) result = Fma(result, x, C(coefficients[i]));
+  return result;
+}
+
+Value* VectorMath::PowerOf2(Value* n) {
+  const double bias = is_float_ ? 127 : 1023;
+  return FromBits(b_.CreateShl(Bits(Add(n, C(Shift() + bias))), I(mantissa_bits_)));
+}
+
+Value* VectorMath::Scale(Value* value, Value* n) { return Mul(value, PowerOf2(n)); }
+
+Value* VectorMath::ScaleWide(Value* value, Value* n) {
+  if (is_float_ && lanes_ == 16) {
+    return b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, {}, {value, n, value, b_.getInt16(0xFFFF), b_.getInt32(4)});
+  }
+  if (!is_float_ && lanes_ == 8) {
+    return b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_scalef_pd_512, {}, {value, n, value, b_.getInt8(0xFF), b_.getInt32(4)});
+  }
+  Value* half = Round(Mul(n, C(0.5)));
+  return Mul(Mul(value, PowerOf2(half)), PowerOf2(Sub(n, half)));
+}
+
+VectorMath::Split VectorMath::SplitExponent(Value* x) {
+  const int64_t offset = is_float_ ? 256 : 2048;  // Keeps exponents positive.
+  const int64_t root_half = is_float_ ? 0x3F3504F3 : 0x3FE6A09E667F3BCD;
+  Value* bits = Bits(x);
+  Value* above = b_.CreateAdd(bits, I((offset / 2 << mantissa_bits_) - root_half));
+  Value* biased = b_.CreateLShr(above, I(mantissa_bits_));
+  Value* as_number = FromBits(b_.CreateOr(biased, Bits(C(std::ldexp(1.0, mantissa_bits_)))));
+  Split split;
+  split.n = Sub(as_number, C(std::ldexp(1.0, mantissa_bits_) + static_cast<double>(offset / 2)));
+  split.exponent = b_.CreateSub(biased, I(offset / 2));
+  split.m = FromBits(b_.CreateSub(bits, b_.CreateShl(split.exponent, I(mantissa_bits_))));
+  return split;
+}
+
+VectorMath::Split VectorMath::SplitAny(Value* x) {
+  Value* is_small = Less(x, PolyTableFor(is_float_).min_normal);
+  Split split = SplitExponent(Select(is_small, Mul(x, PowerOf2(C(mantissa_bits_))), x));
+  return {Select(is_small, Sub(split.n, C(mantissa_bits_)), split.n), nullptr, split.m};
+}
+
+Value* VectorMath::Exp2ForFloat(Value* x) {
+  x = Clamp(x, -200, 200);
+  Whole whole = NearestWhole(x, 1);
+  return Scale(Polynomial(Sub(x, whole.n), kExp2Wide), whole.n);
+}
+
+Value* VectorMath::NegateIfOdd(Value* value, Value* bits) {
+  return FromBits(b_.CreateXor(Bits(value), b_.CreateShl(bits, I(is_float_ ? 31 : 63))));
+}
+
+Value* VectorMath::XorSign(Value* value, Value* bits) { return FromBits(b_.CreateXor(Bits(value), b_.CreateAnd(bits, Bits(C(-0.0))))); }
+
+}  // namespace lazuli::codegen

@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""Fits the polynomials of codegen/emit_llvm_*.cpp and prints their coefficients, lowest power first. Needs mpmath.
+
+Each is a minimax fit of a remainder on an interval, by Remez's exchange: the largest |error * weight| is as small as it can be, where the
+weight makes the error relative to the function's result. Coefficients are rounded one after the other, lowest power first, and the rest
+is fitted again each time, so that the rounding of one is made up for by the next. Usage: fit_polynomials.py [NAME...]
+"""
+import struct
+import sys
+
+from mpmath import atan, cos, cosh, erf, erfc, exp, expm1, log, log1p, lu_solve, matrix, mp, mpf, pi, sin, sinh, sqrt, tan, tanh
+
+mp.dps = 50
+
+
+def round_to(value, bits):
+    if bits == 24:
+        return mpf(struct.unpack("f", struct.pack("f", float(value)))[0])
+    return mpf(float(value))
+
+
+def chebyshev_nodes(low, high, count):
+    return [(low + high) / 2 - (high - low) / 2 * cos(pi * (2 * i + 1) / (2 * count)) for i in range(count)]
+
+
+def remez(target, weight, low, high, powers):
+    """Coefficients of x^p, p in powers, and the largest |(target - polynomial) * weight| on [low, high]."""
+    count = len(powers) + 1
+    points = chebyshev_nodes(low, high, count)
+    grid = chebyshev_nodes(low, high, 24 * count)
+    grid = [low] + grid + [high]
+    values = [(target(x), weight(x)) for x in grid]
+    for _ in range(12):
+        rows = matrix(count, count)
+        rhs = matrix(count, 1)
+        for i, x in enumerate(points):
+            for j, p in enumerate(powers):
+                rows[i, j] = x**p
+            rows[i, count - 1] = (-1) ** i / weight(x)
+            rhs[i] = target(x)
+        solution = lu_solve(rows, rhs)
+        coefficients = [solution[j] for j in range(count - 1)]
+        errors = [(f - sum(c * x**p for c, p in zip(coefficients, powers))) * w for x, (f, w) in zip(grid, values)]
+        # One extremum for each run of errors of one sign.
+        extrema = []
+        for x, e in zip(grid, errors):
+            if extrema and (e > 0) == (extrema[-1][1] > 0):
+                if abs(e) > abs(extrema[-1][1]):
+                    extrema[-1] = (x, e)
+            else:
+                extrema.append((x, e))
+        worst = max(abs(e) for e in errors)
+        while len(extrema) > count:
+            extrema.pop(0 if abs(extrema[0][1]) < abs(extrema[-1][1]) else -1)
+        if len(extrema) < count:
+            break
+        points = [x for x, _ in extrema]
+        if worst < abs(solution[count - 1]) * mpf("1.01"):
+            break
+    return coefficients, worst
+
+
+def fit(target, weight, low, high, powers, bits=53):
+    """As remez, with coefficients of so many bits."""
+    signed_weight, weight = weight, lambda x: max(abs(signed_weight(x)), mpf(10) ** -12)
+    fixed = []
+    left = list(powers)
+    low, high = mpf(low), mpf(high)
+    while left:
+        rest = lambda x: target(x) - sum(c * x**p for c, p in fixed)
+        coefficients, worst = remez(rest, weight, low, high, left)
+        if bits == 53:  # Their rounding changes next to nothing.
+            fixed = [(round_to(c, bits), p) for c, p in zip(coefficients, left)]
+            break
+        fixed.append((round_to(coefficients[0], bits), left.pop(0)))
+    final = max(abs((target(x) - sum(c * x**p for c, p in fixed)) * weight(x)) for x in chebyshev_nodes(low, high, 500))
+    return [c for c, _ in fixed], final
+
+
+def even(function, limit):
+    """Of z = x^2; `limit` is the value near 0, where quotients of small numbers lose all their digits."""
+    return lambda z: limit if z < mpf(10) ** -15 else function(sqrt(z))
+
+
+def rest(function, limit):
+    return lambda x: limit if abs(x) < mpf(10) ** -12 else function(x)
+
+
+def table():
+    """name: (target, weight, low, high, powers, bits of a coefficient)"""
+    wide = mpf("1.0001")  # Reductions may end a little outside of their interval.
+    quarter, half = (pi / 4) ** 2 * wide, (pi / 2) ** 2 * wide
+    r = log(2) / 2 * wide
+    f_low, f_high = 1 / sqrt(mpf(2)) - 1, sqrt(mpf(2)) - 1
+    sinc, tanc = even(lambda x: sin(x) / x, mpf(1)), even(lambda x: tan(x) / x, mpf(1))
+    sinhc = even(lambda x: sinh(x) / x, mpf(1))
+    tanhc, atanc = even(lambda x: tanh(x) / x, mpf(1)), even(lambda x: atan(x) / x, mpf(1))
+    exp2_rest = rest(lambda x: (mpf(2) ** x - 1) / x, log(2))
+    exp_rest = rest(lambda x: (exp(x) - 1 - x) / x**2, mpf(1) / 2)
+    log_rest = rest(lambda f: (log1p(f) - f + f**2 / 2) / f**3, mpf(1) / 3)
+    log2_quotient = rest(lambda f: log1p(f) / f / log(2), 1 / log(2))
+    erf_rest = even(lambda x: erf(x) / x - 1, 2 / sqrt(pi) - 1)
+    erf_quotient = even(lambda x: erf(x) / x, 2 / sqrt(pi))
+    erfc_1 = round_to(-log(erfc(mpf(1))), 53)
+    erfc_quotient = rest(lambda u: (-log(erfc(1 + u)) - erfc_1) / u, 2 * exp(-mpf(1)) / sqrt(pi) / erfc(mpf(1)))
+    sin_rest = rest(lambda z: (sinc(z) - 1) / z, -mpf(1) / 6)
+    cos_rest = rest(lambda z: (cos(sqrt(z)) - 1 + z / 2) / z**2, mpf(1) / 24)
+    sinh_rest = rest(lambda z: (sinhc(z) - 1) / z, mpf(1) / 6)
+    cosh_rest = rest(lambda z: (cosh(sqrt(z)) - 1 - z / 2) / z**2, mpf(1) / 24)
+    # log2(m) / s, in z = s^2, s = (m - 1) / (m + 1).
+    z_high = (f_high / (2 + f_high)) ** 2
+    log2_atanh = even(lambda s: log((1 + s) / (1 - s), 2) / s, 2 / log(2))
+    log2_atanh_rest = rest(lambda z: (log2_atanh(z) - 2 / log(2) - 2 * z / (3 * log(2))) / z**2, 2 / (5 * log(2)))
+    relative = lambda function: lambda z: 1 / function(z)
+    return {
+        # Floats, in float arithmetic.
+        "exp2_float": (exp2_rest, lambda x: x / mpf(2) ** x, -mpf(1) / 2, mpf(1) / 2, range(6), 24),
+        "sin_float": (sin_rest, lambda z: z / sinc(z), 0, quarter, range(3), 24),
+        "cos_float": (cos_rest, lambda z: z**2 / cos(sqrt(z)), 0, quarter, range(3), 24),
+        "sinh_float": (sinh_rest, lambda z: z / sinhc(z), 0, r**2, range(3), 24),
+        "cosh_float": (cosh_rest, lambda z: z**2 / cosh(sqrt(z)), 0, r**2, range(2), 24),
+        # Floats, in double arithmetic.
+        "sin_wide": (sinc, relative(sinc), 0, half, range(6), 53),
+        "tan_wide": (tanc, relative(tanc), 0, quarter, range(9), 53),
+        "log2_wide": (log2_quotient, relative(log2_quotient), f_low, f_high, range(15), 53),
+        "exp2_wide": (lambda x: mpf(2) ** x, lambda x: mpf(2) ** -x, -mpf("0.50001"), mpf("0.50001"), range(8), 53),
+        "atan_wide": (atanc, relative(atanc), 0, mpf(1), range(13), 53),
+        "erf_wide": (erf_quotient, lambda z: sqrt(z) / erfc(sqrt(z)), 0, mpf(1), range(8), 53),
+        "erfc_wide": (erfc_quotient, lambda u: u, 0, mpf("9.1"), range(18), 53),
+        # Doubles.
+        "erf_double": (erf_rest, lambda z: 1 / (erf_rest(z) + 1), 0, mpf("0.723"), range(13), 53),
+        "erfc_double": (lambda u: -log(erfc(1 + u)) - erfc_1, lambda u: erfc(1 + u) / erf(1 + u), mpf("-0.151"), mpf("4.95"), range(19), 53),
+        "exp_double": (exp_rest, rest(lambda x: x**2 / expm1(x), mpf(0)), -r, r, range(11), 53),
+        "exp2_double": (exp2_rest, lambda x: x / mpf(2) ** x, -mpf(1) / 2, mpf(1) / 2, range(12), 53),
+        "tanh_double": (rest(lambda z: (tanhc(z) - 1) / z, -mpf(1) / 3), lambda z: z / tanhc(z), 0, mpf(1), range(18), 53),
+        "log_double": (log_rest, rest(lambda f: f**3 / log1p(f), mpf(0)), f_low, f_high, range(21), 53),
+        "log2_double": (log2_atanh_rest, lambda z: z**2 / log2_atanh(z), 0, z_high, range(8), 53),
+        "sinh_double": (sinh_rest, lambda z: z / sinhc(z), 0, r**2, range(6), 53),
+        "cosh_double": (cosh_rest, lambda z: z**2 / cosh(sqrt(z)), 0, r**2, range(5), 53),
+        "sin_double": (sin_rest, lambda z: z / sinc(z), 0, quarter, range(7), 53),
+        "cos_double": (cos_rest, lambda z: z**2 / cos(sqrt(z)), 0, quarter, range(6), 53),
+    }
+
+
+def main():
+    for name, args in table().items():
+        if len(sys.argv) > 1 and name not in sys.argv[1:]:
+            continue
+        coefficients, error = fit(*args)
+        digits = 9 if args[5] == 24 else 17
+        print(f"{name}: error 2^{float(log(error, 2)):.1f}")
+        print("  {" + ", ".join(f"{float(c):.{digits}g}" for c in coefficients) + "}")
+
+
+main()
