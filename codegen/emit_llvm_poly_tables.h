@@ -35,7 +35,7 @@ struct PolyTable {
   llvm::ArrayRef<double> cosh;   // (cosh(r) - 1) / r^2, in r^2.
   llvm::ArrayRef<double> log;    // (log(1 + f) - f + f^2 / 2) / f^3, sqrt(1/2) <= 1 + f <= sqrt(2).
   llvm::ArrayRef<double> erf;    // erf(x) / x - 1, in x^2 <= erf_small^2.
-  llvm::ArrayRef<double> sin;    // (sin(x) / x - 1) / x^2, in x^2 <= (pi/4)^2.
+  llvm::ArrayRef<double> sin;    // (1 - sin(x) / x) / x^2, in x^2 <= (pi/4)^2.
   llvm::ArrayRef<double> cos;    // cos(x), in x^2.
   // (-log(erfc(t)) - erfc_0) / (t - erfc_from), in t - erfc_from, erf_small <= t <= erf_high.
   llvm::ArrayRef<double> erfc;

@@ -55,49 +55,42 @@ class WideTrig : public VectorMath {
   Value* x_;
 };
 
-// In the type's own arithmetic: sine and cosine of |x|, with a remainder r + low of two parts.
+// In the type's own arithmetic, with a remainder r - lost of two parts.
 class NarrowTrig : public VectorMath {
  public:
-  NarrowTrig(llvm::IRBuilder<>& builder, Value* x)
-      : VectorMath(builder, x->getType()), x_(x), magnitude_(Abs(x)), table_(PolyTableFor(is_float_)) {
-    Reduce();
-  }
+  NarrowTrig(llvm::IRBuilder<>& builder, Value* x) : VectorMath(builder, x->getType()), x_(x), table_(PolyTableFor(is_float_)) { Reduce(); }
 
-  Value* IsRare() { return b_.CreateFCmpOGT(magnitude_, C(table_.trig_high)); }
-  Value* Sin() { return Quadrant(bits_, x_); }
-  Value* Cos() { return Quadrant(b_.CreateAdd(bits_, I(1)), nullptr); }
+  Value* IsRare() { return b_.CreateFCmpOGT(Abs(x_), C(table_.trig_high)); }
+  Value* Sin() { return Quadrant(bits_); }
+  Value* Cos() { return Quadrant(b_.CreateAdd(bits_, I(1))); }
 
  private:
-  // r = |x| - n pi / 2. The difference from the product with the first part is exact, since its last place is no smaller than that of the
+  // r = x - n pi / 2. The difference from the product with the first part is exact, since its last place is no smaller than that of the
   // smaller of the two; so is the product with the second part, whose last place is below that of the difference, and so what is lost in
   // subtracting it.
   void Reduce() {
-    Whole whole = NearestWhole(magnitude_, kTwoOverPi);
-    Value* minus = Neg(whole.n);
-    Value* first = Fma(minus, C(table_.half_pi[0]), magnitude_);
-    r_ = Fma(minus, C(table_.half_pi[1]), first);
-    low_ = Fma(minus, C(table_.half_pi[1]), Sub(first, r_));
-    low_ = Fma(minus, C(table_.half_pi[2]), low_);
-    Value* product = Mul(r_, low_);
-    z_ = Fma(r_, r_, Add(product, product));
+    Whole whole = NearestWhole(x_, kTwoOverPi);
+    Value* first = Fma(Neg(whole.n), C(table_.half_pi[0]), x_);
+    r_ = Fma(Neg(whole.n), C(table_.half_pi[1]), first);
+    lost_ = Fma(whole.n, C(table_.half_pi[1]), Sub(r_, first));
+    lost_ = Fma(whole.n, C(table_.half_pi[2]), lost_);
+    Value* product = Mul(r_, lost_);
+    z_ = Fma(r_, r_, Neg(Add(product, product)));
     bits_ = whole.bits;
   }
 
-  // sin(r + low + k pi / 2), k being what `bits` ends in, with its sign flipped where that of `sign` is set.
-  Value* Quadrant(Value* bits, Value* sign) {
+  // sin(r - lost + k pi / 2), k being what `bits` ends in.
+  Value* Quadrant(Value* bits) {
     Value* odd = b_.CreateICmpNE(b_.CreateAnd(bits, I(1)), I(0));
-    Value* sine = Add(r_, Fma(Mul(r_, z_), Polynomial(z_, table_.sin), low_));
-    Value* flips = b_.CreateShl(bits, I(is_float_ ? 30 : 62));
-    if (sign != nullptr) flips = b_.CreateXor(flips, Bits(sign));
-    return XorSign(Select(odd, Polynomial(z_, table_.cos), sine), flips);
+    Value* sine = Sub(r_, Fma(Mul(r_, z_), Polynomial(z_, table_.sin), lost_));  // Keeps -0.
+    return XorSign(Select(odd, Polynomial(z_, table_.cos), sine), b_.CreateShl(bits, I(is_float_ ? 30 : 62)));
   }
 
   Value* x_;
-  Value* magnitude_;
   const PolyTable& table_;
   Value* r_;
-  Value* low_;
-  Value* z_;  // (r + low)^2.
+  Value* lost_;
+  Value* z_;  // (r - lost)^2.
   Value* bits_;
 };
 

@@ -95,7 +95,6 @@ def table():
     sinc, tanc = even(lambda x: sin(x) / x, mpf(1)), even(lambda x: tan(x) / x, mpf(1))
     sinhc = even(lambda x: sinh(x) / x, mpf(1))
     tanhc, atanc = even(lambda x: tanh(x) / x, mpf(1)), even(lambda x: atan(x) / x, mpf(1))
-    exp2_rest = rest(lambda x: (mpf(2) ** x - 1) / x, log(2))
     exp_rest = rest(lambda x: (exp(x) - 1 - x) / x**2, mpf(1) / 2)
     log_rest = rest(lambda f: (log1p(f) - f + f**2 / 2) / f**3, mpf(1) / 3)
     log2_quotient = rest(lambda f: log1p(f) / f / log(2), 1 / log(2))
@@ -103,7 +102,7 @@ def table():
     erf_quotient = even(lambda x: erf(x) / x, 2 / sqrt(pi))
     erfc_1 = round_to(-log(erfc(mpf(1))), 53)
     erfc_quotient = rest(lambda u: (-log(erfc(1 + u)) - erfc_1) / u, 2 * exp(-mpf(1)) / sqrt(pi) / erfc(mpf(1)))
-    sin_rest = rest(lambda z: (sinc(z) - 1) / z, -mpf(1) / 6)
+    sin_rest = rest(lambda z: (1 - sinc(z)) / z, mpf(1) / 6)
     cos_rest = rest(lambda z: (cos(sqrt(z)) - 1 + z / 2) / z**2, mpf(1) / 24)
     sinh_rest = rest(lambda z: (sinhc(z) - 1) / z, mpf(1) / 6)
     cosh_rest = rest(lambda z: (cosh(sqrt(z)) - 1 - z / 2) / z**2, mpf(1) / 24)
@@ -114,7 +113,6 @@ def table():
     relative = lambda function: lambda z: 1 / function(z)
     return {
         # Floats, in float arithmetic.
-        "exp2_float": (exp2_rest, lambda x: x / mpf(2) ** x, -mpf(1) / 2, mpf(1) / 2, range(6), 24),
         "sin_float": (sin_rest, lambda z: z / sinc(z), 0, quarter, range(3), 24),
         "cos_float": (cos_rest, lambda z: z**2 / cos(sqrt(z)), 0, quarter, range(3), 24),
         "sinh_float": (sinh_rest, lambda z: z / sinhc(z), 0, r**2, range(3), 24),
@@ -131,7 +129,6 @@ def table():
         "erf_double": (erf_rest, lambda z: 1 / (erf_rest(z) + 1), 0, mpf("0.723"), range(13), 53),
         "erfc_double": (lambda u: -log(erfc(1 + u)) - erfc_1, lambda u: erfc(1 + u) / erf(1 + u), mpf("-0.151"), mpf("4.95"), range(19), 53),
         "exp_double": (exp_rest, rest(lambda x: x**2 / expm1(x), mpf(0)), -r, r, range(11), 53),
-        "exp2_double": (exp2_rest, lambda x: x / mpf(2) ** x, -mpf(1) / 2, mpf(1) / 2, range(12), 53),
         "tanh_double": (rest(lambda z: (tanhc(z) - 1) / z, -mpf(1) / 3), lambda z: z / tanhc(z), 0, mpf(1), range(18), 53),
         "log_double": (log_rest, rest(lambda f: f**3 / log1p(f), mpf(0)), f_low, f_high, range(21), 53),
         "log2_double": (log2_atanh_rest, lambda z: z**2 / log2_atanh(z), 0, z_high, range(8), 53),

@@ -65,15 +65,24 @@ double Ulps(T got, Wide expected) {
   return static_cast<double>(std::fabs(got - expected) / ulp);
 }
 
-// Random bit patterns, and numbers of moderate size with the odd whole one, by turns.
+// Random bit patterns and numbers of moderate size by turns; of the latter some that are hard: whole ones, ones next to a multiple of pi /
+// 2, ones close to 1.
 template <class T>
 T Draw(std::mt19937_64& random) {
   const uint64_t bits = random();
   if (random() % 2 == 0) return FromBits<T>(bits);
   const double unit = static_cast<double>(static_cast<int64_t>(bits)) * 0x1p-63;
-  const double size = std::ldexp(1.0, static_cast<int>(random() % 12) - 2);
-  const double value = unit * size;
-  return static_cast<T>(random() % 16 == 0 ? std::round(value) : value);
+  const double value = std::ldexp(unit, static_cast<int>(random() % 12) - 2);
+  switch (random() % 8) {
+    case 0:
+      return static_cast<T>(std::round(value));
+    case 1:
+      return static_cast<T>(std::round(std::ldexp(unit, static_cast<int>(random() % 24))) * 1.5707963267948966);
+    case 2:
+      return static_cast<T>(1 + std::ldexp(unit, -static_cast<int>(random() % 50)));
+    default:
+      return static_cast<T>(value);
+  }
 }
 
 // Fills the next arguments, and returns how many there are; 0: no more.

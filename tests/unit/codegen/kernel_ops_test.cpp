@@ -226,6 +226,29 @@ TEST_P(KernelOps, RareArgumentsAmongOthers) {
   }
 }
 
+// Sine and cosine of one number reduce it once, and have both polynomials in common: only what they choose differs.
+TEST(KernelCode, SineAndCosineShareTheirWork) {
+  const auto multiplications = [](std::vector<K> ops, T type) {
+    KernelBuilder b({256});
+    const int x = b.Load(b.Buffer(type));
+    for (K op : ops) b.Store(b.Buffer(type, true), b.Op(op, x));
+    const auto text = codegen::KernelLlvmIr(b.kernel(), {"avx512", "eager"});
+    EXPECT_TRUE(text.ok()) << text.status();
+    const std::string kernel = text->substr(0, text->find("\n}\n"));  // Without the functions of rare arguments.
+    size_t count = 0;
+    for (size_t at = kernel.find("call <"); at != std::string::npos; at = kernel.find("call <", at + 1)) {
+      count += kernel.compare(kernel.find('@', at), 9, "@llvm.fma") == 0 ? 1 : 0;
+    }
+    return count;
+  };
+  for (T type : kFloats) {
+    const size_t sine = multiplications({K::kSin}, type);
+    EXPECT_GT(sine, 10u);
+    EXPECT_EQ(multiplications({K::kCos}, type), sine);
+    EXPECT_EQ(multiplications({K::kSin, K::kCos}, type), sine);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Isa, KernelOps, ::testing::ValuesIn(AllIsas()));
 
 }  // namespace
