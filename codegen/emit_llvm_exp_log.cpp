@@ -19,8 +19,8 @@ constexpr double kLog2E = 1.4426950408889634;
 // Functions made of exp and log, in the type's own arithmetic: the same formulas for floats and doubles.
 class ExpLogEmitter : public VectorMath {
  public:
-  ExpLogEmitter(llvm::IRBuilder<>& builder, Value* x)
-      : VectorMath(builder, x->getType()), x_(x), table_(PolyTableFor(x->getType()->getScalarType()->isFloatTy())) {}
+  ExpLogEmitter(llvm::IRBuilder<>& builder, const IsaInfo& isa, Value* x)
+      : VectorMath(builder, x->getType(), isa), x_(x), table_(PolyTableFor(x->getType()->getScalarType()->isFloatTy())) {}
 
   Value* Exp() {
     // Beyond these the result is 0 or infinity; a NaN passes both comparisons.
@@ -218,8 +218,8 @@ class ExpLogEmitter : public VectorMath {
 
 }  // namespace
 
-Value* EmitExpLog(llvm::IRBuilder<>& builder, KOp op, Value* x) {
-  ExpLogEmitter emitter(builder, x);
+Value* EmitExpLog(llvm::IRBuilder<>& builder, const IsaInfo& isa, KOp op, Value* x) {
+  ExpLogEmitter emitter(builder, isa, x);
   switch (op) {
     case KOp::kExp:
       return emitter.Exp();

@@ -3,11 +3,11 @@
 
 #include <llvm/IR/IRBuilder.h>
 
-#include "codegen/kernel_ir.h"
+#include "codegen/emit_llvm_plan.h"
 
 namespace lazuli::codegen {
 
 // `op` of the floats or doubles `x`; null when it is not one of these functions.
-llvm::Value* EmitExpLog(llvm::IRBuilder<>& builder, KOp op, llvm::Value* x);
+llvm::Value* EmitExpLog(llvm::IRBuilder<>& builder, const IsaInfo& isa, KOp op, llvm::Value* x);
 
 }  // namespace lazuli::codegen

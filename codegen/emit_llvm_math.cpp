@@ -140,7 +140,7 @@ Value* MathEmitter::Emit(KOp op, c10::ScalarType type, Value* a, Value* b, bool 
     const auto call = [this](llvm::IRBuilder<>& builder, const char* name, Value* x) {
       return MathEmitter(builder, module_, isa_, precision_).CallPerLane(name, builder.getDoubleTy(), x, nullptr);
     };
-    if (Value* value = EmitPolynomial(builder_, op, a, b, call)) return value;
+    if (Value* value = EmitPolynomial(builder_, isa_, op, a, b, call)) return value;
   }
   const MathName& row = NameOf(op);
   const char* suffix = is_float ? row.sleef_float : row.sleef_double;

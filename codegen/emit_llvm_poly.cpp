@@ -8,11 +8,11 @@ namespace lazuli::codegen {
 
 using llvm::Value;
 
-Value* EmitPolynomial(llvm::IRBuilder<>& builder, KOp op, Value* a, Value* b, const CallPerLane& call) {
-  if (op == KOp::kPow) return EmitPow(builder, a, b);
-  if (Value* value = EmitExpLog(builder, op, a)) return value;
+Value* EmitPolynomial(llvm::IRBuilder<>& builder, const IsaInfo& isa, KOp op, Value* a, Value* b, const CallPerLane& call) {
+  if (op == KOp::kPow) return EmitPow(builder, isa, a, b);
+  if (Value* value = EmitExpLog(builder, isa, op, a)) return value;
   if (Value* value = EmitTrig(builder, op, a, call)) return value;
-  return a->getType()->getScalarType()->isFloatTy() ? EmitWide(builder, op, a, b) : nullptr;
+  return a->getType()->getScalarType()->isFloatTy() ? EmitWide(builder, isa, op, a, b) : nullptr;
 }
 
 }  // namespace lazuli::codegen

@@ -4,13 +4,14 @@
 
 #include <llvm/IR/IRBuilder.h>
 
+#include "codegen/emit_llvm_plan.h"
 #include "codegen/emit_llvm_trig.h"
-#include "codegen/kernel_ir.h"
 
 namespace lazuli::codegen {
 
 // `op` of the scalars or vectors `a` and `b` (null for unary ops) of floats or doubles; null when the function is not implemented here.
 // `call` is what a few rare arguments take.
-llvm::Value* EmitPolynomial(llvm::IRBuilder<>& builder, KOp op, llvm::Value* a, llvm::Value* b, const CallPerLane& call);
+llvm::Value* EmitPolynomial(llvm::IRBuilder<>& builder, const IsaInfo& isa, KOp op, llvm::Value* a, llvm::Value* b,
+                            const CallPerLane& call);
 
 }  // namespace lazuli::codegen

@@ -37,7 +37,7 @@ class WidePow : public VectorMath {
 // |x|^y of doubles. The logarithm has two parts, accurate to 2^-65 together, since the exponent may be 2^10.
 class DoublePow : public VectorMath {
  public:
-  DoublePow(llvm::IRBuilder<>& builder, llvm::Type* type) : VectorMath(builder, type) {}
+  DoublePow(llvm::IRBuilder<>& builder, const IsaInfo& isa, llvm::Type* type) : VectorMath(builder, type, isa) {}
 
   Value* Emit(Value* x, Value* y) {
     Value* magnitude = Abs(x);
@@ -134,10 +134,10 @@ class PowRules : public VectorMath {
 
 }  // namespace
 
-Value* EmitPow(llvm::IRBuilder<>& builder, Value* x, Value* y) {
+Value* EmitPow(llvm::IRBuilder<>& builder, const IsaInfo& isa, Value* x, Value* y) {
   llvm::Type* type = x->getType();
   const bool is_float = type->getScalarType()->isFloatTy();
-  Value* result = is_float ? WidePow(builder, type).Emit(x, y) : DoublePow(builder, type).Emit(x, y);
+  Value* result = is_float ? WidePow(builder, type).Emit(x, y) : DoublePow(builder, isa, type).Emit(x, y);
   return PowRules(builder, type).Apply(result, x, y);
 }
 

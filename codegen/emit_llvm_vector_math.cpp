@@ -14,8 +14,12 @@ using llvm::Value;
 // Coefficients from which on parts of a polynomial are evaluated side by side.
 constexpr size_t kLongPolynomial = 8;
 
-VectorMath::VectorMath(llvm::IRBuilder<>& builder, llvm::Type* type)
-    : b_(builder), type_(type), is_float_(type->getScalarType()->isFloatTy()), mantissa_bits_(is_float_ ? 23 : 52) {
+VectorMath::VectorMath(llvm::IRBuilder<>& builder, llvm::Type* type, const IsaInfo& isa)
+    : b_(builder),
+      type_(type),
+      is_float_(type->getScalarType()->isFloatTy()),
+      mantissa_bits_(is_float_ ? 23 : 52),
+      native_lanes_(isa.vector_bytes / (is_float_ ? 4 : 8)) {
   auto* vector_type = llvm::dyn_cast<llvm::FixedVectorType>(type_);
   lanes_ = vector_type != nullptr ? static_cast<int>(vector_type->getNumElements()) : 0;
 }
@@ -58,10 +62,10 @@ Value* VectorMath::PowerOf2(Value* n) {
 Value* VectorMath::Scale(Value* value, Value* n) { return Mul(value, PowerOf2(n)); }
 
 Value* VectorMath::ScaleWide(Value* value, Value* n) {
-  if (is_float_ && lanes_ == 16) {
+  if (lanes_ == native_lanes_ && lanes_ == 16) {
     return b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, {}, {value, n, value, b_.getInt16(0xFFFF), b_.getInt32(4)});
   }
-  if (!is_float_ && lanes_ == 8) {
+  if (lanes_ == native_lanes_ && lanes_ == 8 && !is_float_) {
     return b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_scalef_pd_512, {}, {value, n, value, b_.getInt8(0xFF), b_.getInt32(4)});
   }
   Value* half = Round(Mul(n, C(0.5)));

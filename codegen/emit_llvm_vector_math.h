@@ -5,14 +5,16 @@
 #include <llvm/ADT/ArrayRef.h>
 #include <llvm/IR/IRBuilder.h>
 
+#include "codegen/emit_llvm_plan.h"
+
 namespace lazuli::codegen {
 
 class VectorMath {
  public:
   using Value = llvm::Value;
 
-  // Of values of `type`: Float, Double, or a vector of them.
-  VectorMath(llvm::IRBuilder<>& builder, llvm::Type* type);
+  // Of values of `type`: Float, Double, or a vector of them. Without `isa` AVX2 and FMA are what there is.
+  VectorMath(llvm::IRBuilder<>& builder, llvm::Type* type, const IsaInfo& isa = {});
 
  protected:
   // A whole number, and an integer whose low bits are its.
@@ -81,6 +83,7 @@ class VectorMath {
   bool is_float_;
   int lanes_;  // 0: a scalar.
   int mantissa_bits_;
+  int native_lanes_;
 };
 
 }  // namespace lazuli::codegen

@@ -17,7 +17,8 @@ constexpr double kPi = 3.14159265358979323846;
 
 class WideEmitter : public VectorMath {
  public:
-  WideEmitter(llvm::IRBuilder<>& builder, llvm::Type* narrow) : VectorMath(builder, narrow->getWithNewType(builder.getDoubleTy())) {}
+  WideEmitter(llvm::IRBuilder<>& builder, const IsaInfo& isa, llvm::Type* narrow)
+      : VectorMath(builder, narrow->getWithNewType(builder.getDoubleTy()), isa), isa_(isa) {}
 
   // atan(x) = pi / 2 - atan(1 / x) above 1.
   Value* Atan(Value* x) {
@@ -57,18 +58,18 @@ class WideEmitter : public VectorMath {
     Value* magnitude = Abs(x);
     Value* square = Mul(x, x);
     Value* root = Sqrt(Add(square, C(1)));
-    Value* result = EmitExpLog(b_, KOp::kLog1p, Add(magnitude, Div(square, Add(root, C(1)))));
+    Value* result = EmitExpLog(b_, isa_, KOp::kLog1p, Add(magnitude, Div(square, Add(root, C(1)))));
     return CopySign(Select(b_.CreateFCmpOEQ(magnitude, C(kInfinity)), magnitude, result), x);
   }
   Value* Acosh(Value* x) {
     Value* above = Sub(x, C(1));
-    Value* result = EmitExpLog(b_, KOp::kLog1p, Add(above, Sqrt(Fma(above, above, Add(above, above)))));
+    Value* result = EmitExpLog(b_, isa_, KOp::kLog1p, Add(above, Sqrt(Fma(above, above, Add(above, above)))));
     return Select(b_.CreateFCmpOLT(x, C(1)), C(kNan), result);
   }
   Value* Atanh(Value* x) {
     Value* magnitude = Abs(x);
     Value* ratio = Div(Add(magnitude, magnitude), Sub(C(1), magnitude));
-    return CopySign(Mul(EmitExpLog(b_, KOp::kLog1p, ratio), C(0.5)), x);
+    return CopySign(Mul(EmitExpLog(b_, isa_, KOp::kLog1p, ratio), C(0.5)), x);
   }
 
  private:
@@ -76,12 +77,14 @@ class WideEmitter : public VectorMath {
     Value* angle = Mul(quotient, Polynomial(Mul(quotient, quotient), kAtanWide));
     return Select(above, Sub(C(kPi / 2), angle), angle);
   }
+
+  IsaInfo isa_;
 };
 
 }  // namespace
 
-Value* EmitWide(llvm::IRBuilder<>& builder, KOp op, Value* a, Value* b) {
-  WideEmitter emitter(builder, a->getType());
+Value* EmitWide(llvm::IRBuilder<>& builder, const IsaInfo& isa, KOp op, Value* a, Value* b) {
+  WideEmitter emitter(builder, isa, a->getType());
   const auto widen = [&](Value* value) { return builder.CreateFPExt(value, value->getType()->getWithNewType(builder.getDoubleTy())); };
   const auto narrow = [&](Value* value) { return builder.CreateFPTrunc(value, a->getType()); };
   switch (op) {

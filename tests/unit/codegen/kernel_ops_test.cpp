@@ -1,9 +1,12 @@
 // Every KOp over its dtypes, on every ISA, against the reference.
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/linspace.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 
 #include "tests/support/kernel_builder.h"
 #include "tests/support/kernel_check.h"
@@ -186,6 +189,33 @@ TEST_P(KernelOps, TranscendentalsDoNotDependOnPosition) {
         for (float value : run(size, stride)) EXPECT_EQ(value, expected) << codegen::KOpName(op) << " " << size << " " << stride;
       }
     }
+  }
+}
+
+// Doubles beside floats are in vectors twice as long, which some instructions do not have.
+TEST_P(KernelOps, DoublesDoNotDependOnFloatsBesideThem) {
+  constexpr int64_t kSize = 131;
+  const at::Tensor x = at::linspace(-750, 750, kSize, T::Double), other = at::ones({kSize}, T::Float);
+  for (K op : {K::kExp, K::kExp2, K::kExpm1, K::kLog, K::kTanh, K::kSinh, K::kSin, K::kErf, K::kPow}) {
+    const auto run = [&](bool floats) {
+      KernelBuilder b({kSize});
+      const int in = b.Load(b.Buffer(T::Double));
+      const int exponent = codegen::KOpArity(op) > 1 ? b.Const(3.5, T::Double) : -1;
+      const int result = b.Op(op, in, exponent);
+      b.Store(b.Buffer(T::Double, true), result);
+      if (floats) {
+        const int loaded = b.Load(b.Buffer(T::Float));
+        b.Store(b.Buffer(T::Float, true), b.Op(K::kNeg, loaded));
+      }
+      auto compiled = codegen::CompileKernel(b.kernel(), {GetParam(), "eager"}, nullptr);
+      EXPECT_TRUE(compiled.ok());
+      at::Tensor y = at::empty_like(x), z = at::empty_like(other);
+      void* buffers[] = {x.data_ptr(), y.data_ptr(), other.data_ptr(), z.data_ptr()};
+      (*compiled)->Run(buffers, nullptr);
+      return y;
+    };
+    const at::Tensor alone = run(false), beside = run(true);
+    EXPECT_EQ(std::memcmp(alone.data_ptr(), beside.data_ptr(), kSize * sizeof(double)), 0) << codegen::KOpName(op);
   }
 }
 
