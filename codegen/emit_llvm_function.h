@@ -107,11 +107,14 @@ class FunctionEmitter {
 
   // Whether the instruction is a store, or a check of what a pass computes, at a kept point: what comes last there.
   bool IsKeptStore(int i) const {
-    return HasEffect(inst(i).op) && !plan_.IsFullStore(i) && (inst(i).op == codegen::KOp::kStore || plan_.stage[i] > 0);
+    return HasEffect(inst(i).op) && !plan_.IsFullStore(i) && (inst(i).op != codegen::KOp::kCheck || plan_.stage[i] > 0);
   }
 
   // Instructions.
   void EmitInst(int i);
+  void EmitScatter(int i);
+  void ScatterVectors(int i);
+  void ScatterLanes(int i);
   void PackTiles();
   void LoadPacked(int i);
   void EmitStore(int i);  // Or a check.

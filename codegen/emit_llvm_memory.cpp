@@ -14,6 +14,11 @@ bool IsOne(Value* number) {
   return constant != nullptr && constant->isOne();
 }
 
+bool IsMinusOne(Value* number) {
+  auto* constant = llvm::dyn_cast<llvm::ConstantInt>(number);
+  return constant != nullptr && constant->isMinusOne();
+}
+
 }  // namespace
 
 Value* MemoryEmitter::Offset(Value* pointer, Value* bytes) { return builder_.CreateGEP(builder_.getInt8Ty(), pointer, bytes); }
@@ -47,6 +52,12 @@ Value* MemoryEmitter::Load(Type* element, Value* pointer, Value* stride, const T
   auto* type = llvm::FixedVectorType::get(element, lanes_);
   const Align align(BytesOf(element));
   if (tail.mask == nullptr && IsOne(stride)) return builder_.CreateAlignedLoad(type, pointer, align);
+  if (IsMinusOne(stride) && (tail.mask == nullptr || HasMaskedMemory(BytesOf(element)))) {
+    Value* first = Offset(pointer, -(lanes_ - 1) * BytesOf(element));
+    if (tail.mask == nullptr) return builder_.CreateVectorReverse(builder_.CreateAlignedLoad(type, first, align));
+    Value* mask = builder_.CreateVectorReverse(tail.mask);
+    return builder_.CreateVectorReverse(builder_.CreateMaskedLoad(type, first, align, mask, llvm::Constant::getNullValue(type)));
+  }
   if (tail.mask == nullptr) {
     Value* result = llvm::PoisonValue::get(type);
     for (int lane = 0; lane < lanes_; ++lane) {

@@ -84,6 +84,7 @@ class Planner {
       if (HasBuffer(inst(i).op)) deps |= BufferDeps(plan_.kernel.buffers[inst(i).imm]);
       if (inst(i).op == KOp::kIndex) deps = uint64_t{1} << inst(i).imm;
       if (IsReduce(inst(i).op)) deps &= KeptMask();
+      if (IsScatter(inst(i).op)) deps = (uint64_t{1} << plan_.rank) - 1;
       plan_.deps[i] = deps;
     }
   }
@@ -132,6 +133,16 @@ class Planner {
   // Whether the instruction is evaluated (or accumulated) at every point, rather than once per kept point.
   bool AtEveryPoint(int i) const { return plan_.live[i] && (plan_.kernel.num_reduced == 0 || plan_.IsFull(i) || IsReduce(inst(i).op)); }
 
+  // Whether the elements of a vector along `dim` go to neighbouring places.
+  bool ScattersVectors(int i, int dim) const {
+    const uint64_t deps = plan_.deps[inst(i).in[1]] | plan_.deps[inst(i).in[2]];
+    return dim < plan_.num_kept && (deps >> dim & 1) == 0 && plan_.kernel.buffers[inst(i).imm].strides[dim] == 1;
+  }
+
+  bool Scatters() const {
+    return std::any_of(plan_.kernel.insts.begin(), plan_.kernel.insts.end(), [](const KInst& inst) { return IsScatter(inst.op); });
+  }
+
   // Vector operations per vector of points when dimension `dim` is vectorised.
   double VectorCost(int dim) const {
     double cost = 0;
@@ -140,6 +151,10 @@ class Planner {
       cost += Weight(inst(i));
       if (!HasBuffer(inst(i).op)) continue;
       const int64_t stride = plan_.kernel.buffers[inst(i).imm].strides[dim];
+      if (IsScatter(inst(i).op)) {
+        cost += ScattersVectors(i, dim) ? 2 : 4 * plan_.lanes;
+        continue;
+      }
       const bool scattered = inst(i).op == KOp::kGather && (plan_.deps[inst(i).in[0]] >> dim & 1) != 0;
       if (scattered || (stride != 0 && stride != 1)) cost += plan_.lanes;
     }
@@ -184,6 +199,15 @@ class Planner {
     return weight;
   }
 
+  // Of what differs along a vector.
+  double ScatteredWeight() const {
+    double weight = 0;
+    for (int i = 0; i < num_insts(); ++i) {
+      if (plan_.live[i] && !plan_.IsUniform(i)) weight += Weight(inst(i));
+    }
+    return weight;
+  }
+
   void ChooseUnroll() {
     const double weight = PointWeight();
     const bool reduction = plan_.kernel.num_reduced > 0;
@@ -191,6 +215,8 @@ class Planner {
     // Wider blocks of columns make longer contiguous runs out of strided rows.
     if (reduction && !plan_.VectorIsReduced()) unroll = weight <= 6 ? 8 : weight <= 16 ? 4 : weight <= 40 ? 2 : 1;
     if (reduction && plan_.VectorIsReduced() && unroll == 1 && weight <= 40) unroll = 2;
+    // Whole rows are what memory likes best, and nothing is kept from one to the next.
+    if (Scatters() && !plan_.VectorIsReduced()) unroll = ScatteredWeight() <= 4 ? 16 : ScatteredWeight() <= 10 ? 8 : unroll;
     if (plan_.IsTiled()) unroll = 1;  // Keeps tiles small.
     while (unroll > 1 && plan_.lanes * unroll > plan_.SizeHint(plan_.vector_dim)) unroll /= 2;
     plan_.unroll = unroll;
@@ -212,7 +238,7 @@ class Planner {
   }
 
   void ChooseSplits() {
-    if (plan_.kernel.num_reduced == 0 || plan_.kept_numel == 0 || plan_.reduced_numel == 0) return;
+    if (plan_.kernel.num_reduced == 0 || plan_.kept_numel == 0 || plan_.reduced_numel == 0 || Scatters()) return;
     int64_t units = plan_.Hint(plan_.kept_numel);
     if (!plan_.VectorIsReduced()) {
       const int64_t size = plan_.SizeHint(plan_.vector_dim);

@@ -1,5 +1,6 @@
 #include "codegen/graph_builder.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -48,21 +49,85 @@ class Builder {
     const auto index = static_cast<size_t>(&op - trace_.ops.data());
     const bool use_row = options_.use_rows && (options_.rows_of_ops.empty() || options_.rows_of_ops[index]);
     const OpRow* row = use_row ? FindRow(op) : nullptr;
+    if (row != nullptr && !Pays(*row, op)) row = nullptr;
     return row != nullptr && row->expand != nullptr ? AddPieces(op, row) : AddNode(op, row, /*part=*/0);
+  }
+
+  // What a row knows too little to decide for itself.
+  bool Pays(const OpRow& row, const TraceOp& op) const {
+    if (row.expand == nullptr) return row.target_arg < 0 || !IsReadElsewhere(op, row.target_arg);
+    for (const TensorRef& result : op.results) {
+      if (row.only_known_sizes && HasSymbol(result.sizes)) return false;
+    }
+    for (size_t i = 0; i < op.args.size(); ++i) {
+      if ((row.known_args >> i & 1) != 0 && HasSymbol(op.args[i].value.toIntVector())) return false;
+    }
+    return !row.only_computed || MostAreComputed(op);
+  }
+
+  bool HasSymbol(c10::IntArrayRef numbers) const {
+    return std::any_of(numbers.begin(), numbers.end(), [&](int64_t number) { return graph_.symbols.IsSymbolic(number); });
+  }
+
+  // Whether an operand shares the memory of argument `target`. ATen checks whether they overlap.
+  static bool IsReadElsewhere(const TraceOp& op, int target) {
+    int uses = 0;
+    for (const TraceArg& arg : op.args) {
+      for (const TensorRef& ref : arg.tensors) uses += ref.defined() && ref.storage == op.args[target].tensors[0].storage ? 1 : 0;
+    }
+    return uses > 1;
+  }
+
+  // Whether kernels make at least half of the operands, as they are used.
+  bool MostAreComputed(const TraceOp& op) const {
+    int computed = 0, operands = 0;
+    for (const TraceArg& arg : op.args) {
+      for (const TensorRef& ref : arg.tensors) {
+        ++operands;
+        const ValueId content = ref.defined() ? graph_.contents[ref.storage] : kNoValue;
+        const NodeId producer = content == kNoValue ? kNoNode : graph_.values[content].producer;
+        if (producer == kNoNode || graph_.nodes[producer].kind != Node::Kind::kCompute) continue;
+        const TensorRef& layout = graph_.values[content].layout;
+        computed += ref.offset_slot == -1 && layout.numel() == ref.numel() ? 1 : 0;
+      }
+    }
+    return computed > 0 && 2 * computed >= operands;
   }
 
   absl::Status AddPieces(const TraceOp& op, const OpRow* row) {
     Expansion expansion;
     expansion.first_temporary = static_cast<StorageId>(graph_.storages.size());
+    expansion.first_offset = graph_.num_offsets + static_cast<int32_t>(graph_.offset_sums.size());
     row->expand(op, &expansion);
+    graph_.offset_sums.insert(graph_.offset_sums.end(), expansion.offset_sums.begin(), expansion.offset_sums.end());
     for (const int64_t bytes : expansion.temporaries) {
       graph_.storages.emplace_back().nbytes = bytes;
       graph_.contents.push_back(kNoValue);
     }
     for (Expansion::Piece& piece : expansion.pieces) {
       piece.op.index = op.index;
+      if (piece.op.info == nullptr) continue;  // See below.
       const bool whole = piece.part == Expansion::kWholeOp;
       if (auto status = AddNode(piece.op, whole ? FindRow(piece.op) : row, whole ? 0 : piece.part); !status.ok()) return status;
+    }
+    return AddWindows(expansion.pieces);
+  }
+
+  // What is computed first is written first, so that it can be written where it is computed.
+  absl::Status AddWindows(const std::vector<Expansion::Piece>& pieces) {
+    std::vector<std::pair<NodeId, const TraceOp*>> writes;
+    for (const Expansion::Piece& piece : pieces) {
+      if (piece.op.info != nullptr) continue;
+      auto content = Content(piece.op.args[1].tensors[0].storage);
+      if (!content.ok()) return content.status();
+      writes.emplace_back(graph_.values[*content].producer, &piece.op);
+    }
+    if (!writes.empty()) ++num_families_;
+    std::stable_sort(writes.begin(), writes.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (const auto& [producer, op] : writes) {
+      const TensorRef& source = op->args[1].tensors[0];
+      AddUpdate(op->args[0].tensors[0], graph_.contents[source.storage], source);
+      graph_.nodes.back().family = num_families_;
     }
     return absl::OkStatus();
   }
@@ -90,6 +155,8 @@ class Builder {
     }
     if (row == nullptr) {
       AddExtern(std::move(node), written);
+    } else if (row->target_arg >= 0) {
+      AddScatter(std::move(node), row);
     } else if (op.info->returns_mutated_self) {
       AddInPlace(std::move(node), row, op.args[0].tensors[0]);
     } else {
@@ -166,6 +233,18 @@ class Builder {
     AddUpdate(self, result, layout);
   }
 
+  void AddScatter(Node node, const OpRow* row) {
+    const NodeId id = static_cast<NodeId>(graph_.nodes.size());
+    node.kind = Node::Kind::kUpdate;
+    node.row = row;
+    node.op.results.clear();
+    const ValueId content = node.Target().storage;
+    const StorageId storage = graph_.values[content].storage;
+    node.results = {AddValue({id, storage, content, {}})};
+    graph_.contents[storage] = node.results[0];
+    graph_.nodes.push_back(std::move(node));
+  }
+
   void AddUpdate(const TensorRef& self, ValueId source, const TensorRef& source_layout) {
     ValueId content = graph_.contents[self.storage];
     content = DropOverwritten(self, content);
@@ -193,7 +272,9 @@ class Builder {
   // they can read the update's source instead and the update is void. Returns what the window is over then.
   ValueId DropOverwritten(const TensorRef& self, ValueId content) {
     const NodeId producer = graph_.values[content].producer;
-    if (producer == kNoNode || graph_.nodes[producer].kind != Node::Kind::kUpdate) return content;
+    if (producer == kNoNode || graph_.nodes[producer].kind != Node::Kind::kUpdate || graph_.nodes[producer].row != nullptr) {
+      return content;
+    }
     const TensorRef old_window = graph_.nodes[producer].op.args[0].tensors[0];
     const TensorRef source = graph_.nodes[producer].op.args[1].tensors[0];
     if (!SameWindow(old_window, self)) return content;
@@ -221,6 +302,7 @@ class Builder {
   const BuildOptions options_;
   Graph graph_;
   std::vector<std::vector<NodeId>> reads_;  // By value: the nodes that use it.
+  int32_t num_families_ = 0;
 };
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace {
 
 // Which types an instruction takes. The result has the operands' type unless said otherwise.
 enum class Rule : uint8_t {
-  kMemory,     // Load, Store, Gather, Check, Cast: any type; checked by hand.
+  kMemory,     // Whatever touches memory, and Cast: any type; checked by hand.
   kLeaf,       // Const, Scalar, Index.
   kNumber,     // Float, Double, integers; Bool where a truth table is natural (checked by hand).
   kFloating,   // Float, Double.
@@ -34,6 +34,8 @@ constexpr OpTraits kTraits[] = {
     {KOp::kStore, "store", 1, Rule::kMemory},
     {KOp::kGather, "gather", 1, Rule::kMemory},
     {KOp::kCheck, "check", 1, Rule::kMemory},
+    {KOp::kScatter, "scatter", 3, Rule::kMemory},
+    {KOp::kScatterAdd, "scatter_add", 3, Rule::kMemory},
     {KOp::kConst, "const", 0, Rule::kLeaf},
     {KOp::kScalar, "scalar", 0, Rule::kLeaf},
     {KOp::kIndex, "index", 0, Rule::kLeaf},
@@ -223,6 +225,7 @@ class Verifier {
       full = false;
     }
     full_.push_back(full);
+    if (IsScatter(inst.op)) return CheckScatter(index);
     return inst.op == KOp::kStore ? CheckStore(index) : absl::OkStatus();
   }
 
@@ -242,6 +245,16 @@ class Verifier {
     for (int d = 0; d < (varies ? rank() : num_kept()); ++d) {
       if (buffer.strides[d] == 0 && kernel_.sizes[d] > 1) return FailAt(index, absl::StrCat("stride 0 in dimension ", d));
     }
+    return absl::OkStatus();
+  }
+
+  // Every other access to the buffer would have to be ordered with it.
+  absl::Status CheckScatter(int index) {
+    const KInst& inst = kernel_.insts[index];
+    if (!kernel_.buffers[inst.imm].written) return FailAt(index, "the buffer is not marked written");
+    const auto touches = [&](const KInst& other) { return HasBuffer(other.op) && other.imm == inst.imm; };
+    if (std::count_if(kernel_.insts.begin(), kernel_.insts.end(), touches) > 1) return FailAt(index, "something else touches the buffer");
+    if (VariesInReduction(kernel_.buffers[inst.imm])) return FailAt(index, "the buffer varies over the reduced dimensions");
     return absl::OkStatus();
   }
 
@@ -295,6 +308,9 @@ class Verifier {
       return stored_[inst.imm] ? FailAt(index, "the buffer is loaded after it is stored") : absl::OkStatus();
     }
     if (inst.op == KOp::kCheck) return CheckFlag(index);
+    if (IsScatter(inst.op) && kernel_.insts[inst.in[1]].type != c10::ScalarType::Long) return FailAt(index, "the offset is not Long");
+    if (IsScatter(inst.op) && !IsBool(kernel_.insts[inst.in[2]].type)) return FailAt(index, "the condition is not Bool");
+    if (inst.op == KOp::kScatterAdd && !IsFloating(inst.type) && !IsIntegral(inst.type)) return FailAt(index, "no addition of its type");
     return kernel_.insts[inst.in[0]].type == inst.type ? absl::OkStatus() : FailAt(index, "the value's type differs from the buffer's");
   }
 
@@ -322,7 +338,7 @@ bool IsBitExact(const KernelIR& kernel) {
     const bool extremum = inst.op == KOp::kMin || inst.op == KOp::kMax || inst.op == KOp::kFmin || inst.op == KOp::kFmax;
     const bool function =
         (inst.op >= KOp::kExp && inst.op <= KOp::kLgamma) || inst.op == KOp::kSqrt || inst.op == KOp::kPow || inst.op == KOp::kAtan2;
-    return !extremum && !function && !IsReduce(inst.op);
+    return !extremum && !function && !IsReduce(inst.op) && inst.op != KOp::kScatterAdd;
   });
 }
 

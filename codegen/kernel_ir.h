@@ -33,6 +33,10 @@ enum class KOp : uint8_t {
   kStore,   // imm: buffer, in[0]. Type = the buffer's = in[0]'s. At kept level when the buffer's reduced strides are all 0.
   kGather,  // imm: buffer, in[0]: Long. Loads what lies that many elements after the buffer's element at this point.
   kCheck,   // imm: a Bool buffer whose strides are 0, in[0]: Bool. Makes the buffer true when it is false at some point.
+  // imm: buffer, in[0], in[1]: Long, in[2]: Bool. At every point of the domain where in[2] is true, in[0] is stored or added so many
+  // elements after the buffer's element there. Points of one kept point come one after another, so that the last one stored stays; those
+  // of different ones must not meet.
+  kScatter, kScatterAdd,
   kConst,   // imm: bits (of a double for Float/Double, else an int64_t).
   kScalar,  // imm: index into the run-time scalars: double bits when `type` is floating, else int64_t; narrowed to `type`.
   kIndex,   // imm: domain dimension; the current coordinate, Long.
@@ -96,9 +100,11 @@ const char* KOpName(KOp op);
 // Number of operands of `op`: 0 to 3.
 int KOpArity(KOp op);
 // Whether `imm` of `op` is a buffer.
-inline bool HasBuffer(KOp op) { return op <= KOp::kCheck; }
+inline bool HasBuffer(KOp op) { return op <= KOp::kScatterAdd; }
+// Whether `op` writes where its operand says.
+inline bool IsScatter(KOp op) { return op == KOp::kScatter || op == KOp::kScatterAdd; }
 // Whether `op` writes to memory rather than yielding a value.
-inline bool HasEffect(KOp op) { return op == KOp::kStore || op == KOp::kCheck; }
+inline bool HasEffect(KOp op) { return op == KOp::kStore || op == KOp::kCheck || IsScatter(op); }
 // Whether `op` is one of the Reduce instructions.
 inline bool IsReduce(KOp op) { return op >= KOp::kReduceSum; }
 constexpr int kNumKOps = static_cast<int>(KOp::kReduceAll) + 1;

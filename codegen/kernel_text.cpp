@@ -61,6 +61,8 @@ std::string ImmText(const KernelIR& kernel, const KInst& inst) {
     case KOp::kStore:
     case KOp::kGather:
     case KOp::kCheck:
+    case KOp::kScatter:
+    case KOp::kScatterAdd:
       return absl::StrCat("b", inst.imm);
     case KOp::kScalar:
       return absl::StrCat("s", inst.imm);
@@ -207,6 +209,8 @@ bool ParseImm(const runtime::SymbolTable& symbols, LineReader* reader, KInst* in
     case KOp::kStore:
     case KOp::kGather:
     case KOp::kCheck:
+    case KOp::kScatter:
+    case KOp::kScatterAdd:
       return reader->Literal("b") && reader->Int(&inst->imm);
     case KOp::kScalar:
       return reader->Literal("s") && reader->Int(&inst->imm);

@@ -23,7 +23,40 @@ TensorRef Expansion::Temporary(ScalarType dtype, const c10::DimVector& sizes) {
   return ref;
 }
 
+int32_t Expansion::Offset(int32_t slot, const std::vector<int64_t>& terms) {
+  runtime::OffsetSum sum{slot, {}};
+  for (const int64_t term : terms) {
+    if (term != 0) sum.terms.push_back(term);
+  }
+  if (sum.terms.empty()) return slot;
+  const auto index = std::find(offset_sums.begin(), offset_sums.end(), sum) - offset_sums.begin();
+  if (index == static_cast<std::ptrdiff_t>(offset_sums.size())) offset_sums.push_back(std::move(sum));
+  return first_offset + static_cast<int32_t>(index);
+}
+
+TensorRef Expansion::Number(const TraceOp& op, int arg, ScalarType dtype, const c10::DimVector& sizes) {
+  TensorRef ref = Temporary(dtype, {1});
+  Piece piece;
+  piece.op.info = FindOpInfo("aten::full");
+  piece.op.args.resize(static_cast<size_t>(piece.op.info->num_args));
+  piece.op.args[0].value = std::vector<int64_t>{1};
+  piece.op.args[1].value = int64_t{0};
+  if (arg >= 0) piece.op.args[1] = op.args[static_cast<size_t>(arg)];
+  piece.op.results = {ref};
+  pieces.push_back(std::move(piece));
+  ref.sizes = sizes;
+  ref.strides.assign(sizes.size(), 0);
+  return ref;
+}
+
+int Node::target_arg() const { return row != nullptr ? row->target_arg : 0; }
+
 Expr Emitter::Add(KOp op, ScalarType type, std::array<int32_t, 3> in, int64_t imm) {
+  if (IsScatter(op)) {
+    kernel_->insts.push_back({op, type, in, imm});
+    varies_.push_back(false);
+    return {this, static_cast<int32_t>(varies_.size()) - 1};
+  }
   const auto key = std::make_tuple(static_cast<int>(op), static_cast<int>(type), in[0], in[1], in[2], imm);
   auto [it, inserted] = numbered_.try_emplace(key, static_cast<int32_t>(kernel_->insts.size()));
   if (!inserted) return {this, it->second};

@@ -27,15 +27,22 @@ struct Expansion {
   static constexpr int kWholeOp = -1;
   struct Piece {
     // As in a trace. Parts of a row have the op's arguments, each with whatever operand the part wants there, and results of their own.
+    // Without an operator: args[1] is written through the window args[0], part of a memory of this expansion's.
     TraceOp op;
     int part = kWholeOp;  // Of the row that is expanded; kWholeOp: an op by itself.
   };
   std::vector<Piece> pieces;
   StorageId first_temporary = 0;     // Storages of the pieces' own have numbers from here on,
   std::vector<int64_t> temporaries;  // and so many bytes each.
+  int32_t first_offset = 0;          // Offsets that are sums have slots from here on.
+  std::vector<runtime::OffsetSum> offset_sums;
 
   // A contiguous tensor over a storage of its own.
   TensorRef Temporary(c10::ScalarType dtype, const c10::DimVector& sizes);
+  // The slot of offset `slot` (-1: 0) and `terms`.
+  int32_t Offset(int32_t slot, const std::vector<int64_t>& terms);
+  // Pieces that make a tensor of one number, argument `arg` of `op` (-1: 0) in type `dtype`, with strides 0.
+  TensorRef Number(const TraceOp& op, int arg, c10::ScalarType dtype, const c10::DimVector& sizes);
 };
 
 class OpEmitter;
@@ -69,6 +76,15 @@ struct OpRow {
   // where indices say, so that they must be there before the kernel starts.
   uint64_t index_args = 0;
   uint64_t indexed_args = 0;
+  // Made of copies to other places, so that none of what is true of loops over elements is: what they take, and may overwrite.
+  bool moves = false;
+  // The tensor argument into which it writes where indices say; -1: none.
+  int target_arg = -1;
+  // Expansions that only pay where an operand is made by a kernel, which may then write its place in the result; that add up sizes, which
+  // must be no symbols then; and arguments that decide the pieces, which must be none either.
+  bool only_computed = false;
+  bool only_known_sizes = false;
+  uint64_t known_args = 0;
   // Whether the row can lower `op` as it is: types, layouts, flags.
   bool (*accepts)(const OpRow& row, const TraceOp& op) = nullptr;
   Iteration (*iterate)(const OpRow& row, const Node& node) = nullptr;
@@ -87,6 +103,9 @@ const OpRow* FindRow(const TraceOp& op);
 
 // The row that serves the op named `name`, whatever it accepts; null when there is none.
 const OpRow* FindRowByName(const std::string& name);
+
+// Whether there is one, and it makes of the op a loop over elements.
+bool IsLoopOverElements(const std::string& name);
 
 class Emitter;
 
@@ -142,6 +161,9 @@ class OpEmitter {
   virtual Expr LoadAt(int arg, Expr offset) = 0;
   // Says that the op is one that ATen throws for unless `valid` is true at every point.
   virtual void Check(Expr valid) = 0;
+  // At every point of the iteration where `condition` is true, stores or adds `value` that many elements further on than where the row's
+  // target lies at this point.
+  virtual void Scatter(KOp op, Expr value, Expr offset, Expr condition) = 0;
   // Number `index` of Iteration::coordinates at this point, Long.
   virtual Expr Coordinate(int index) = 0;
   // Gives result `index`, cast to its type.

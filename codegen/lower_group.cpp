@@ -24,7 +24,7 @@ class GroupLowering {
   absl::StatusOr<LoweredGroup> Lower() {
     for (size_t i = 0; i < group_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[group_.nodes[i]];
-      if (node.kind == Node::Kind::kUpdate) {
+      if (node.kind == Node::Kind::kUpdate && node.row == nullptr) {
         LowerUpdate(node, group_.placements[i]);
       } else {
         LowerCompute(node, group_.placements[i]);
@@ -77,6 +77,15 @@ class GroupLowering {
     }
     emitter_.Add(KOp::kCheck, ScalarType::Bool, {valid.id, -1, -1}, index);
     if (lowered_.checks.empty() || lowered_.checks.back() != node) lowered_.checks.push_back(node);
+  }
+
+  void Scatter(const Node& node, const Placement& placement, KOp op, Expr value, Expr offset, Expr condition) {
+    const TensorRef& target = node.Target();
+    const int buffer = Buffer(target.storage, target.dtype, target.offset_slot, placement.results[0]);
+    lowered_.kernel.buffers[buffer].written = true;
+    lowered_.buffers[buffer].written = true;
+    emitter_.Add(op, target.dtype, {emitter_.Cast(value, target.dtype).id, offset.id, condition.id}, buffer);
+    ++num_stores_;
   }
 
   Expr Coordinate(const c10::DimVector& steps) {
@@ -154,6 +163,10 @@ class GroupLowering::NodeEmitter : public OpEmitter {
   void Check(Expr valid) override { group_.Check(static_cast<NodeId>(&node() - group_.graph_.nodes.data()), valid); }
 
   Expr Coordinate(int index) override { return group_.Coordinate(placement_->coordinates[index]); }
+
+  void Scatter(KOp op, Expr value, Expr offset, Expr condition) override {
+    group_.Scatter(node(), *placement_, op, value, offset, condition);
+  }
 
   Expr recomputed;
 
@@ -346,7 +359,7 @@ void GroupLowering::NameSymbols() {
 }  // namespace
 
 Iteration IterationOf(const Node& node) {
-  if (node.kind == Node::Kind::kCompute) return node.row->iterate(*node.row, node);
+  if (node.row != nullptr) return node.row->iterate(*node.row, node);
   const TensorRef& window = node.op.args[0].tensors[0];
   Iteration it;
   it.sizes = window.sizes;

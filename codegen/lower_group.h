@@ -10,7 +10,7 @@
 
 namespace lazuli::codegen {
 
-// Where a node iterates: its row's answer, or an update's window. `node` must be compute or update.
+// Where a node iterates: its row's answer, or an update's window. `node` must not be extern.
 struct Iteration;
 Iteration IterationOf(const Node& node);
 

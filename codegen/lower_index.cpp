@@ -1,10 +1,9 @@
 // Rows that read where indices say: embedding, index_select, gather, index, and the negative log likelihood loss.
 #include <algorithm>
 
-#include "codegen/lower_rows.h"
+#include "codegen/lower_index.h"
 
 namespace lazuli::codegen {
-namespace {
 
 using c10::ScalarType;
 
@@ -14,7 +13,6 @@ bool IsTensor(const TraceArg& arg) { return arg.kind == TraceArg::Kind::kTensor 
 
 int64_t Rank(const TensorRef& ref) { return static_cast<int64_t>(ref.sizes.size()); }
 
-// An argument `dim` of an op on `ref`, from 0 on; -1 where it is none.
 int64_t DimArg(const TraceOp& op, int arg, const TensorRef& ref) {
   if (op.args[arg].kind != TraceArg::Kind::kConst || !op.args[arg].value.isInt()) return -1;
   const int64_t dim = op.args[arg].value.toInt();
@@ -25,12 +23,12 @@ Expr InRange(Expr index, int64_t size) { return (index >= Like(index, 0)) & (ind
 
 Expr Steps(Expr index, int64_t stride) { return stride == 1 ? index : index * index.emitter->Size(ScalarType::Long, stride); }
 
-// How far on `index` leads along dimension `dim` of `ref`. What is out of range is the op's error, and leads nowhere.
-Expr CheckedSteps(OpEmitter& e, Expr index, const TensorRef& ref, int64_t dim, bool wraps) {
+Expr CheckedSteps(OpEmitter& e, Expr index, const TensorRef& ref, int64_t dim, bool wraps, Expr* all_valid) {
   const int64_t size = ref.sizes[dim];
   if (wraps) index = Select(index < 0, index + e.emitter().Size(ScalarType::Long, size), index);
   const Expr valid = InRange(index, size);
   e.Check(valid);
+  if (all_valid != nullptr) *all_valid = all_valid->emitter == nullptr ? valid : *all_valid & valid;
   return Steps(Select(valid, index, Like(index, 0)), ref.strides[dim]);
 }
 
@@ -48,19 +46,11 @@ Iteration Whole(const TensorRef& result) {
 }
 
 // The coordinate of dimension `dim`.
-c10::DimVector Along(const c10::DimVector& sizes, int64_t dim) {
+static c10::DimVector Along(const c10::DimVector& sizes, int64_t dim) {
   c10::DimVector steps(sizes.size(), 0);
   if (sizes[dim] != 1) steps[dim] = 1;
   return steps;
 }
-
-// Which dimensions of self an op looks up, and where the indices' own dimensions, broadcast to each other, stand in its result instead.
-struct LookUp {
-  std::vector<int64_t> dims;
-  std::vector<int> items;  // Of the index argument, for each of `dims`.
-  int64_t index_rank = 0;
-  int64_t at = 0;
-};
 
 int IndexArg(const OpRow& row) { return (row.index_args & 2) != 0 ? 1 : 2; }
 
@@ -89,7 +79,7 @@ LookUp LookUpOf(const TraceOp& op, const OpRow& row) {
   return look_up;
 }
 
-bool AcceptsLookUp(const OpRow& row, const TraceOp& op) {
+bool IsLookUp(const OpRow& row, const TraceOp& op) {
   if (!IsTensor(op.args[0])) return false;
   const TensorRef& self = op.args[0].tensors[0];
   bool any = false;
@@ -97,47 +87,62 @@ bool AcceptsLookUp(const OpRow& row, const TraceOp& op) {
     if (index.defined() && !IsIndex(index)) return false;
     any = any || index.defined();
   }
-  if (!any || op.results[0].dtype != self.dtype) return false;
-  const LookUp look_up = LookUpOf(op, row);
-  for (const int64_t dim : look_up.dims) {
+  if (!any) return false;
+  for (const int64_t dim : LookUpOf(op, row).dims) {
     if (dim < 0 || dim >= Rank(self)) return false;
   }
-  return Rank(op.results[0]) == Rank(self) - static_cast<int64_t>(look_up.dims.size()) + look_up.index_rank;
+  return true;
 }
 
-Iteration IterateLookUp(const OpRow& row, const Node& node) {
-  Iteration it = Whole(node.op.results[0]);
-  const TensorRef& self = node.op.args[0].tensors[0];
-  const LookUp look_up = LookUpOf(node.op, row);
-  c10::DimVector source;
-  for (int64_t d = 0; d < Rank(self); ++d) {
-    if (std::find(look_up.dims.begin(), look_up.dims.end(), d) == look_up.dims.end())
-      source.push_back(self.sizes[d] == 1 ? 0 : self.strides[d]);
-  }
-  source.insert(source.begin() + look_up.at, look_up.index_rank, 0);
-  it.uses.push_back(std::move(source));
-  for (const TensorRef& index : IndicesOf(node.op, row)) {
-    if (!index.defined()) continue;
-    c10::DimVector strides(it.sizes.size(), 0);
-    const int64_t first = look_up.at + look_up.index_rank - Rank(index);
-    for (int64_t d = 0; d < Rank(index); ++d) strides[first + d] = index.sizes[d] == 1 ? 0 : index.strides[d];
-    it.uses.push_back(std::move(strides));
-  }
-  return it;
-}
-
-void EmitLookUp(OpEmitter& e) {
+Expr LookedUpSteps(OpEmitter& e, Expr* valid) {
   const OpRow& row = *e.node().row;
   const LookUp look_up = LookUpOf(e.op(), row);
   const bool wraps = e.op().args[1].kind == TraceArg::Kind::kTensorList;
   Expr offset;
   for (size_t i = 0; i < look_up.dims.size(); ++i) {
     const Expr index = e.emitter().Cast(e.Load(IndexArg(row), look_up.items[i]), ScalarType::Long);
-    const Expr steps = CheckedSteps(e, index, e.op().args[0].tensors[0], look_up.dims[i], wraps);
+    const Expr steps = CheckedSteps(e, index, e.op().args[0].tensors[0], look_up.dims[i], wraps, valid);
     offset = i == 0 ? steps : offset + steps;
   }
-  e.Result(0, e.LoadAt(0, offset));
+  return offset;
 }
+
+c10::DimVector LookedUpStrides(const TensorRef& self, const LookUp& look_up) {
+  c10::DimVector strides;
+  for (int64_t d = 0; d < Rank(self); ++d) {
+    if (std::find(look_up.dims.begin(), look_up.dims.end(), d) == look_up.dims.end())
+      strides.push_back(self.sizes[d] == 1 ? 0 : self.strides[d]);
+  }
+  strides.insert(strides.begin() + look_up.at, look_up.index_rank, 0);
+  return strides;
+}
+
+c10::DimVector IndexStrides(const TensorRef& index, const LookUp& look_up, size_t rank) {
+  c10::DimVector strides(rank, 0);
+  const int64_t first = look_up.at + look_up.index_rank - Rank(index);
+  for (int64_t d = 0; d < Rank(index); ++d) strides[first + d] = index.sizes[d] == 1 ? 0 : index.strides[d];
+  return strides;
+}
+
+namespace {
+
+bool AcceptsLookUp(const OpRow& row, const TraceOp& op) {
+  if (!IsLookUp(row, op) || op.results[0].dtype != op.args[0].tensors[0].dtype) return false;
+  const LookUp look_up = LookUpOf(op, row);
+  return Rank(op.results[0]) == Rank(op.args[0].tensors[0]) - static_cast<int64_t>(look_up.dims.size()) + look_up.index_rank;
+}
+
+Iteration IterateLookUp(const OpRow& row, const Node& node) {
+  Iteration it = Whole(node.op.results[0]);
+  const LookUp look_up = LookUpOf(node.op, row);
+  it.uses.push_back(LookedUpStrides(node.op.args[0].tensors[0], look_up));
+  for (const TensorRef& index : IndicesOf(node.op, row)) {
+    if (index.defined()) it.uses.push_back(IndexStrides(index, look_up, it.sizes.size()));
+  }
+  return it;
+}
+
+void EmitLookUp(OpEmitter& e) { e.Result(0, e.LoadAt(0, LookedUpSteps(e))); }
 
 bool AcceptsGather(const OpRow& row, const TraceOp& op) {
   if (!IsTensor(op.args[0]) || !IsTensor(op.args[2])) return false;

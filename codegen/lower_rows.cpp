@@ -135,6 +135,11 @@ const OpRow* FindRowByName(const std::string& name) {
   return found == index.by_name.end() ? nullptr : found->second;
 }
 
+bool IsLoopOverElements(const std::string& name) {
+  const OpRow* row = FindRowByName(name);
+  return row != nullptr && !row->moves;
+}
+
 OpRow PointwiseRow(TypeRule rule, uint64_t operands, uint8_t types, void (*emit)(OpEmitter&)) {
   OpRow row;
   row.rule = rule;

@@ -85,5 +85,20 @@ OpRow GatherRow();
 OpRow SpreadRow();
 OpRow NllLossRow();
 OpRow NllLossBackwardRow();
+// In-place ops that write self where indices say.
+OpRow IndexAddRow();
+OpRow IndexCopyRow();
+OpRow ScatterAddRow();
+OpRow ScatterRow();
+OpRow IndexPutRow();
+// A functional op that does to a copy of self what the in-place op of its name does.
+OpRow CopyAndRow();
+OpRow EmbeddingBackwardRow();
+// Results put together from windows.
+OpRow CatRow();
+OpRow StackRow();
+OpRow ConstantPadRow();
+OpRow RollRow();
+OpRow FlipRow();
 
 }  // namespace lazuli::codegen

@@ -79,6 +79,7 @@ class StepProgram : public Program {
       if (symbols_.Set(args.symbols) && prepared_) Resize();
       if (!prepared_) Prepare();
       BindMemories(args);
+      BindOffsets(args);
     } catch (...) {
       for (at::DataPtr& output : outputs_) output.clear();
       arena_.clear();
@@ -231,6 +232,18 @@ class StepProgram : public Program {
     }
   }
 
+  void BindOffsets(const RunArgs& args) {
+    offsets_ = args.offsets;
+    if (spec_.offset_sums.empty()) return;
+    all_offsets_.assign(args.offsets.begin(), args.offsets.begin() + spec_.num_offsets);
+    for (const OffsetSum& sum : spec_.offset_sums) {
+      int64_t offset = sum.slot < 0 ? 0 : args.offsets[sum.slot];
+      for (const int64_t term : sum.terms) offset += term;
+      all_offsets_.push_back(offset);
+    }
+    offsets_ = all_offsets_;
+  }
+
   // For storages made while the memories are bound.
   void BindStorages(const RunArgs& args) {
     for (size_t m = 0; m < storages_.size(); ++m) {
@@ -269,7 +282,7 @@ class StepProgram : public Program {
         buffers.push_back(&bad_index);
         continue;
       }
-      const int64_t offset = buffer.offset_slot < 0 ? 0 : args.offsets[buffer.offset_slot] * buffer.element_size;
+      const int64_t offset = buffer.offset_slot < 0 ? 0 : offsets_[buffer.offset_slot] * buffer.element_size;
       buffers.push_back(static_cast<char*>(bases_[buffer.memory]) + offset);
     }
     for (int32_t slot : launch.scalar_slots) scalars.push_back(args.scalars[slot]);
@@ -297,7 +310,7 @@ class StepProgram : public Program {
 
   void Call(PreparedCall* prepared, const RunArgs& args) {
     const AtenCall& call = *prepared->call;
-    for (const OffsetPatch& patch : prepared->offsets) patch.tensor->set_storage_offset(args.offsets[patch.slot]);
+    for (const OffsetPatch& patch : prepared->offsets) patch.tensor->set_storage_offset(offsets_[patch.slot]);
     for (const ScalarPatch& patch : prepared->scalars) {
       const at::Scalar number = ReadScalar(patch.type, args.scalars[patch.slot]);
       prepared->arguments[patch.position] = patch.as_tensor ? c10::IValue(WrappedNumber(number)) : c10::IValue(number);
@@ -356,6 +369,8 @@ class StepProgram : public Program {
   std::vector<at::DataPtr> outputs_;    // By memory.
   std::vector<c10::Storage> storages_;  // By memory; null when no ATen call touches it.
   torch::jit::Stack stack_;
+  absl::Span<const int64_t> offsets_;  // Only while running: by slot.
+  std::vector<int64_t> all_offsets_;   // Where some of them are sums.
 };
 
 }  // namespace

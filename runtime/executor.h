@@ -107,6 +107,9 @@ struct ProgramSpec {
   std::vector<MemorySpec> memories;
   std::vector<StepSpec> steps;
   int64_t arena_bytes = 0;
+  // Offset slots are those of the run, and from `num_offsets` on these.
+  int32_t num_offsets = 0;
+  std::vector<OffsetSum> offset_sums;
   SymbolTable symbols;
   bool bit_exact = true;  // Program::bit_exact().
 };

@@ -7,6 +7,9 @@ SpecSymbols::SpecSymbols(ProgramSpec* spec) : spec_(spec) {
   if (spec->symbols.empty()) return;
   for (MemorySpec& memory : spec->memories) Add(&memory.nbytes);
   for (StepSpec& step : spec->steps) AddStep(&step);
+  for (OffsetSum& sum : spec->offset_sums) {
+    for (int64_t& term : sum.terms) Add(&term);
+  }
 }
 
 void SpecSymbols::Add(int64_t* place) {

@@ -34,6 +34,13 @@ struct Product {
   std::string Text() const;
 };
 
+// The offset of a window, in elements, where it is a sum.
+struct OffsetSum {
+  int32_t slot = -1;           // A run-time offset (RunArgs::offsets); -1: none.
+  std::vector<int64_t> terms;  // Numbers added to it, which may hold symbols.
+  bool operator==(const OffsetSum& other) const { return slot == other.slot && terms == other.terms; }
+};
+
 class SymbolTable {
  public:
   static constexpr int kMaxSymbols = 48;

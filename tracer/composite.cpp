@@ -39,7 +39,7 @@ bool IsComposite(const codegen::OpInfo& info) {
   const bool composite = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
                          op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
   return composite && info.recordable && info.mutated_args == 0 && !info.is_factory && !op.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
-         FindShapeFunction(info.name) == nullptr && codegen::FindRowByName(info.name) == nullptr;
+         FindShapeFunction(info.name) == nullptr && !codegen::IsLoopOverElements(info.name);
 }
 
 bool RecordsPieces(const codegen::OpInfo& info) { return RecallShapes(PiecesKey(info, 0)) != nullptr; }

@@ -329,7 +329,7 @@ void RunAndObserve(Recorder* recorder, const OpInfo& info, std::vector<codegen::
 // False: nothing was done.
 static bool RecordAsFunctional(Recorder* recorder, const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const OpInfo* twin = FindTwin(info);
-  if (twin == nullptr || !twin->recordable || info.num_returns != twin->num_returns || codegen::FindRowByName(twin->name) == nullptr) {
+  if (twin == nullptr || !twin->recordable || info.num_returns != twin->num_returns || !codegen::IsLoopOverElements(twin->name)) {
     return false;
   }
   const auto args = torch::jit::last(*stack, info.num_args).slice(0, twin->num_args);

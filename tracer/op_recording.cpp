@@ -412,7 +412,7 @@ bool OpRecording::OverlapsAreSafe() const {
                         std::equal(log.shapes.begin() + written.shape_position, log.shapes.begin() + written.shape_position + 2 * a.ndim,
                                    log.shapes.begin() + other.shape_position);
       // Reading what one overwrites is an error for most operators that are not pointwise.
-      const bool safe = same && !other.mutated && codegen::FindRowByName(info_.name) != nullptr;
+      const bool safe = same && !other.mutated && codegen::IsLoopOverElements(info_.name);
       if (!safe && !AreDisjoint(bytes_of(written), bytes_of(other))) return false;
     }
   }

@@ -93,7 +93,7 @@ void ForEachTensor(c10::ArrayRef<c10::IValue> args, const Visit& visit) {
 // where Meta kernels do not follow them.
 bool IsOrdinary(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args) {
   constexpr int64_t kImageDims = 4;
-  if (info.handle.hasTag(at::Tag::pointwise) || codegen::FindRowByName(info.name) != nullptr) return true;
+  if (info.handle.hasTag(at::Tag::pointwise) || codegen::IsLoopOverElements(info.name)) return true;
   bool ordinary = true;
   ForEachTensor(args, [&](const at::Tensor& tensor, size_t) {
     if (tensor.numel() == 0 || (tensor.dim() >= kImageDims && !HasDefaultStrides(tensor))) ordinary = false;
@@ -186,7 +186,7 @@ bool HasPythonMeta(const codegen::OpInfo& info) {
 bool FitsInPlace(const codegen::OpInfo& info, const at::Tensor& self, const at::Tensor& result) {
   if (!self.sizes().equals(result.sizes()) || OverlapsItself(self)) return false;
   if (self.scalar_type() == result.scalar_type()) return true;
-  return codegen::FindRowByName(info.name) != nullptr && c10::canCast(result.scalar_type(), self.scalar_type());
+  return codegen::IsLoopOverElements(info.name) && c10::canCast(result.scalar_type(), self.scalar_type());
 }
 
 }  // namespace
@@ -230,7 +230,7 @@ bool TakesDtypes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, c
     const bool has_wide = (dtypes & (BitOf(at::kFloat) | BitOf(at::kDouble))) != 0;
     const bool is_one = (dtypes & (dtypes - 1)) == 0;
     const codegen::OpRow* row = codegen::FindRowByName(info.name);
-    if (row != nullptr && row->types != 0) {
+    if (row != nullptr && row->types != 0 && !row->moves) {
       if (AllDtypes(dtypes, [row](auto dtype) { return (codegen::TypeBit(dtype) & row->types) != 0; })) return true;
       // Pointwise operands are promoted to the wide one.
       if (has_wide && (row->types & codegen::kWide) != 0 && info.handle.hasTag(at::Tag::pointwise)) return true;

@@ -38,16 +38,23 @@ struct Value {
 struct Node {
   enum class Kind : uint8_t {
     kCompute,  // A pure op that `row` can lower. Never writes memory by itself.
-    kUpdate,   // Writes args[1] (a use) through the window args[0]; args[0]'s value is the content overwritten.
+    kUpdate,   // Writes through the window Target(), whose value is the content overwritten: args[1] (a use), or what `row` says.
     kExtern,   // Left to ATen; writes its mutated arguments in place.
   };
   Kind kind = Kind::kExtern;
-  const OpRow* row = nullptr;  // kCompute.
+  const OpRow* row = nullptr;  // kCompute, and a kUpdate that writes where indices say.
   int part = 0;                // kCompute: which of the row's independent parts (layer norm's backward has two).
   // Uses in place of storages. `results` is the trace's. Arguments only looked at for their shape are undefined.
   TraceOp op;
   std::vector<ValueId> results;   // Parallel to op.results; kNoValue where undefined or dead. kUpdate: the one new version.
   std::vector<ValueId> versions;  // kExtern: new contents of the memories written, one for each storage.
+  // kUpdate: updates with the same number, if any, fill windows of one fresh memory that do not meet. Nobody sees what is between them.
+  int32_t family = 0;
+
+  bool is_scatter() const { return kind == Kind::kUpdate && row != nullptr; }
+  // kUpdate: the argument that is the window.
+  int target_arg() const;
+  const TensorRef& Target() const { return op.args[target_arg()].tensors[0]; }
 };
 
 // How one node lies in its group's iteration space: strides over the group's dimensions of each use (in ForEachUse's order) and of each
@@ -77,6 +84,8 @@ struct Graph {
   std::vector<Group> groups;      // Empty until fuse; then every node is in exactly one, and they stand in an order to run them in.
   int32_t num_scalars = 0;
   int32_t num_offsets = 0;
+  // Offset slots are the trace's, and from `num_offsets` on these. Different slots may then mean equal offsets.
+  std::vector<runtime::OffsetSum> offset_sums;
   runtime::SymbolTable symbols;  // The trace's.
 
   ValueId AddValue(Value value) {

@@ -1,11 +1,13 @@
 // Graphs as text. PrintGraph(ParseGraph(text)) is text.
 //
 //   graph      = "graph scalars=" INT "offsets=" INT { line }              one a line; blank lines and "//" lines are skipped
+//   offset     = "offset" INT "=" [ INT "+" ] ints                          a slot after the trace's own: the sum of a slot's and numbers
 //   storage    = "storage" ID ":" ( "input" | "fresh" ) INT "bytes" DEVICE [ "live" ] [ "mutated" ]
 //   input      = "input" ID "of" ID                                        a storage's content before the trace: value, storage
 //   compute    = "compute" [ "part" INT ] "into" ids ":" tensors "=" call  `ids`: the storage of each result, "undef" where there is none
 //   extern     = "extern" "into" ids ":" tensors "=" call [ "writes" version { "," version } ]
-//   update     = "update" version ":" tensor "<-" tensor                   the window written, what is written
+//   update     = "update" [ "family" INT ] version ":" tensor "<-" tensor  the window written, what is written
+//   scatter    = "scatter" version "=" call                                writes where indices say
 //   version    = ID "of" ID "over" ID                                      value, storage, content overwritten
 //   content    = "content" ID "=" ID                                       of a storage after the trace
 //   group      = "group" ints [ "sizes" ints "reduced" ints ]              node numbers; the iteration space; 0/1 by dimension
@@ -37,6 +39,11 @@ class Printer {
 
   std::string Print() {
     absl::StrAppend(&text_, "graph scalars=", graph_.num_scalars, " offsets=", graph_.num_offsets, "\n");
+    for (size_t i = 0; i < graph_.offset_sums.size(); ++i) {
+      const runtime::OffsetSum& sum = graph_.offset_sums[i];
+      absl::StrAppend(&text_, "offset ", static_cast<size_t>(graph_.num_offsets) + i, " = ",
+                      sum.slot < 0 ? "" : absl::StrCat(sum.slot, " + "), Ints(sum.terms), "\n");
+    }
     for (size_t s = 0; s < graph_.storages.size(); ++s) PrintStorage(s);
     for (size_t v = 0; v < graph_.values.size(); ++v) {
       const Value& value = graph_.values[v];
@@ -64,9 +71,13 @@ class Printer {
   }
 
   void PrintNode(const Node& node) {
+    if (node.is_scatter()) {
+      absl::StrAppend(&text_, "scatter ", Version(node.results[0]), " = ", node.op.info->name, "(", ArgsText(node.op), ")\n");
+      return;
+    }
     if (node.kind == Node::Kind::kUpdate) {
-      absl::StrAppend(&text_, "update ", Version(node.results[0]), ": ", TensorText(node.op.args[0].tensors[0]), " <- ",
-                      TensorText(node.op.args[1].tensors[0]), "\n");
+      absl::StrAppend(&text_, "update ", node.family != 0 ? absl::StrCat("family ", node.family, " ") : "", Version(node.results[0]), ": ",
+                      TensorText(node.op.args[0].tensors[0]), " <- ", TensorText(node.op.args[1].tensors[0]), "\n");
       return;
     }
     absl::StrAppend(&text_, node.kind == Node::Kind::kCompute ? "compute" : "extern");
@@ -130,11 +141,13 @@ class Parser {
  private:
   bool ReadLine(TextReader* reader) {
     if (reader->Accept("graph")) return ReadHeader(reader);
+    if (reader->Accept("offset")) return ReadOffset(reader);
     if (reader->Accept("storage")) return ReadStorage(reader);
     if (reader->Accept("input")) return ReadInput(reader);
     if (reader->Accept("compute")) return ReadNode(reader, Node::Kind::kCompute);
     if (reader->Accept("extern")) return ReadNode(reader, Node::Kind::kExtern);
     if (reader->Accept("update")) return ReadUpdate(reader);
+    if (reader->Accept("scatter")) return ReadScatter(reader);
     if (reader->Accept("content")) return ReadContent(reader);
     if (reader->Accept("group")) return ReadGroup(reader);
     if (reader->Accept("place")) return ReadPlace(reader);
@@ -147,6 +160,21 @@ class Parser {
       return false;
     graph_.num_scalars = static_cast<int32_t>(scalars);
     graph_.num_offsets = static_cast<int32_t>(offsets);
+    return true;
+  }
+
+  bool ReadOffset(TextReader* reader) {
+    int64_t slot, other;
+    runtime::OffsetSum sum;
+    if (!reader->ReadInt(&slot) || !reader->Expect("=")) return false;
+    if (slot != graph_.num_offsets + static_cast<int64_t>(graph_.offset_sums.size()))
+      return reader->Reject("offsets are numbered in order");
+    if (reader->AtInt()) {
+      if (!reader->ReadInt(&other) || !reader->Expect("+")) return false;
+      sum.slot = static_cast<int32_t>(other);
+    }
+    if (!ReadInts(reader, &sum.terms)) return false;
+    graph_.offset_sums.push_back(std::move(sum));
     return true;
   }
 
@@ -251,6 +279,9 @@ class Parser {
     node.kind = Node::Kind::kUpdate;
     node.op.args.resize(2);
     node.results.push_back(kNoValue);
+    int64_t family = 0;
+    if (reader->Accept("family") && !reader->ReadInt(&family)) return false;
+    node.family = static_cast<int32_t>(family);
     if (!ReadVersion(reader, &node.results[0]) || !reader->Expect(":")) return false;
     for (int i = 0; i < 2; ++i) {
       TensorRef ref;
@@ -259,6 +290,17 @@ class Parser {
       node.op.args[i].kind = TraceArg::Kind::kTensor;
       node.op.args[i].tensors.push_back(std::move(ref));
     }
+    graph_.nodes.push_back(std::move(node));
+    return true;
+  }
+
+  bool ReadScatter(TextReader* reader) {
+    Node node;
+    node.kind = Node::Kind::kUpdate;
+    node.results.push_back(kNoValue);
+    if (!ReadVersion(reader, &node.results[0]) || !reader->Expect("=") || !reader->ReadCall(&node.op)) return false;
+    node.row = FindRowByName(node.op.info->name);
+    if (node.row == nullptr || node.row->target_arg < 0) return reader->Reject(absl::StrCat(node.op.info->name, " writes to no index"));
     graph_.nodes.push_back(std::move(node));
     return true;
   }

@@ -3,6 +3,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "codegen/ir/graph.h"
+#include "codegen/lower.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -33,8 +34,11 @@ class Verifier {
   absl::Status CheckNode(NodeId n) const {
     const Node& node = graph_.nodes[n];
     if (node.kind == Node::Kind::kCompute && node.row == nullptr) return Error(n, "compute node without a row");
-    if ((node.kind == Node::Kind::kUpdate) != (node.op.info == nullptr)) return Error(n, "only updates have no operator");
-    if (node.kind == Node::Kind::kUpdate && (node.op.args.size() != 2 || node.results.size() != 1)) return Error(n, "malformed update");
+    const bool update = node.kind == Node::Kind::kUpdate;
+    if ((update && node.row == nullptr) != (node.op.info == nullptr)) return Error(n, "only plain updates have no operator");
+    if (update && (node.results.size() != 1 || (node.row == nullptr ? node.op.args.size() != 2 : node.row->target_arg < 0))) {
+      return Error(n, "malformed update");
+    }
     std::string problem;
     ForEachUse(node, [&](const TensorRef& use) {
       if (!IsValue(use.storage)) {
@@ -50,8 +54,8 @@ class Verifier {
       if (!IsValue(value) || graph_.values[value].producer != n) problem = absl::StrCat("makes %", value, ", which names another producer");
     });
     if (!problem.empty()) return Error(n, problem);
-    if (node.kind == Node::Kind::kUpdate && graph_.values[node.results[0]].previous != node.op.args[0].tensors[0].storage) {
-      return Error(n, "overwrites something else than its first operand");
+    if (update && graph_.values[node.results[0]].previous != node.Target().storage) {
+      return Error(n, "overwrites something else than its target");
     }
     return absl::OkStatus();
   }

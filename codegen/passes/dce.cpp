@@ -10,8 +10,8 @@ namespace {
 // Whether the op runs though nobody uses its result: it may throw because of the values it meets (an index out of range, an integer divided
 // by zero, a matrix that has no factorisation), draws random numbers, or is another library's, with effects that its schema does not tell.
 bool HasEffects(const Node& node) {
-  if (node.kind == Node::Kind::kUpdate) return false;
-  const OpRow* row = node.kind == Node::Kind::kCompute ? node.row : FindRow(node.op);
+  if (node.kind == Node::Kind::kUpdate && node.row == nullptr) return false;
+  const OpRow* row = node.kind != Node::Kind::kExtern ? node.row : FindRow(node.op);
   if (row != nullptr) return row->index_args != 0 && node.part == 0;
   const std::string& name = node.op.info->name;
   if (node.op.info->is_random || name.rfind("aten::", 0) != 0) return true;
@@ -44,7 +44,7 @@ absl::StatusOr<Graph> EliminateDeadCode(Graph graph) {
     });
   }
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
-    if (!keep[n]) continue;
+    if (!keep[n] || graph.nodes[n].kind == Node::Kind::kUpdate) continue;
     for (ValueId& result : graph.nodes[n].results) {
       if (result != kNoValue && !live[result]) result = kNoValue;
     }

@@ -40,9 +40,11 @@ class BitSet {
 struct WorkGroup {
   bool alive = false;
   bool fusable = false;
-  bool updates = false;  // Holds an update.
-  bool checks = false;   // Holds a node that checks indices.
-  int buffers = 0;       // At most so many does its kernel have.
+  bool updates = false;     // Holds an update.
+  bool overwrites = false;  // Holds one of memory that had content before.
+  bool scatters = false;    // Holds one that writes where indices say.
+  bool checks = false;      // Holds a node that checks indices.
+  int buffers = 0;          // At most so many does its kernel have.
   Space space;
   std::vector<NodeId> nodes;
   BitSet ancestors;  // Other groups of the segment that have to run before.
@@ -92,6 +94,8 @@ class Fuser {
     group.ancestors = BitSet(end_ - begin_);
     group.fusable = node.kind != Node::Kind::kExtern;
     group.updates = node.kind == Node::Kind::kUpdate;
+    group.overwrites = group.updates && !node.is_scatter() && node.family == 0;
+    group.scatters = node.is_scatter();
     group.checks = node.row != nullptr && node.row->index_args != 0;
     group.buffers = 3;  // Results; updates have one.
     ForEachUse(node, [&](const TensorRef&) { ++group.buffers; });
@@ -144,7 +148,9 @@ class Fuser {
     WorkGroup& from = groups_[b];
     if (static_cast<int>(into.nodes.size() + from.nodes.size()) > options_.max_nodes) return;
     // What a failed check leaves undone must not have been written over anything.
-    if ((into.checks && from.updates) || (into.updates && from.checks)) return;
+    if ((into.checks && from.overwrites) || (into.overwrites && from.checks)) return;
+    // Writes in the order of the indices are for one pass over them.
+    if (into.scatters != from.scatters && (into.scatters ? from : into).space.reduces) return;
     auto joined = JoinSpaces(into.space, from.space);
     if (!joined || PathThroughOther(a, b) || PathThroughOther(b, a)) return;
     std::vector<NodeId> nodes;
@@ -165,6 +171,8 @@ class Fuser {
     }
     into.space = std::move(joined->space);
     into.updates = into.updates || from.updates;
+    into.overwrites = into.overwrites || from.overwrites;
+    into.scatters = into.scatters || from.scatters;
     into.checks = into.checks || from.checks;
     into.buffers = buffers;
     into.nodes = std::move(nodes);
@@ -251,8 +259,8 @@ class Fuser {
       const auto& strides = placements_[n].uses[ordinal++];
       const NodeId producer = graph_.values[use.storage].producer;
       if (!fits || !IsMember(producer, id)) return;
-      if (node.kind == Node::Kind::kUpdate && ordinal == 1) {
-        fits = false;  // Content made here and partly overwritten here.
+      if (node.kind == Node::Kind::kUpdate && static_cast<int>(arg) == node.target_arg()) {
+        fits = IsSameFamily(node, graph_.nodes[producer]);  // Otherwise content made here and partly overwritten here.
         return;
       }
       if (node.row != nullptr && (node.row->indexed_args >> arg & 1) != 0) {
@@ -265,8 +273,11 @@ class Fuser {
     return fits;
   }
 
+  static bool IsSameFamily(const Node& a, const Node& b) { return a.family != 0 && a.family == b.family; }
+
   bool IsAtDefinition(const TensorRef& use, const c10::DimVector& strides, NodeId producer) const {
     const Node& node = graph_.nodes[producer];
+    if (node.is_scatter()) return false;
     if (node.kind == Node::Kind::kUpdate) {
       const TensorRef& window = node.op.args[0].tensors[0];
       return use.offset_slot == window.offset_slot && use.dtype == window.dtype && strides == placements_[producer].results[0];
@@ -283,11 +294,12 @@ class Fuser {
   bool MemoryFits(const std::vector<NodeId>& nodes) const {
     for (NodeId writer : nodes) {
       if (graph_.nodes[writer].kind != Node::Kind::kUpdate) continue;
-      const TensorRef& window = graph_.nodes[writer].op.args[0].tensors[0];
+      const TensorRef& window = graph_.nodes[writer].Target();
       const ValueId memory = graph_.MemoryOf(window.storage);
       for (NodeId n : nodes) {
         if (n == writer) continue;
         const Node& node = graph_.nodes[n];
+        if (IsSameFamily(node, graph_.nodes[writer])) continue;
         if (node.kind == Node::Kind::kUpdate && graph_.MemoryOf(node.results[0]) == memory) return false;
         if (graph_.values[memory].producer == n) return false;
         bool fits = true;
@@ -296,8 +308,8 @@ class Fuser {
           const auto& strides = placements_[n].uses[ordinal++];
           if (graph_.MemoryOf(use.storage) != memory || graph_.values[use.storage].producer == writer) return;
           const bool elsewhere = node.row != nullptr && (node.row->indexed_args >> arg & 1) != 0;
-          fits = fits && !elsewhere && use.offset_slot == window.offset_slot && use.dtype == window.dtype &&
-                 strides == placements_[writer].results[0];
+          fits = fits && !elsewhere && !graph_.nodes[writer].is_scatter() && use.offset_slot == window.offset_slot &&
+                 use.dtype == window.dtype && strides == placements_[writer].results[0];
         });
         if (!fits) return false;
       }
@@ -378,8 +390,10 @@ class Fuser {
     const std::string& name = node.op.info->name;
     if (name != "aten::clone" && name != "aten::_to_copy") return false;
     const Placement& placement = placements_[group.nodes[0]];
+    const auto& strides = placement.uses[0];
+    if (std::any_of(strides.begin(), strides.end(), [](int64_t stride) { return stride < 0; })) return false;  // No tensor of ATen's.
     for (size_t d = 0; d < group.space.sizes.size(); ++d) {
-      if (placement.results[0][d] == 1) return placement.uses[0][d] != 1 && placement.uses[0][d] != 0;
+      if (placement.results[0][d] == 1) return strides[d] > 1;
     }
     return false;
   }

@@ -59,6 +59,8 @@ class Planner {
     if (sizes_differ_) return absl::UnimplementedError("a result in memory of another size that changes");
     PlaceInArena();
     spec_.symbols = graph_.symbols;
+    spec_.num_offsets = graph_.num_offsets;
+    spec_.offset_sums = graph_.offset_sums;
     return std::move(spec_);
   }
 
@@ -137,12 +139,16 @@ class Planner {
     return absl::OkStatus();
   }
 
-  // Node `n` of a group by itself. What has no memory only counts by its shape: indices have one.
+  // Node `n` of a group by itself. What has no memory only counts by its shape: indices have one. So does what it would write.
   KernelLaunch::Check CheckOf(const Group& group, NodeId n, StepSpec* step) {
     const TraceOp& op = graph_.nodes[n].op;
     KernelLaunch::Check check{{op.info->handle, op.info->name, {}, {}, op.index}, {}};
     const auto& schema = op.info->handle.schema().arguments();
-    for (size_t i = 0; i < op.args.size(); ++i) check.call.args.push_back(Argument(op.args[i], *schema[i].type(), step));
+    for (size_t i = 0; i < op.args.size(); ++i) {
+      check.call.args.push_back(Argument(op.args[i], *schema[i].type(), step));
+      const bool target = graph_.nodes[n].is_scatter() && static_cast<int>(i) == graph_.nodes[n].target_arg();
+      if (target) check.call.args.back().windows[0].memory = WindowSpec::kNoContent;
+    }
     absl::flat_hash_set<ValueId> invalid;
     for (const NodeId member : group.nodes) {
       const Node& node = graph_.nodes[member];

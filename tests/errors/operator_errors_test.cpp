@@ -279,6 +279,33 @@ TEST_P(OperatorErrorsTest, OperatorOfAnotherLibraryThrowsInsideATrace) {
                           [](const torch::Tensor& x) { return CallRefuseNegative(x); });
 }
 
+// What is written beside a place that is none: eager's error, and nothing else lost.
+TEST_P(OperatorErrorsTest, BadPlacesToWriteTo) {
+  const auto at = [](int64_t place) { return torch::tensor({int64_t{0}, place, int64_t{1}}); };
+  const auto rows = [](const torch::Tensor& x) { return torch::cat({x.slice(0, 0, 1), x.slice(0, 0, 1), x.slice(0, 1, 2)}, 0) * 2; };
+  using Write = std::function<torch::Tensor(const torch::Tensor&, int64_t)>;
+  const std::vector<Write> writes = {
+      [&](const torch::Tensor& x, int64_t place) { return x.index_add(0, at(place), rows(x)); },
+      [&](const torch::Tensor& x, int64_t place) { return (x * 0).index_add_(0, at(place), rows(x)); },
+      [&](const torch::Tensor& x, int64_t place) { return (x * 0).index_copy_(0, at(place), rows(x)); },
+      [&](const torch::Tensor& x, int64_t place) {
+        return (x * 0).scatter_add_(0, at(place).unsqueeze(1).expand({3, 4}), rows(x));
+      },
+      [&](const torch::Tensor& x, int64_t place) {
+        return x.scatter(0, at(place).unsqueeze(1).expand({3, 4}), 1.5);
+      },
+      [&](const torch::Tensor& x, int64_t place) { return x.index_put({at(place)}, rows(x), true); },
+      [&](const torch::Tensor& x, int64_t place) {
+        return (x * 0).index_put_({at(place), at(1)}, rows(x).select(1, 0), false);
+      },
+  };
+  for (const Write& write : writes) {
+    for (const int64_t place : {3, -4}) {
+      ExpectSameErrorAtTheCut([&](const torch::Tensor& x) { return write(x, place); }, [&](const torch::Tensor& x) { return write(x, 2); });
+    }
+  }
+}
+
 TEST_P(OperatorErrorsTest, ErrorAtTheEndOfAModeIsLogged) {
   const LogFile log;
   torch::Tensor good;

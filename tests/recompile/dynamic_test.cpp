@@ -107,6 +107,31 @@ TEST_P(DynamicTest, BadIndices) {
   }
 }
 
+TEST_P(DynamicTest, Windows) {
+  const Tensor past = torch::randn({3, 16});
+  ExpectFewPrograms(
+      [&](int64_t n) -> Tensors {
+        const Tensor x = torch::randn({n, 16});
+        const Tensor half = torch::cat({-x.slice(1, 8), x.slice(1, 0, 8)}, 1);
+        return {torch::cat({past, x * 2, x + 1}, 0) * 3, half * x, torch::stack({x * 2, x + 1}, 0),
+                torch::constant_pad_nd(x, {1, 2, 0, 1}, 7)};
+      },
+      kSizes, 2, 2);
+}
+
+TEST_P(DynamicTest, WritesWhereIndicesSay) {
+  ExpectFewPrograms(
+      [&](int64_t n) -> Tensors {
+        // Whole numbers: sums are exact in any order.
+        const Tensor x = torch::randint(-3, 4, {n, 12}, torch::kFloat), places = torch::randint(0, n, {n});
+        const Tensor table = torch::randint(-3, 4, {40, 12}, torch::kFloat).requires_grad_();
+        (torch::embedding(table, torch::randint(0, 40, {n, 3})) * 2).sum().backward();
+        return {table.grad(), x.index_add(0, places, x * 2), torch::zeros({n, 12}).index_put_({places}, x, true),
+                torch::zeros({n, 12}).scatter_add_(0, places.unsqueeze(1).expand({n, 12}), x)};
+      },
+      kSizes, 2, 2);
+}
+
 TEST_P(DynamicTest, GradientsOfSlices) {
   ExpectFewPrograms(
       [](int64_t n) -> Tensors {

@@ -40,6 +40,9 @@ class KernelBuilder {
   int Load(int buffer) { return Add(K::kLoad, kernel_.buffers[buffer].dtype, {}, buffer); }
   int Store(int buffer, int value) { return Add(K::kStore, kernel_.buffers[buffer].dtype, {value}, buffer); }
   int Gather(int buffer, int offset) { return Add(K::kGather, kernel_.buffers[buffer].dtype, {offset}, buffer); }
+  int Scatter(K op, int buffer, int value, int offset, int condition) {
+    return Add(op, kernel_.buffers[buffer].dtype, {value, offset, condition}, buffer);
+  }
   int Check(int buffer, int valid) { return Add(K::kCheck, T::Bool, {valid}, buffer); }
   // The buffer that checks write to.
   int Flag() { return Buffer(T::Bool, c10::DimVector(kernel_.sizes.size(), 0), true); }

@@ -29,7 +29,7 @@ int64_t Extent(const KernelIR& kernel, const KBuffer& buffer) {
     last += (kernel.sizes[d] - 1) * buffer.strides[d];
   }
   const auto is_gathered = [&](const codegen::KInst& inst) {
-    return inst.op == codegen::KOp::kGather && &kernel.buffers[inst.imm] == &buffer;
+    return (inst.op == codegen::KOp::kGather || codegen::IsScatter(inst.op)) && &kernel.buffers[inst.imm] == &buffer;
   };
   const bool gathered = std::any_of(kernel.insts.begin(), kernel.insts.end(), is_gathered);
   return last + 1 + (gathered ? kGatherReach : 0);

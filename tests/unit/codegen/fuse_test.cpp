@@ -153,6 +153,11 @@ TEST(GraphTextTest, ReadsBack) {
   // An operator in pieces, with temporaries of their own.
   const auto mean = t.Input(at::zeros({8})), var = t.Input(at::ones({8}));
   t.Keep(t.Op("aten::native_batch_norm", {a, w, c10::IValue(), mean, var, true, 0.1, 1e-5})[0]);
+  // Windows, and what is written where indices say.
+  const auto b = t.Input(at::randn({6, 8}));
+  t.Keep(t.Op1("aten::cat", {std::vector<at::Tensor>{t.Op1("aten::exp", {a}), t.Op1("aten::exp", {b})}, 1}));
+  t.Keep(t.Op1("aten::roll", {b.slice(0, 1), std::vector<int64_t>{2}, std::vector<int64_t>{0}}));
+  t.Keep(t.Op1("aten::index_add", {b, 0, t.Input(at::zeros({6}, at::kLong)), b, 1}));
   const std::string text = PrintGraph(Fused(t));
   const auto graph = ParseGraph(text);
   ASSERT_TRUE(graph.ok()) << graph.status() << "\n" << text;

@@ -58,6 +58,64 @@ TEST_P(KernelGather, SingleElements) {
   }
 }
 
+// Writes of whole rows or of single elements at [d0...][r0] of a domain whose last dimension is reduced: `offsets` lays out the indices,
+// each of them `step` elements, `kept` the target.
+KernelIR ScatterKernel(K op, const c10::DimVector& sizes, const c10::DimVector& offsets, const c10::DimVector& target, int64_t step, T type,
+                       bool some) {
+  KernelBuilder k(sizes, 1);
+  const int offset = Offsets(&k, offsets, step);
+  const int condition = k.Op(K::kGe, offset, k.Const(some ? static_cast<double>(10 * step) : 0, T::Long));
+  k.Scatter(op, k.Buffer(type, target, true), k.Load(k.Buffer(type)), offset, condition);
+  return k.kernel();
+}
+
+TEST_P(KernelGather, Scatter) {
+  for (K op : {K::kScatter, K::kScatterAdd}) {
+    for (T type : {T::Float, T::Double, T::Int, T::Char}) {
+      for (bool some : {false, true}) {
+        for (int64_t row : {1, 7, 16, 33, 200}) {
+          EXPECT_EQ(Run(ScatterKernel(op, {row, 100}, {0, 1}, {1, 0}, row, type, some)), "") << "rows of " << row;
+        }
+        EXPECT_EQ(Run(ScatterKernel(op, {1, 205}, {0, 1}, {0, 0}, 1, type, some)), "") << "elements";
+        EXPECT_EQ(Run(ScatterKernel(op, {6, 37}, {37, 1}, {64, 0}, 1, type, some)), "") << "along rows";
+        EXPECT_EQ(Run(ScatterKernel(op, {40, 21}, {21, 1}, {1, 0}, 40, type, some)), "") << "columns, each at its own places";
+        EXPECT_EQ(Run(ScatterKernel(op, {40, 21}, {0, 1}, {2, 0}, 80, type, some)), "") << "rows with gaps";
+      }
+    }
+  }
+  EXPECT_EQ(Run(ScatterKernel(K::kScatterAdd, {250, 3000}, {0, 1}, {1, 0}, 250, T::Float, false)), "") << "in parallel";
+}
+
+TEST(KernelScatter, IsVerified) {
+  const auto message = [](const KernelIR& kernel) { return std::string(codegen::VerifyKernel(kernel).message()); };
+  KernelBuilder twice({8, 4}, 1);
+  const int target = twice.Buffer(T::Float, {1, 0}, true);
+  const int place = twice.Load(twice.Buffer(T::Long)), always = twice.Const(1, T::Bool);
+  twice.Scatter(K::kScatterAdd, target, twice.Const(1), place, always);
+  EXPECT_EQ(message(twice.kernel()), "");
+  twice.Scatter(K::kScatterAdd, target, twice.Const(2), place, always);
+  EXPECT_THAT(message(twice.kernel()), HasSubstr("something else touches the buffer"));
+  KernelBuilder full({8, 4}, 1);
+  full.Scatter(K::kScatter, full.Buffer(T::Float, true), full.Const(1), full.Load(full.Buffer(T::Long)), full.Const(1, T::Bool));
+  EXPECT_THAT(message(full.kernel()), HasSubstr("varies over the reduced dimensions"));
+  KernelBuilder half({8, 4}, 1);
+  const int value = half.Cast(half.Const(1), T::Half);
+  half.Scatter(K::kScatterAdd, half.Buffer(T::Half, {1, 0}, true), value, half.Load(half.Buffer(T::Long)), half.Const(1, T::Bool));
+  EXPECT_THAT(message(half.kernel()), HasSubstr("no addition of its type"));
+}
+
+TEST_P(KernelGather, Backward) {
+  for (T type : {T::Float, T::Double, T::BFloat16, T::Char}) {
+    for (int64_t size : {1, 5, 16, 64, 131}) {
+      KernelBuilder k({3, size});
+      // What ends where the reversed row begins.
+      const int at = k.Op(K::kAdd, k.Op(K::kMul, k.Index(0), k.Const(0, T::Long)), k.Const(static_cast<double>(size - 1), T::Long));
+      k.Store(k.Buffer(type, true), k.Gather(k.Buffer(type, {size, -1}), at));
+      EXPECT_EQ(Run(k.kernel()), "");
+    }
+  }
+}
+
 TEST_P(KernelGather, BesideTransposedLoads) {
   for (const c10::DimVector& index : {c10::DimVector{1, 0}, c10::DimVector{0, 1}, c10::DimVector{67, 1}}) {
     KernelBuilder k({48, 67});

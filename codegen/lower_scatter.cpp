@@ -1,0 +1,264 @@
+// Rows that write where indices say: index_add, scatter, index_put and their like, and the gradient of embedding. Each walks the points of
+// what is written, the dimensions that indices stand for reduced: what meets in one place comes one after another, in eager's order, and
+// the rest of the dimensions in parallel.
+#include <algorithm>
+#include <string>
+
+#include "codegen/lower_index.h"
+
+namespace lazuli::codegen {
+namespace {
+
+using c10::ScalarType;
+
+constexpr int kSelf = 0, kDim = 1, kIndexArg = 2, kSource = 3, kAlpha = 4;
+
+bool IsConstInt(const TraceArg& arg, int64_t value) {
+  return arg.kind == TraceArg::Kind::kConst && arg.value.isInt() && arg.value.toInt() == value;
+}
+
+// index_add, index_copy: index has one dimension, and the source is all of what it names.
+bool AcceptsSlices(const OpRow& row, const TraceOp& op) {
+  const TensorRef& self = op.args[kSelf].tensors[0];
+  if (!IsTensor(op.args[kIndexArg]) || !IsTensor(op.args[kSource])) return false;
+  const TensorRef& index = op.args[kIndexArg].tensors[0];
+  const TensorRef& source = op.args[kSource].tensors[0];
+  const int64_t dim = DimArg(op, kDim, self);
+  return dim >= 0 && dim < Rank(self) && Rank(self) > 1 && IsIndex(index) && Rank(index) == 1 && Rank(source) == Rank(self) &&
+         source.dtype == self.dtype && (TypeBit(self.dtype) & row.types) != 0;
+}
+
+// scatter: an index for each element. Where they lie one after another along `dim`, ATen is as fast.
+bool AcceptsElements(const OpRow& row, const TraceOp& op) {
+  const TensorRef& self = op.args[kSelf].tensors[0];
+  if (!IsTensor(op.args[kIndexArg])) return false;
+  const TensorRef& index = op.args[kIndexArg].tensors[0];
+  const int64_t dim = DimArg(op, kDim, self);
+  if (dim < 0 || dim >= Rank(self) || index.dtype != ScalarType::Long || Rank(index) != Rank(self)) return false;
+  if (index.sizes[dim] != 1 && index.strides[dim] == 1) return false;
+  if (IsTensor(op.args[kSource])) {
+    const TensorRef& source = op.args[kSource].tensors[0];
+    if (source.dtype != self.dtype || Rank(source) != Rank(self)) return false;
+  }
+  return (TypeBit(self.dtype) & row.types) != 0;
+}
+
+// Over the source (`slices`: of which the index names slices) or over the index.
+template <bool slices>
+Iteration IterateAlong(const OpRow&, const Node& node) {
+  const TensorRef& self = node.op.args[kSelf].tensors[0];
+  const TensorRef& index = node.op.args[kIndexArg].tensors[0];
+  const int64_t dim = DimArg(node.op, kDim, self);
+  Iteration it;
+  it.sizes = slices ? node.op.args[kSource].tensors[0].sizes : index.sizes;
+  it.reduced.assign(it.sizes.size(), false);
+  it.reduced[dim] = true;
+  c10::DimVector target = StridesOf(it.sizes, self.strides);
+  target[dim] = 0;
+  c10::DimVector along(it.sizes.size(), 0);
+  if (it.sizes[dim] != 1) along[dim] = index.strides[0];
+  it.uses = {target, slices ? along : StridesOf(it.sizes, index.strides)};
+  if (IsTensor(node.op.args[kSource])) it.uses.push_back(StridesOf(it.sizes, node.op.args[kSource].tensors[0].strides));
+  it.results = {std::move(target)};
+  return it;
+}
+
+void ScatterAlong(OpEmitter& e, KOp op, Expr source) {
+  const TensorRef& self = e.op().args[kSelf].tensors[0];
+  Expr valid;
+  const Expr steps = CheckedSteps(e, e.Arg(kIndexArg, ScalarType::Long), self, DimArg(e.op(), kDim, self), /*wraps=*/false, &valid);
+  e.Scatter(op, source, steps, valid);
+}
+
+// In self's type.
+Expr Source(OpEmitter& e) {
+  const ScalarType dtype = e.op().args[kSelf].tensors[0].dtype;
+  return IsTensor(e.op().args[kSource]) ? e.Load(kSource) : e.emitter().Cast(e.Arg(kSource, OpMathType(dtype)), dtype);
+}
+
+void EmitIndexAdd(OpEmitter& e) {
+  Expr source = e.Load(kSource);
+  if (!IsConstInt(e.op().args[kAlpha], 1)) source = source * e.Arg(kAlpha, source.type());
+  ScatterAlong(e, KOp::kScatterAdd, source);
+}
+
+bool Accumulates(const TraceOp& op) { return op.args[3].value.toBool(); }
+
+bool AcceptsIndexPut(const OpRow& row, const TraceOp& op) {
+  if (!IsLookUp(row, op) || !IsTensor(op.args[2]) || op.args[3].kind != TraceArg::Kind::kConst) return false;
+  const TensorRef& self = op.args[kSelf].tensors[0];
+  const LookUp look_up = LookUpOf(op, row);
+  const int64_t rank = Rank(self) - static_cast<int64_t>(look_up.dims.size()) + look_up.index_rank;
+  if (op.args[2].tensors[0].dtype != self.dtype || Rank(op.args[2].tensors[0]) > rank) return false;
+  return (TypeBit(self.dtype) & (Accumulates(op) ? kWide | kInts : kAll)) != 0;
+}
+
+Iteration IterateIndexPut(const OpRow& row, const Node& node) {
+  const TensorRef& self = node.op.args[kSelf].tensors[0];
+  const LookUp look_up = LookUpOf(node.op, row);
+  Iteration it;
+  for (int64_t d = 0; d < Rank(self); ++d) {
+    if (std::find(look_up.dims.begin(), look_up.dims.end(), d) == look_up.dims.end()) it.sizes.push_back(self.sizes[d]);
+  }
+  it.sizes.insert(it.sizes.begin() + look_up.at, look_up.index_rank, 1);
+  it.reduced.assign(it.sizes.size(), false);
+  for (int64_t d = 0; d < look_up.index_rank; ++d) it.reduced[look_up.at + d] = true;
+  it.results = {LookedUpStrides(self, look_up)};
+  it.uses = it.results;
+  for (const TensorRef& index : IndicesOf(node.op, row)) {
+    if (!index.defined()) continue;
+    const int64_t first = look_up.at + look_up.index_rank - Rank(index);
+    for (int64_t d = 0; d < Rank(index); ++d) {
+      if (index.sizes[d] != 1) it.sizes[first + d] = index.sizes[d];
+    }
+    it.uses.push_back(IndexStrides(index, look_up, it.sizes.size()));
+  }
+  it.uses.push_back(BroadcastStrides(node.op.args[2].tensors[0], it.sizes));
+  return it;
+}
+
+void EmitIndexPut(OpEmitter& e) {
+  Expr valid;
+  const Expr steps = LookedUpSteps(e, &valid);
+  e.Scatter(Accumulates(e.op()) ? KOp::kScatterAdd : KOp::kScatter, e.Load(2), steps, valid);
+}
+
+// "aten::scatter.src" -> "aten::scatter_.src".
+std::string InPlaceName(const std::string& name) {
+  const size_t dot = name.find('.');
+  return dot == std::string::npos ? name + "_" : name.substr(0, dot) + "_" + name.substr(dot);
+}
+
+// The in-place op that does to a copy of self what `op` does.
+TraceOp InPlace(const TraceOp& op) {
+  TraceOp in_place = op;
+  in_place.info = FindOpInfo(InPlaceName(op.info->name));
+  in_place.args[kSelf].tensors[0] = op.results[0];
+  in_place.results.clear();
+  return in_place;
+}
+
+bool AcceptsCopyAnd(const OpRow&, const TraceOp& op) {
+  if (!HasPlainTypes(op) || !op.results[0].defined() || op.results[0].dtype != op.args[kSelf].tensors[0].dtype) return false;
+  return FindRow(InPlace(op)) != nullptr;
+}
+
+void ExpandCopyAnd(const TraceOp& op, Expansion* out) {
+  Expansion::Piece copy;
+  copy.op.info = FindOpInfo("aten::clone");
+  copy.op.args = {op.args[kSelf], TraceArg()};
+  copy.op.results = op.results;
+  out->pieces.push_back(std::move(copy));
+  out->pieces.push_back({InPlace(op)});
+}
+
+// Arguments of embedding_dense_backward. Its piece has the result in place of the number of rows.
+enum Embedding { kGrad, kIndices, kTable, kPadding, kByFrequency };
+
+bool AcceptsEmbeddingBackward(const OpRow&, const TraceOp& op) {
+  if (!HasPlainTypes(op) || !IsTensor(op.args[kGrad]) || !IsTensor(op.args[kIndices]) || !op.results[0].defined()) return false;
+  const TensorRef& grad = op.args[kGrad].tensors[0];
+  const TensorRef& indices = op.args[kIndices].tensors[0];
+  const bool plain = op.args[kPadding].kind == TraceArg::Kind::kConst && op.args[kByFrequency].kind == TraceArg::Kind::kConst;
+  return plain && !op.args[kByFrequency].value.toBool() && IsIndex(indices) && Rank(grad) == Rank(indices) + 1 &&
+         op.results[0].dtype == grad.dtype && (TypeBit(grad.dtype) & kWide) != 0;
+}
+
+void ExpandEmbeddingBackward(const TraceOp& op, Expansion* out) {
+  out->Number(op, -1, op.results[0].dtype, {});
+  out->pieces.back().op.results = op.results;
+  Expansion::Piece scatter;
+  scatter.op = op;
+  scatter.op.args[kTable] = TraceArg();
+  scatter.op.args[kTable].kind = TraceArg::Kind::kTensor;
+  scatter.op.args[kTable].tensors = op.results;
+  scatter.op.results.clear();
+  scatter.part = 0;
+  out->pieces.push_back(std::move(scatter));
+}
+
+Iteration IterateEmbeddingBackward(const OpRow&, const Node& node) {
+  const TensorRef& grad = node.op.args[kGrad].tensors[0];
+  const TensorRef& table = node.op.args[kTable].tensors[0];
+  Iteration it;
+  it.sizes = grad.sizes;
+  it.reduced.assign(it.sizes.size(), true);
+  it.reduced.back() = false;
+  c10::DimVector indices = StridesOf(node.op.args[kIndices].tensors[0].sizes, node.op.args[kIndices].tensors[0].strides);
+  indices.push_back(0);
+  c10::DimVector target(it.sizes.size(), 0);
+  target.back() = it.sizes.back() == 1 ? 0 : table.strides[1];
+  it.uses = {StridesOf(it.sizes, grad.strides), std::move(indices), target};
+  it.results = {std::move(target)};
+  return it;
+}
+
+// ATen skips indices that name no row.
+void EmitEmbeddingBackward(OpEmitter& e) {
+  const TensorRef& table = e.op().args[kTable].tensors[0];
+  const Expr index = e.Arg(kIndices, ScalarType::Long);
+  Expr counts = InRange(index, table.sizes[0]);
+  if (e.Int(kPadding) >= 0) counts = counts & (index != e.emitter().ConstInt(ScalarType::Long, e.Int(kPadding)));
+  e.Scatter(KOp::kScatterAdd, e.Load(kGrad), Steps(Select(counts, index, Like(index, 0)), table.strides[0]), counts);
+}
+
+OpRow RowAlong(uint8_t types, bool slices, void (*emit)(OpEmitter&)) {
+  OpRow row;
+  row.types = types;
+  row.moves = true;
+  row.target_arg = kSelf;
+  row.reducing_parts = 1;
+  row.index_args = uint64_t{1} << kIndexArg;
+  row.accepts = slices ? &AcceptsSlices : &AcceptsElements;
+  row.iterate = slices ? &IterateAlong<true> : &IterateAlong<false>;
+  row.emit = emit;
+  return row;
+}
+
+void EmitAdd(OpEmitter& e) { ScatterAlong(e, KOp::kScatterAdd, Source(e)); }
+
+void EmitStore(OpEmitter& e) { ScatterAlong(e, KOp::kScatter, Source(e)); }
+
+}  // namespace
+
+OpRow IndexAddRow() { return RowAlong(kWide | kInts, /*slices=*/true, &EmitIndexAdd); }
+
+OpRow IndexCopyRow() { return RowAlong(kAll, /*slices=*/true, &EmitStore); }
+
+OpRow ScatterAddRow() { return RowAlong(kWide | kInts, /*slices=*/false, &EmitAdd); }
+
+OpRow ScatterRow() { return RowAlong(kAll, /*slices=*/false, &EmitStore); }
+
+OpRow IndexPutRow() {
+  OpRow row;
+  row.moves = true;
+  row.target_arg = kSelf;
+  row.reducing_parts = 1;
+  row.index_args = 0b10;
+  row.accepts = &AcceptsIndexPut;
+  row.emit = &EmitIndexPut;
+  row.iterate = &IterateIndexPut;
+  return row;
+}
+
+OpRow CopyAndRow() {
+  OpRow row;
+  row.moves = true;
+  row.expand = &ExpandCopyAnd;
+  row.accepts = &AcceptsCopyAnd;
+  return row;
+}
+
+OpRow EmbeddingBackwardRow() {
+  OpRow row;
+  row.expand = &ExpandEmbeddingBackward;
+  row.moves = true;
+  row.target_arg = kTable;
+  row.reducing_parts = 1;
+  row.accepts = &AcceptsEmbeddingBackward;
+  row.iterate = &IterateEmbeddingBackward;
+  row.emit = &EmitEmbeddingBackward;
+  return row;
+}
+
+}  // namespace lazuli::codegen

@@ -1,0 +1,150 @@
+// Ops put together from windows (cat, stack, padding, roll, flip), and those that write where indices say, beside what they fuse with.
+#include "tests/support/differential.h"
+
+namespace lazuli::testing {
+namespace {
+
+// An index for dimension `dim` of `x`, `count` long: some rows twice, some never.
+torch::Tensor Places(const torch::Tensor& x, int64_t dim, int64_t count) { return Indices({count}, x.size(dim)); }
+
+// The gradient of looking `indices` up in a tensor of these sizes.
+torch::Tensor AddedAt(torch::IntArrayRef sizes, const std::vector<std::optional<torch::Tensor>>& indices, const torch::Tensor& values) {
+  torch::Tensor sum = torch::zeros(sizes, values.options());
+  return sum.index_put_(c10::List<std::optional<torch::Tensor>>(indices), values, /*accumulate=*/true);
+}
+
+// What a write makes of a fresh tensor, and of `x` itself.
+Tensors Written(torch::Tensor x, const std::function<void(torch::Tensor&)>& write) {
+  auto fresh = x * 2;
+  write(fresh);
+  write(x);
+  return {fresh, fresh + 1, x};
+}
+
+const std::vector<OpCase>& WindowOps() {
+  static const auto* ops = new std::vector<OpCase>{
+      LAZULI_BINARY("cat computed", kAny, kAny, kExact, torch::cat({x * 2, y.expand_as(x) * 3}, 0)),
+      LAZULI_BINARY("cat computed last", kAny, kAny, kExact, torch::cat({x * 2, y.expand_as(x), x + 1}, -1)),
+      LAZULI_BINARY("cat of two sizes", kFinite, kFinite, kExact, torch::cat({x * 2, y.expand_as(x).slice(0, 0, 1) * 3}, 0)),
+      LAZULI_BINARY("cat computed mixed", kFinite, kFinite, kExact, torch::cat({x * 2, y.expand_as(x).to(torch::kFloat) * 3}, 0)),
+      LAZULI_UNARY("cat with nothing", kAny, kExact, torch::cat({x * 2, x.slice(0, 0, 0), (x + 1).slice(0, 0, 0)}, 0)),
+      LAZULI_UNARY("cat of one twice", kAny, kExact,
+                   [&] {
+                     const auto y = x * 2;
+                     return torch::cat({y, y}, 1) + 1;
+                   }()),
+      LAZULI_UNARY("cat of one alone", kAny, kExact, torch::cat({x * 2}, 0)),
+      LAZULI_BINARY("cat of products of each other", kFinite, kFinite, kExact,
+                    [&] {
+                      const auto a = x * 2, b = a + y;
+                      return torch::cat({b.expand_as(x), a, (b * a).expand_as(x)}, 0);
+                    }()),
+      LAZULI_BINARY("cat of broadcast", kAny, kAny, kExact, torch::cat({(x * 2).expand_as(x), (y * 2).expand_as(x)}, 0)),
+      LAZULI_UNARY("cat of transposed", kAny, kExact, torch::cat({(x * 2).t(), x.t()}, 0)),
+      LAZULI_UNARY("cat of rows", kFinite, kReduction, torch::cat({x.sum(1, true), x * 2}, 1)),
+      LAZULI_UNARY("cat of look-ups", kAny, kExact, torch::cat({x.index({Places(x, 0, 5)}), x * 2}, 0)),
+      LAZULI_UNARY("rotate half", kFinite, kExact, torch::cat({-x.slice(1, x.size(1) / 2), x.slice(1, 0, x.size(1) / 2)}, -1) * 2 + x),
+      LAZULI_UNARY("slices of a cat", kAny, kExact,
+                   [&] {
+                     const auto both = torch::cat({x * 2, x + 1}, 0);
+                     return both.slice(0, 0, x.size(0)) + both.slice(0, x.size(0));
+                   }()),
+      LAZULI_UNARY("cat written later", kAny, kExact,
+                   [&] {
+                     auto both = torch::cat({x * 2, x + 1}, 0);
+                     both.slice(0, 0, 1).add_(1);
+                     return both;
+                   }()),
+      LAZULI_BINARY("stack computed", kAny, kAny, kExact, torch::stack({x * 2, y.expand_as(x) * 3}, 0)),
+      LAZULI_BINARY("stack computed middle", kAny, kAny, kExact, torch::stack({x * 2, y.expand_as(x), x + 1}, 1)),
+      LAZULI_BINARY("stack computed last", kAny, kAny, kExact, torch::stack({x * 2, y.expand_as(x) * 3}, -1)),
+      LAZULI_UNARY("pad computed", kAny, kExact, torch::constant_pad_nd(x * 2, {2, 1}, 0.5)),
+      LAZULI_UNARY("pad both", kAny, kExact, torch::constant_pad_nd(x + 1, {0, 1, 2, 3}, 7) * 2),
+      LAZULI_UNARY("pad rows", kAny, kExact, torch::constant_pad_nd(x, {0, 0, 1, 0})),
+      LAZULI_UNARY("pad nothing", kAny, kExact, torch::constant_pad_nd(x * 2, {0, 0})),
+      LAZULI_UNARY("pad images", kFinite, kExact, torch::constant_pad_nd(torch::relu(x).unsqueeze(0).unsqueeze(0), {1, 1, 1, 1}, -1)),
+      LAZULI_UNARY("roll by more", kAny, kExact, x.roll(-100, 1) * x),
+      LAZULI_UNARY("roll computed", kAny, kExact, (x * 2).roll({3, 1}, {0, -1})),
+      LAZULI_UNARY("roll not at all", kAny, kExact, x.roll(0, 0)),
+      LAZULI_UNARY("roll three", kAny, kExact, x.unsqueeze(1).roll({1, 1, 1}, {0, 1, 2})),
+      LAZULI_UNARY("roll all", kAny, kExact, x.roll(2)),
+      LAZULI_UNARY("flip beside itself", kAny, kExact, x.flip({-1}) * x),
+      LAZULI_UNARY("flip computed", kAny, kExact, (x + 1).flip({0}) + 1),
+      LAZULI_UNARY("flip reduced", kFinite, kReduction, x.flip({0, 1}).sum(1)),
+      LAZULI_UNARY("flip of every other", kAny, kExact, torch::cat({x, x}, 1).slice(1, 0, 2 * x.size(1), 2).flip({0})),
+      LAZULI_UNARY("flip nothing", kAny, kExact, x.flip(torch::IntArrayRef{})),
+  };
+  return *ops;
+}
+
+const std::vector<OpCase>& WriteOps() {
+  static const auto* ops = new std::vector<OpCase>{
+      LAZULI_BINARY("index_add alpha", kFinite, kFinite, kReduction, x.index_add(0, Places(x, 0, x.size(0)), y.expand_as(x), 2)),
+      LAZULI_BINARY("index_add last", kFinite, kFinite, kReduction, x.index_add(-1, Places(x, 1, x.size(1)), y.expand_as(x) * 2)),
+      LAZULI_BINARY("index_add_", kFinite, kFinite, kReduction,
+                    Written(x, [&](torch::Tensor& z) { z.index_add_(0, Places(x, 0, x.size(0)).to(torch::kInt), y.expand_as(x)); })),
+      LAZULI_UNARY("index_add_ of a window", kFinite, kReduction,
+                   [&] {
+                     auto z = torch::zeros_like(torch::cat({x, x}, 1));
+                     z.slice(1, 1, x.size(1) + 1).index_add_(0, Places(x, 0, x.size(0)), x);
+                     return z;
+                   }()),
+      LAZULI_UNARY("index_add twice", kFinite, kReduction,
+                   torch::zeros_like(x).index_add_(0, Places(x, 0, x.size(0)), x).index_add_(0, Places(x, 0, x.size(0)), x * 2) + 1),
+      LAZULI_UNARY("index_add three", kFinite, kReduction,
+                   torch::zeros({3, 4, x.size(1)}, x.options())
+                       .index_add_(1, Indices({x.size(0)}, 4), (x * 2).unsqueeze(0).expand({3, x.size(0), x.size(1)}))),
+      LAZULI_BINARY("index_copy_", kFinite, kFinite, kExact,
+                    Written(x, [&](torch::Tensor& z) { z.index_copy_(0, torch::arange(x.size(0)).flip(0), y.expand_as(x) + 1); })),
+      LAZULI_BINARY("index_copy twice to one", kFinite, kFinite, kExact,
+                    x.index_copy(1, torch::zeros({x.size(1)}, torch::kLong), y.expand_as(x))),
+      LAZULI_UNARY("scatter_add rows", kFinite, kReduction,
+                   torch::zeros_like(x).scatter_add_(0, Places(x, 0, x.size(0)).unsqueeze(1).expand_as(x), x * 2)),
+      LAZULI_UNARY("scatter_add columns", kFinite, kReduction, torch::zeros_like(x).scatter_add_(0, Indices(x.sizes(), x.size(0)), x)),
+      LAZULI_UNARY("scatter_add fewer", kFinite, kReduction, x.scatter_add(0, Indices({1, 1}, x.size(0)), x)),
+      LAZULI_UNARY("scatter columns", kFinite, kExact, torch::zeros_like(x).scatter_(0, Indices(x.sizes(), x.size(0)), x)),
+      LAZULI_UNARY("scatter to one place", kFinite, kExact,
+                   torch::zeros_like(x).scatter_(1, Indices({x.size(0), 1}, x.size(1)), x.slice(1, 0, 1) * 2)),
+      LAZULI_UNARY("scatter a number", kFinite, kExact, torch::zeros_like(x).scatter_(1, Indices({x.size(0), 1}, x.size(1)), 1.5) * x),
+      LAZULI_UNARY("index_put_ rows", kFinite, kReduction,
+                   Written(x,
+                           [&](torch::Tensor& z) {
+                             z.index_put_({Places(x, 0, 7)}, Constant({7, x.size(1)}, x), true);
+                           })),
+      LAZULI_UNARY("index_put_ from the end", kFinite, kReduction,
+                   AddedAt(x.sizes(), {std::nullopt, Places(x, 1, 5) - x.size(1)}, x.slice(1, 0, 1).expand({x.size(0), 5}) * 2)),
+      LAZULI_UNARY("index_put_ elements", kFinite, kReduction,
+                   torch::zeros_like(x).index_put_({Places(x, 0, 9), Places(x, 1, 9)}, Constant({9}, x), true)),
+      LAZULI_UNARY("index_put_ a table", kFinite, kReduction,
+                   torch::zeros_like(x).index_put_({Indices({2, 3}, x.size(0))}, Constant({3, x.size(1)}, x), true)),
+      LAZULI_UNARY("index_put_ apart", kFinite, kReduction,
+                   AddedAt({x.size(0), 2, x.size(1)}, {Places(x, 0, 4), std::nullopt, Places(x, 1, 4)}, Constant({4, 2}, x))),
+      LAZULI_UNARY("index_put_ stores", kFinite, kExact, torch::zeros_like(x).index_put_({torch::arange(x.size(0)).flip(0)}, x + 1)),
+      LAZULI_UNARY("index_put functional", kFinite, kReduction, x.index_put({Places(x, 0, 6)}, Constant({x.size(1)}, x), true) * 2),
+      LAZULI_UNARY("embedding_dense_backward", kFinite, kReduction, at::embedding_dense_backward(x, Indices({x.size(0)}, 5), 5, -1, false)),
+      LAZULI_UNARY("embedding_dense_backward padding", kFinite, kReduction,
+                   at::embedding_dense_backward(x * 2, Indices({x.size(0)}, 5).to(torch::kInt), 6, 2, false) * 3),
+      LAZULI_UNARY(
+          "embedding_dense_backward of a batch", kFinite, kReduction,
+          at::embedding_dense_backward((x * 2).unsqueeze(0).expand({3, x.size(0), x.size(1)}), Indices({3, x.size(0)}, 7), 7, 0, false)),
+      LAZULI_UNARY("embedding_dense_backward by frequency", kFinite, kReduction,
+                   at::embedding_dense_backward(x, Indices({x.size(0)}, 5), 5, -1, true)),
+      LAZULI_UNARY("look-up", kFinite, kReduction, torch::embedding(x, Indices({3, 4}, x.size(0))) * 2),
+      LAZULI_UNARY("index_select", kFinite, kReduction, x.index_select(0, Places(x, 0, 6)) * x.index_select(0, Places(x, 0, 6))),
+      LAZULI_UNARY("gather", kFinite, kReduction, x.gather(0, Indices(x.sizes(), x.size(0))) * 2),
+      LAZULI_UNARY("index", kFinite, kReduction, x.index({Places(x, 0, 6), Places(x, 1, 6)}) * 2),
+  };
+  return *ops;
+}
+
+class WindowSuite : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(WindowSuite, Windows) { RunDifferential("windows", GetParam(), WindowOps()); }
+TEST_P(WindowSuite, Writes) { RunDifferential("writes", GetParam(), WriteOps()); }
+TEST_P(WindowSuite, WindowsGradients) { RunGradients("windows", GetParam(), WindowOps()); }
+TEST_P(WindowSuite, WritesGradients) { RunGradients("writes", GetParam(), WriteOps()); }
+
+LAZULI_BOTH_BACKENDS(WindowSuite);
+
+}  // namespace
+}  // namespace lazuli::testing
