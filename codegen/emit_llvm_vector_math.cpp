@@ -4,6 +4,7 @@
 #include <llvm/IR/IntrinsicsX86.h>
 
 #include <cmath>
+#include <limits>
 
 #include "codegen/emit_llvm_poly_tables.h"
 
@@ -68,8 +69,12 @@ Value* VectorMath::ScaleWide(Value* value, Value* n) {
   if (lanes_ == native_lanes_ && lanes_ == 8 && !is_float_) {
     return b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_scalef_pd_512, {}, {value, n, value, b_.getInt8(0xFF), b_.getInt32(4)});
   }
-  Value* half = Round(Mul(n, C(0.5)));
-  return Mul(Mul(value, PowerOf2(half)), PowerOf2(Sub(n, half)));
+  // 2^n = 2^h 2^(n - h), h = n / 2 rounded down, made of the bits of n + 2 bias, which is positive.
+  const double bias = is_float_ ? 127 : 1023;
+  Value* bits = Bits(Add(n, C(Shift() + 2 * bias)));
+  Value* half = b_.CreateAnd(b_.CreateShl(bits, I(mantissa_bits_ - 1)), Bits(C(std::numeric_limits<double>::infinity())));
+  Value* rest = b_.CreateSub(b_.CreateShl(bits, I(mantissa_bits_)), half);
+  return Mul(Mul(value, FromBits(half)), FromBits(rest));
 }
 
 VectorMath::Split VectorMath::SplitExponent(Value* x) {
