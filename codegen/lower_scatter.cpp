@@ -28,14 +28,22 @@ bool AcceptsSlices(const OpRow& row, const TraceOp& op) {
          source.dtype == self.dtype && (TypeBit(self.dtype) & row.types) != 0;
 }
 
-// scatter: an index for each element. Where they lie one after another along `dim`, ATen is as fast.
+// Whether all of a row of self, where it is contiguous, goes to one place.
+bool GoesTogether(const TensorRef& self, const TensorRef& index, int64_t dim) {
+  for (int64_t d = 0; d < Rank(self); ++d) {
+    if (d != dim && self.strides[d] == 1 && index.sizes[d] != 1 && index.strides[d] == 0) return true;
+  }
+  return false;
+}
+
+// scatter: an index for each element. Where each says something else, ATen is as fast.
 bool AcceptsElements(const OpRow& row, const TraceOp& op) {
   const TensorRef& self = op.args[kSelf].tensors[0];
   if (!IsTensor(op.args[kIndexArg])) return false;
   const TensorRef& index = op.args[kIndexArg].tensors[0];
   const int64_t dim = DimArg(op, kDim, self);
   if (dim < 0 || dim >= Rank(self) || index.dtype != ScalarType::Long || Rank(index) != Rank(self)) return false;
-  if (index.sizes[dim] != 1 && index.strides[dim] == 1) return false;
+  if (index.sizes[dim] != 1 && !GoesTogether(self, index, dim)) return false;
   if (IsTensor(op.args[kSource])) {
     const TensorRef& source = op.args[kSource].tensors[0];
     if (source.dtype != self.dtype || Rank(source) != Rank(self)) return false;
