@@ -113,7 +113,8 @@ class Builder {
     return AddWindows(expansion.pieces);
   }
 
-  // What is computed first is written first, so that it can be written where it is computed.
+  // What is computed first is written first, so that it can be written where it is computed; windows of one size next to each other, so
+  // that one kernel can write them.
   absl::Status AddWindows(const std::vector<Expansion::Piece>& pieces) {
     std::vector<std::pair<NodeId, const TraceOp*>> writes;
     for (const Expansion::Piece& piece : pieces) {
@@ -123,7 +124,10 @@ class Builder {
       writes.emplace_back(graph_.values[*content].producer, &piece.op);
     }
     if (!writes.empty()) ++num_families_;
-    std::stable_sort(writes.begin(), writes.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::stable_sort(writes.begin(), writes.end(), [](const auto& a, const auto& b) {
+      if (a.first != b.first) return a.first < b.first;
+      return a.second->args[0].tensors[0].sizes < b.second->args[0].tensors[0].sizes;
+    });
     for (const auto& [producer, op] : writes) {
       const TensorRef& source = op->args[1].tensors[0];
       AddUpdate(op->args[0].tensors[0], graph_.contents[source.storage], source);

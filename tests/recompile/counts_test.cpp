@@ -136,6 +136,54 @@ TEST_P(CountsTest, ResetForgetsPrograms) {
   EXPECT_GT(lazuli::stats().programs_compiled, 0);
 }
 
+// What a program launches and calls the third time that it runs.
+struct Launches {
+  int64_t kernels, calls;
+  bool operator==(const Launches& other) const { return kernels == other.kernels && calls == other.calls; }
+  friend std::ostream& operator<<(std::ostream& out, const Launches& one) {
+    return out << one.kernels << " kernels, " << one.calls << " calls";
+  }
+};
+
+Launches LaunchesOf(const Options& options, const std::function<torch::Tensor()>& program) {
+  const lazuli::DeviceMode mode(options);
+  const auto run = [&] {
+    const torch::Tensor kept = program();
+    lazuli::sync();
+  };
+  for (int i = 0; i < 2; ++i) run();
+  const StatsDelta delta;
+  run();
+  EXPECT_EQ(delta.of(&Stats::programs_compiled), 0);
+  return {delta.of(&Stats::kernel_launches), delta.of(&Stats::aten_calls)};
+}
+
+TEST_P(CountsTest, WindowsAreWrittenByWhatMakesTheirOperands) {
+  if (exact()) GTEST_SKIP() << "every operator is a call";
+  const torch::Tensor x = torch::randn({6, 10}), y = torch::randn({6, 10}), image = torch::randn({2, 8, 8});
+  const auto launches = [&](const std::function<torch::Tensor()>& program) { return LaunchesOf(options(), program); };
+  EXPECT_EQ(launches([&] { return torch::cat({x * 2, torch::relu(y)}, 1); }), (Launches{1, 0}));
+  EXPECT_EQ(launches([&] { return torch::stack({x * 2, y + x}, 2); }), (Launches{1, 0}));
+  EXPECT_EQ(launches([&] { return torch::cat({-x.slice(1, 5), x.slice(1, 0, 5)}, 1); }), (Launches{1, 0}));
+  EXPECT_EQ(launches([&] { return torch::constant_pad_nd(torch::relu(image), {1, 1, 1, 1}); }), (Launches{3, 0}));
+  EXPECT_EQ(launches([&] { return x.flip({1}) * x; }), (Launches{1, 0}));
+  EXPECT_EQ(launches([&] { return torch::cat({x, y}, 1); }), (Launches{0, 1})) << "nothing but copies";
+}
+
+TEST_P(CountsTest, WritesWhereIndicesSayAreKernels) {
+  if (exact()) GTEST_SKIP() << "every operator is a call";
+  const torch::Tensor x = torch::randn({6, 10}), places = torch::tensor({0, 2, 2, 5, 1, 0});
+  const auto launches = [&](const std::function<torch::Tensor()>& program) { return LaunchesOf(options(), program); };
+  // Zeros or a copy, then the writes, with what makes them.
+  EXPECT_EQ(launches([&] { return at::embedding_dense_backward(x * 2, places, 6, -1, false); }), (Launches{2, 0}));
+  EXPECT_EQ(launches([&] { return x.index_add(0, places, x * 2); }), (Launches{2, 0}));
+  EXPECT_EQ(launches([&] { return x.index_put({places}, x * 2, true); }), (Launches{2, 0}));
+  EXPECT_EQ(launches([&] { return x.scatter_add(0, places.unsqueeze(1).expand({6, 10}), x * 2); }), (Launches{2, 0}));
+  EXPECT_EQ(launches([&] { return x.scatter_add(1, places.unsqueeze(1), x); }), (Launches{2, 0}));
+  const torch::Tensor anywhere = torch::randint(0, 6, {6, 10});
+  EXPECT_EQ(launches([&] { return x.scatter_add(0, anywhere, x); }), (Launches{0, 1})) << "each element to a place of its own";
+}
+
 LAZULI_FOR_EACH_BACKEND(CountsTest);
 
 // Kernels are shared by what they do, whatever trace and place they come from.
