@@ -2,8 +2,6 @@
 
 #include <llvm/IR/Intrinsics.h>
 
-#include <limits>
-
 #include "codegen/emit_llvm_poly_tables.h"
 #include "codegen/emit_llvm_vector_math.h"
 
@@ -12,8 +10,6 @@ namespace {
 
 using llvm::Value;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kLog2E = 1.4426950408889634;
 
 // Functions made of exp and log, in the type's own arithmetic: the same formulas for floats and doubles.

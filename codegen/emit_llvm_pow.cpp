@@ -1,7 +1,5 @@
 #include "codegen/emit_llvm_pow.h"
 
-#include <limits>
-
 #include "codegen/emit_llvm_poly_tables.h"
 #include "codegen/emit_llvm_vector_math.h"
 
@@ -9,9 +7,6 @@ namespace lazuli::codegen {
 namespace {
 
 using llvm::Value;
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // |x|^y of floats, in double arithmetic.
 class WidePow : public VectorMath {

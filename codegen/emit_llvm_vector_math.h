@@ -5,6 +5,8 @@
 #include <llvm/ADT/ArrayRef.h>
 #include <llvm/IR/IRBuilder.h>
 
+#include <limits>
+
 #include "codegen/emit_llvm_plan.h"
 
 namespace lazuli::codegen {
@@ -17,6 +19,9 @@ class VectorMath {
   VectorMath(llvm::IRBuilder<>& builder, llvm::Type* type, const IsaInfo& isa = {});
 
  protected:
+  static constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  static constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
   // A whole number, and an integer whose low bits are its.
   struct Whole {
     Value* n;

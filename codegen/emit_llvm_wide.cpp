@@ -1,7 +1,5 @@
 #include "codegen/emit_llvm_wide.h"
 
-#include <limits>
-
 #include "codegen/emit_llvm_exp_log.h"
 #include "codegen/emit_llvm_poly_tables.h"
 #include "codegen/emit_llvm_vector_math.h"
@@ -11,8 +9,6 @@ namespace {
 
 using llvm::Value;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kPi = 3.14159265358979323846;
 
 class WideEmitter : public VectorMath {

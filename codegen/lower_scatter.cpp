@@ -210,16 +210,23 @@ void EmitEmbeddingBackward(OpEmitter& e) {
   e.Scatter(KOp::kScatterAdd, e.Load(kGrad), Steps(Select(counts, index, Like(index, 0)), table.strides[0]), counts);
 }
 
-OpRow RowAlong(uint8_t types, bool slices, void (*emit)(OpEmitter&)) {
+// Of ops that write into argument `target` where indices say.
+OpRow RowInto(int target, bool (*accepts)(const OpRow&, const TraceOp&), Iteration (*iterate)(const OpRow&, const Node&),
+              void (*emit)(OpEmitter&)) {
   OpRow row;
-  row.types = types;
   row.moves = true;
-  row.target_arg = kSelf;
+  row.target_arg = target;
   row.reducing_parts = 1;
-  row.index_args = uint64_t{1} << kIndexArg;
-  row.accepts = slices ? &AcceptsSlices : &AcceptsElements;
-  row.iterate = slices ? &IterateAlong<true> : &IterateAlong<false>;
+  row.accepts = accepts;
+  row.iterate = iterate;
   row.emit = emit;
+  return row;
+}
+
+OpRow RowAlong(uint8_t types, bool slices, void (*emit)(OpEmitter&)) {
+  OpRow row = RowInto(kSelf, slices ? &AcceptsSlices : &AcceptsElements, slices ? &IterateAlong<true> : &IterateAlong<false>, emit);
+  row.types = types;
+  row.index_args = uint64_t{1} << kIndexArg;
   return row;
 }
 
@@ -238,14 +245,8 @@ OpRow ScatterAddRow() { return RowAlong(kWide | kInts, /*slices=*/false, &EmitAd
 OpRow ScatterRow() { return RowAlong(kAll, /*slices=*/false, &EmitStore); }
 
 OpRow IndexPutRow() {
-  OpRow row;
-  row.moves = true;
-  row.target_arg = kSelf;
-  row.reducing_parts = 1;
+  OpRow row = RowInto(kSelf, &AcceptsIndexPut, &IterateIndexPut, &EmitIndexPut);
   row.index_args = 0b10;
-  row.accepts = &AcceptsIndexPut;
-  row.emit = &EmitIndexPut;
-  row.iterate = &IterateIndexPut;
   return row;
 }
 
@@ -258,14 +259,8 @@ OpRow CopyAndRow() {
 }
 
 OpRow EmbeddingBackwardRow() {
-  OpRow row;
+  OpRow row = RowInto(kTable, &AcceptsEmbeddingBackward, &IterateEmbeddingBackward, &EmitEmbeddingBackward);
   row.expand = &ExpandEmbeddingBackward;
-  row.moves = true;
-  row.target_arg = kTable;
-  row.reducing_parts = 1;
-  row.accepts = &AcceptsEmbeddingBackward;
-  row.iterate = &IterateEmbeddingBackward;
-  row.emit = &EmitEmbeddingBackward;
   return row;
 }
 

@@ -12,7 +12,8 @@
 
 namespace lazuli::tracer {
 
-// Whether `info` is composite and writes nothing, and nothing here knows it as a whole: no shape function and no row of op.def.
+// Whether `info` is composite and writes nothing, and nothing here knows it as a whole: no shape function, and no row of op.def that
+// makes it a loop over elements.
 bool IsComposite(const codegen::OpInfo& info);
 
 // Whether pieces of `info`, a composite operator, were recorded before; and whether they may be tried.
