@@ -18,7 +18,7 @@
 namespace lazuli::codegen {
 namespace {
 
-constexpr double kGrainNs = 25000;  // A thread is worth waking for this much work.
+constexpr double kGrainNs = 8000;  // A thread is worth waking for this much work.
 
 absl::StatusOr<Isa> IsaOf(const KernelTarget& target) {
   Isa wanted;

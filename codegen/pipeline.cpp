@@ -112,7 +112,8 @@ absl::StatusOr<std::unique_ptr<runtime::Program>> Compile(const Trace& trace, co
   report->num_groups = static_cast<int>(graph->groups.size());
   const PassTimer timer("plan", report);
   PlanReport plan;
-  auto spec = PlanProgram(*graph, options.target, options.serial, &plan);
+  const bool direct_calls = options.backend != "aten" && options.target.precision != "strict";
+  auto spec = PlanProgram(*graph, {options.target, options.serial, direct_calls}, &plan);
   report->kernels_compiled = plan.kernels_compiled;
   report->kernel_cache_hits = plan.kernel_cache_hits;
   if (!spec.ok()) return spec.status();

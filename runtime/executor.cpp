@@ -2,7 +2,6 @@
 
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/core/stack.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/COW.h>
@@ -315,6 +314,7 @@ class StepProgram : public Program {
       const at::Scalar number = ReadScalar(patch.type, args.scalars[patch.slot]);
       prepared->arguments[patch.position] = patch.as_tensor ? c10::IValue(WrappedNumber(number)) : c10::IValue(number);
     }
+    if (call.direct != nullptr && call.direct(prepared->arguments)) return;
     stack_.assign(prepared->arguments.begin(), prepared->arguments.end());
     // Lists are shared, and some operators (_unsafe_masked_index) change the one they get.
     for (const int position : prepared->lists) stack_[position] = stack_[position].toList().copy();

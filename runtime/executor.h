@@ -3,6 +3,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
+#include <ATen/core/stack.h>
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 #include <c10/util/DimVector.h>
@@ -66,13 +67,17 @@ struct CallArg {
   c10::ScalarType scalar_type = c10::ScalarType::Undefined;
 };
 
+// Computes an operator from its arguments, out tensors last, and returns true; or returns false, having done nothing.
+using DirectCall = bool (*)(const torch::jit::Stack& arguments);
+
 struct AtenCall {
   c10::OperatorHandle op;
   std::string name;  // Of the recorded op, for errors.
   std::vector<CallArg> args;
   // What becomes of each result, in order: memory -1 drops it. Empty when the op writes its results into arguments.
   std::vector<WindowSpec> results;
-  int32_t index = -1;  // Place of the recorded op in the trace.
+  int32_t index = -1;           // Place of the recorded op in the trace.
+  DirectCall direct = nullptr;  // Tried before `op` is called.
 };
 
 struct KernelLaunch {

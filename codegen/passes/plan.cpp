@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "codegen/lower_group.h"
 #include "codegen/out_variants.h"
+#include "codegen/products/direct_calls.h"
 #include "runtime/dump.h"
 #include "runtime/log.h"
 
@@ -42,8 +43,8 @@ bool IsOptionalList(const c10::Type& type) {
 
 class Planner {
  public:
-  Planner(const Graph& graph, const KernelTarget& target, int64_t serial, PlanReport* report)
-      : graph_(graph), target_(target), serial_(serial), report_(report), in_memory_(ValuesInMemory(graph)) {
+  Planner(const Graph& graph, const PlanOptions& options, PlanReport* report)
+      : graph_(graph), options_(options), report_(report), in_memory_(ValuesInMemory(graph)) {
     for (size_t s = 0; s < graph.contents.size(); ++s) {
       if (graph.contents[s] != kNoValue && !graph.storages[s].is_input) {
         output_of_[graph.MemoryOf(graph.contents[s])] = static_cast<StorageId>(s);
@@ -108,7 +109,7 @@ class Planner {
     if (lowered->kernel.insts.empty()) return absl::OkStatus();
     if (auto status = Dump(lowered->kernel); !status.ok()) return status;
     KernelOrigin origin;
-    auto kernel = CompileKernel(lowered->kernel, target_, &origin);
+    auto kernel = CompileKernel(lowered->kernel, options_.target, &origin);
     if (!kernel.ok()) return kernel.status();
     spec_.bit_exact &= IsBitExact(lowered->kernel);
     report_->kernels_compiled += origin == KernelOrigin::kCompiled ? 1 : 0;
@@ -164,13 +165,13 @@ class Planner {
   }
 
   absl::Status Dump(const KernelIR& kernel) const {
-    if (runtime::DumpEnabled("kernel")) runtime::WriteDump("kernel", serial_, PrintKernel(kernel));
+    if (runtime::DumpEnabled("kernel")) runtime::WriteDump("kernel", options_.serial, PrintKernel(kernel));
     const bool log = runtime::LogEnabled(runtime::LogCategory::kOutputCode);
     if (!log && !runtime::DumpEnabled("llvm")) return absl::OkStatus();
-    auto text = KernelLlvmIr(kernel, target_);
+    auto text = KernelLlvmIr(kernel, options_.target);
     if (!text.ok()) return text.status();
-    runtime::WriteDump("llvm", serial_, *text);
-    if (log) runtime::Log(runtime::LogCategory::kOutputCode, absl::StrCat("Kernel of trace #", serial_, "\n", *text));
+    runtime::WriteDump("llvm", options_.serial, *text);
+    if (log) runtime::Log(runtime::LogCategory::kOutputCode, absl::StrCat("Kernel of trace #", options_.serial, "\n", *text));
     return absl::OkStatus();
   }
 
@@ -206,6 +207,8 @@ class Planner {
       }
     }
     for (ValueId version : node.versions) AddWrite(Memory(version), &step);
+    if (out != nullptr && options_.direct_calls) call.direct = FindDirectCall(node, *out, graph_.symbols);
+    spec_.bit_exact &= call.direct == nullptr;
     step.work = std::move(call);
     spec_.steps.push_back(std::move(step));
     return absl::OkStatus();
@@ -324,8 +327,7 @@ class Planner {
   }
 
   const Graph& graph_;
-  const KernelTarget& target_;
-  const int64_t serial_;
+  const PlanOptions& options_;
   PlanReport* report_;
   const std::vector<bool> in_memory_;
   absl::flat_hash_map<ValueId, StorageId> output_of_;  // Memories that leave the trace.
@@ -338,8 +340,8 @@ class Planner {
 
 }  // namespace
 
-absl::StatusOr<runtime::ProgramSpec> PlanProgram(const Graph& graph, const KernelTarget& target, int64_t serial, PlanReport* report) {
-  return Planner(graph, target, serial, report).Plan();
+absl::StatusOr<runtime::ProgramSpec> PlanProgram(const Graph& graph, const PlanOptions& options, PlanReport* report) {
+  return Planner(graph, options, report).Plan();
 }
 
 }  // namespace lazuli::codegen

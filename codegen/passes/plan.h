@@ -13,8 +13,13 @@ struct PlanReport {
   int kernel_cache_hits = 0;
 };
 
-// `graph` has groups. Compiles the kernels of groups of compute nodes for `target`. Dumps them under `serial` when
-// the stage "kernel" or "llvm" is asked for.
-absl::StatusOr<runtime::ProgramSpec> PlanProgram(const Graph& graph, const KernelTarget& target, int64_t serial, PlanReport* report);
+struct PlanOptions {
+  KernelTarget target;
+  int64_t serial = 0;         // The trace's, in dumps of the stages "kernel" and "llvm".
+  bool direct_calls = false;  // Compute operators by code of our own where that is faster; sums may then come in another order.
+};
+
+// `graph` has groups. Compiles the kernels of groups of compute nodes for the target.
+absl::StatusOr<runtime::ProgramSpec> PlanProgram(const Graph& graph, const PlanOptions& options, PlanReport* report);
 
 }  // namespace lazuli::codegen

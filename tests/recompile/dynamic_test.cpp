@@ -55,6 +55,12 @@ TEST_P(DynamicTest, Pointwise) {
       kSizes, 2, 2);
 }
 
+// Few rows are multiplied by code of our own, many by the library's, in the same program.
+TEST_P(DynamicTest, ProductsOfFewAndManyRows) {
+  const auto w = torch::randn({30, 33}), bias = torch::randn({30});
+  ExpectFewPrograms([&](int64_t n) -> Tensors { return {torch::linear(torch::randn({n, 33}), w, bias).relu()}; }, kSizes, 2, 2);
+}
+
 TEST_P(DynamicTest, InnermostDimension) {
   ExpectFewPrograms([](int64_t n) -> Tensors { return {torch::randn({5, n}).exp().mul(torch::randn({5, 1}))}; }, kSizes, 2, 2);
 }

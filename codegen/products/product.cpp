@@ -1,0 +1,118 @@
+#include "codegen/products/product.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+
+#include "codegen/products/product_tiles.h"
+#include "codegen/thread_scratch.h"
+
+namespace lazuli::codegen {
+namespace {
+
+constexpr double kGrainNs = 8000;        // A thread is worth waking for this much work: the others still spin, just after another product.
+constexpr double kFlopsPerNs = 100;      // Of one core, roughly.
+constexpr double kBytesPerNs = 20;       // Of weights, from memory.
+constexpr int64_t kColumnsPerUnit = 16;  // Threads get columns by so many: a cache line of y.
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// How many threads are worth waking.
+int64_t NumThreads(const Product& product) {
+  const double weights = static_cast<double>(product.depth * product.cols);
+  const double ns = std::max(weights * 2 * static_cast<double>(product.rows) / kFlopsPerNs, weights * sizeof(float) / kBytesPerNs);
+  return std::clamp<int64_t>(static_cast<int64_t>(ns / kGrainNs), 1, at::get_num_threads());
+}
+
+// y, cut into parts for the threads, none of which waits for another.
+struct Partition {
+  int64_t rows, cols;  // Of a part; the last ones may have fewer.
+  int64_t row_parts, col_parts;
+};
+
+// Each thread fetches its rows of x from where another one wrote them, packs them, and multiplies while it fetches its rows of w. Costs are
+// in cycles for each element of the depth: measured, on a server CPU of 2022.
+Partition Divide(const Product& product, int64_t threads, int64_t lanes) {
+  constexpr double kFetchAndPack = 2.4, kMultiply = 1.0 / 32;
+  constexpr int64_t kOwnCacheFloats = 1 << 18;  // Larger weights come from where all threads get theirs.
+  const double fetch_weight = product.cols * product.depth <= kOwnCacheFloats ? 0.6 : 1.2;
+  Partition best{};
+  double least = 0;
+  for (int64_t row_parts = 1; row_parts <= std::min(threads, CeilDiv(product.rows, lanes)); ++row_parts) {
+    const int64_t rows = CeilDiv(CeilDiv(product.rows, lanes), row_parts) * lanes;
+    const int64_t cols = CeilDiv(CeilDiv(product.cols, kColumnsPerUnit), threads / row_parts) * kColumnsPerUnit;
+    const auto r = static_cast<double>(rows), c = static_cast<double>(cols);
+    const double cost = r * kFetchAndPack + std::max(c * fetch_weight, r * c * kMultiply);
+    if (row_parts > 1 && cost >= least) continue;
+    least = cost;
+    best = {rows, cols, CeilDiv(product.rows, rows), CeilDiv(product.cols, cols)};
+  }
+  return best;
+}
+
+// Calls fn(part) for each, on LibTorch's threads.
+template <class Fn>
+void ForParts(int64_t count, const Fn& fn) {
+  if (count == 1) return fn(0);
+  at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) fn(part);
+  });
+}
+
+// Rows [first, end) of x against rows [begin_col, end_col) of w.
+void RunPart(const Product& product, const ProductTiles& tiles, int64_t first, int64_t end, int64_t begin_col, int64_t end_col) {
+  thread_local ThreadScratch panels;
+  alignas(64) float scratch[kProductBlock * kMaxPanelFloats];
+  const int64_t all_vectors = CeilDiv(end - first, tiles.lanes);
+  const int64_t num_blocks = CeilDiv(all_vectors, tiles.max_vectors);
+  const int64_t vectors = CeilDiv(all_vectors, num_blocks);  // Of a panel's row.
+  const int64_t panel_floats = product.depth * vectors * tiles.lanes;
+  auto* const panel = static_cast<float*>(panels.Reserve(num_blocks * panel_floats * static_cast<int64_t>(sizeof(float))));
+  const auto for_blocks = [&](const auto& fn) {
+    float* block = panel;
+    for (int64_t row = first; row < end; row += vectors * tiles.lanes, block += panel_floats) {
+      const int64_t count = std::min(end - row, vectors * tiles.lanes);
+      fn(row, count, CeilDiv(count, tiles.lanes), block);
+    }
+  };
+  for_blocks([&](int64_t row, int64_t count, int64_t width, float* block) { tiles.pack(product, row, count, width, block); });
+  for (int64_t col = begin_col; col < end_col; col += kProductBlock) {
+    for_blocks([&](int64_t row, int64_t count, int64_t width, const float* block) {
+      tiles.panel(product, row, count, width, block, col, std::min(col + kProductBlock, end_col), scratch);
+    });
+  }
+}
+
+const ProductTiles* TilesFor(runtime::Isa isa) {
+  if (isa == runtime::Isa::kAvx512) return &kProductTilesAvx512;
+  return isa == runtime::Isa::kAvx2 ? &kProductTilesAvx2 : nullptr;
+}
+
+}  // namespace
+
+bool SuitsProduct(int64_t rows, int64_t cols, int64_t depth) {
+  constexpr int64_t kMaxRows = 64;          // The library's copy of w costs more than we lose elsewhere,
+  constexpr int64_t kMaxRowsInCache = 128;  // and up to here, if all of x is at hand.
+  constexpr int64_t kCachedFloats = 1 << 18;
+  if (rows <= 0 || cols <= 0 || depth <= 0 || TilesFor(runtime::Active().isa) == nullptr) return false;
+  return rows <= kMaxRows || (rows <= kMaxRowsInCache && rows * depth <= kCachedFloats);
+}
+
+void RunProduct(const Product& product, runtime::Isa isa) {
+  const ProductTiles& tiles = *TilesFor(isa);
+  const int64_t threads = NumThreads(product);
+  if (product.rows <= tiles.direct_rows) {
+    const int64_t cols = CeilDiv(CeilDiv(product.cols, kColumnsPerUnit), threads) * kColumnsPerUnit;
+    return ForParts(CeilDiv(product.cols, cols),
+                    [&](int64_t part) { tiles.direct(product, part * cols, std::min((part + 1) * cols, product.cols)); });
+  }
+  const Partition parts = Divide(product, threads, tiles.lanes);
+  ForParts(parts.row_parts * parts.col_parts, [&](int64_t part) {
+    const int64_t row = part % parts.row_parts * parts.rows, col = part / parts.row_parts * parts.cols;
+    RunPart(product, tiles, row, std::min(row + parts.rows, product.rows), col, std::min(col + parts.cols, product.cols));
+  });
+}
+
+void RunProduct(const Product& product) { RunProduct(product, runtime::Active().isa); }
+
+}  // namespace lazuli::codegen

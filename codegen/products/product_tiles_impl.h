@@ -1,0 +1,225 @@
+// Product tiles over vectors of one instruction set. Included by a file that is compiled for it and defines, before:
+//   kLanes; Vec; Zero(), Load(p), LoadFirst(p, n), Store(p, v), StoreFirst(p, v, n), Broadcast(p), MultiplyAdd(a, b, c), Add(a, b);
+//   Transpose(Vec (&v)[kLanes]); SumEach(a, b, c, d): the four sums of elements, as a Vec4; Add4(a, b), Load4(p), Store4(p, v).
+// Everything is in an unnamed namespace, and nothing of the standard library is used: code for a wide instruction set must not become
+// the one copy of an inline function that the whole program runs.
+#pragma once
+
+constexpr int64_t kCacheLine = 16;  // Floats.
+// Elements of a row of w that are summed one after another; sums of blocks are then added. The longer, the larger the rounding errors.
+constexpr int64_t kDepthBlock = 256;
+
+// scratch[r * kVectors + v] (+)= sum over k of w[r][k] * panel[k * kVectors + v]. `next_w`: what will come after w.
+template <int kRows, int kVectors>
+inline __attribute__((always_inline)) void Tile(const float* w, const float* next_w, int64_t w_stride, const float* panel, int64_t depth,
+                                                bool accumulate, float* scratch) {
+  Vec sums[kRows][kVectors];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) sums[r][v] = Zero();
+  }
+  for (int64_t line = 0; line < depth; line += kCacheLine) {
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) __builtin_prefetch(next_w + r * w_stride + line);
+    const int64_t end = depth - line < kCacheLine ? depth : line + kCacheLine;
+    for (int64_t k = line; k < end; ++k) {
+      Vec x[kVectors];
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) x[v] = Load(panel + (k * kVectors + v) * kLanes);
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+        const Vec weight = Broadcast(w + r * w_stride + k);
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) sums[r][v] = MultiplyAdd(weight, x[v], sums[r][v]);
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      float* place = scratch + (r * kVectors + v) * kLanes;
+      Store(place, accumulate ? Add(Load(place), sums[r][v]) : sums[r][v]);
+    }
+  }
+}
+
+// Tile for a number of rows that is known only now, at most kRows.
+template <int kRows, int kVectors>
+void LastTile(int64_t rows, const float* w, const float* next_w, int64_t w_stride, const float* panel, int64_t depth, bool accumulate,
+              float* scratch) {
+  if (rows == kRows) return Tile<kRows, kVectors>(w, next_w, w_stride, panel, depth, accumulate, scratch);
+  if constexpr (kRows > 1) LastTile<kRows - 1, kVectors>(rows, w, next_w, w_stride, panel, depth, accumulate, scratch);
+}
+
+// y[i][j] = scratch[j * row + i] + bias[j] for the first `height` rows and `width` columns, at most kLanes each.
+inline __attribute__((always_inline)) void WriteTile(const float* scratch, int64_t row, Vec bias, int64_t height, int64_t width,
+                                                     int64_t y_stride, float* y) {
+  Vec tile[kLanes];
+#pragma GCC unroll 16
+  for (int j = 0; j < kLanes; ++j) tile[j] = Load(scratch + j * row);
+  Transpose(tile);
+  if (height == kLanes && width == kLanes) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) Store(y + i * y_stride, Add(tile[i], bias));
+    return;
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) {
+    if (i < height) StoreFirst(y + i * y_stride, Add(tile[i], bias), width);
+  }
+}
+
+// Columns [begin, begin + count) of y from scratch, where y lies transposed.
+template <int kVectors>
+void WriteBlock(const Product& product, int64_t first, int64_t rows, int64_t begin, int64_t count, const float* scratch) {
+  for (int64_t c = 0; c < count; c += kLanes) {
+    const int64_t width = count - c < kLanes ? count - c : kLanes;
+    const Vec bias = product.bias != nullptr ? LoadFirst(product.bias + begin + c, width) : Zero();
+    for (int64_t r = 0; r < rows; r += kLanes) {
+      const int64_t height = rows - r < kLanes ? rows - r : kLanes;
+      WriteTile(scratch + c * kVectors * kLanes + r, kVectors * kLanes, bias, height, width, product.y_stride,
+                product.y + (first + r) * product.y_stride + begin + c);
+    }
+  }
+}
+
+// `kRows`: how many rows of w times `kVectors` fit into registers.
+template <int kRows, int kVectors>
+void PanelBlock(const Product& product, int64_t first, int64_t rows, const float* panel, int64_t begin, int64_t end, float* scratch) {
+  for (int64_t k = 0; k < product.depth; k += kDepthBlock) {
+    const int64_t depth = product.depth - k < kDepthBlock ? product.depth - k : kDepthBlock;
+    const float* x = panel + k * kVectors * kLanes;
+    const float* w = product.w + begin * product.w_stride + k;
+    const float* next = k + depth < product.depth ? w + depth : product.w + end * product.w_stride;  // After this part of the rows.
+    float* sums = scratch;
+    int64_t left = end - begin;
+    for (; left >= kRows; left -= kRows) {
+      const float* next_w = left > kRows ? w + kRows * product.w_stride : next;
+      Tile<kRows, kVectors>(w, next_w, product.w_stride, x, depth, k > 0, sums);
+      w = next_w;
+      sums += kRows * kVectors * kLanes;
+    }
+    LastTile<kRows, kVectors>(left, w, next, product.w_stride, x, depth, k > 0, sums);
+  }
+  WriteBlock<kVectors>(product, first, rows, begin, end - begin, scratch);
+}
+
+// panel[k * row + r] = x[r][k] for the first `height` rows and `width` elements of kLanes each; 0 for other rows.
+inline __attribute__((always_inline)) void PackTile(const float* x, int64_t x_stride, int64_t height, int64_t width, int64_t row,
+                                                    float* panel) {
+  Vec tile[kLanes];
+  if (height >= kLanes && width == kLanes) {
+#pragma GCC unroll 16
+    for (int r = 0; r < kLanes; ++r) tile[r] = Load(x + r * x_stride);
+    Transpose(tile);
+#pragma GCC unroll 16
+    for (int k = 0; k < kLanes; ++k) Store(panel + k * row, tile[k]);
+    return;
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kLanes; ++r) tile[r] = r < height ? LoadFirst(x + r * x_stride, width) : Zero();
+  Transpose(tile);
+#pragma GCC unroll 16
+  for (int k = 0; k < kLanes; ++k) {
+    if (k < width) Store(panel + k * row, tile[k]);
+  }
+}
+
+template <int kVectors>
+void PackPanel(const Product& product, int64_t first, int64_t rows, float* panel) {
+  for (int64_t k = 0; k < product.depth; k += kLanes) {
+    const int64_t width = product.depth - k < kLanes ? product.depth - k : kLanes;
+    for (int64_t r = 0; r < kVectors * kLanes; r += kLanes) {
+      PackTile(product.x + (first + r) * product.x_stride + k, product.x_stride, rows - r, width, kVectors * kLanes,
+               panel + k * kVectors * kLanes + r);
+    }
+  }
+}
+
+// kXRows rows of x with 4 groups of kGroups rows of w: vectors run along the depth, and their elements are summed in the end.
+template <int kXRows, int kGroups>
+void DotTile(const Product& product, int64_t first, int64_t column) {
+  constexpr int kWRows = 4 * kGroups;
+  const float* x = product.x + first * product.x_stride;
+  const float* w = product.w + column * product.w_stride;
+  Vec sums[kXRows][kWRows];
+#pragma GCC unroll 8
+  for (int i = 0; i < kXRows; ++i) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kWRows; ++r) sums[i][r] = Zero();
+  }
+  const auto step = [&](const auto& load, int64_t k) __attribute__((always_inline)) {
+    Vec rows[kXRows];
+#pragma GCC unroll 8
+    for (int i = 0; i < kXRows; ++i) rows[i] = load(x + i * product.x_stride + k);
+#pragma GCC unroll 8
+    for (int r = 0; r < kWRows; ++r) {
+      const Vec weight = load(w + r * product.w_stride + k);
+#pragma GCC unroll 8
+      for (int i = 0; i < kXRows; ++i) sums[i][r] = MultiplyAdd(rows[i], weight, sums[i][r]);
+    }
+  };
+  int64_t k = 0;
+  for (; k + kLanes <= product.depth; k += kLanes)
+    step(
+        [](const float* p) __attribute__((always_inline)) { return Load(p); }, k);
+  const int64_t rest = product.depth - k;
+  if (rest > 0)
+    step(
+        [rest](const float* p) __attribute__((always_inline)) { return LoadFirst(p, rest); }, k);
+#pragma GCC unroll 8
+  for (int i = 0; i < kXRows; ++i) {
+#pragma GCC unroll 2
+    for (int g = 0; g < kGroups; ++g) {
+      Vec4 y = SumEach(sums[i][4 * g], sums[i][4 * g + 1], sums[i][4 * g + 2], sums[i][4 * g + 3]);
+      if (product.bias != nullptr) y = Add4(y, Load4(product.bias + column + 4 * g));
+      Store4(product.y + (first + i) * product.y_stride + column + 4 * g, y);
+    }
+  }
+}
+
+// One column: what is left where there are not four.
+void DotColumn(const Product& product, int64_t column) {
+  const float* w = product.w + column * product.w_stride;
+  for (int64_t i = 0; i < product.rows; ++i) {
+    const float* x = product.x + i * product.x_stride;
+    Vec sum = Zero();
+    int64_t k = 0;
+    for (; k + kLanes <= product.depth; k += kLanes) sum = MultiplyAdd(Load(x + k), Load(w + k), sum);
+    sum = MultiplyAdd(LoadFirst(x + k, product.depth - k), LoadFirst(w + k, product.depth - k), sum);
+    float four[4];
+    Store4(four, SumEach(sum, Zero(), Zero(), Zero()));
+    product.y[i * product.y_stride + column] = four[0] + (product.bias != nullptr ? product.bias[column] : 0.0f);
+  }
+}
+
+// Rows of x by `kMost`, which with four rows of w fill the registers.
+template <int kMost>
+void DotRows(const Product& product, int64_t first, int64_t column) {
+  const int64_t rows = product.rows - first;
+  if (rows >= kMost) {
+    DotTile<kMost, 1>(product, first, column);
+    if (rows > kMost) DotRows<kMost>(product, first + kMost, column);
+  } else if constexpr (kMost > 1) {
+    DotRows<kMost - 1>(product, first, column);
+  }
+}
+
+// kMostOfEight: up to how many rows of x meet eight rows of w at a time.
+template <int kMost, int kMostOfEight>
+void Direct(const Product& product, int64_t begin, int64_t end) {
+  int64_t c = begin;
+  if (product.rows <= kMostOfEight) {
+    for (; c + 8 <= end; c += 8) {
+      if (product.rows == 1) {
+        DotTile<1, 2>(product, 0, c);
+      } else {
+        DotTile<kMostOfEight, 2>(product, 0, c);
+      }
+    }
+  }
+  for (; c + 4 <= end; c += 4) DotRows<kMost>(product, 0, c);
+  for (; c < end; ++c) DotColumn(product, c);
+}

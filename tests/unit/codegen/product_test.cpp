@@ -1,0 +1,137 @@
+// Products of a few rows against sums in double, for every shape of tile, with strides, and without a write outside the result.
+#include "codegen/products/product.h"
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "runtime/cpu_features.h"
+
+namespace lazuli::codegen {
+namespace {
+
+constexpr float kUntouched = 12345.0f;
+
+// Operands in memory with gaps of NaN, which spoil every sum that reads one.
+class Case {
+ public:
+  Case(int64_t rows, int64_t cols, int64_t depth, bool bias, int64_t gap = 3)
+      : x_(Matrix(rows, depth + gap, depth)),
+        w_(Matrix(cols, depth + gap, depth)),
+        bias_(Matrix(1, cols, cols)),
+        y_((rows + 1) * (cols + gap), kUntouched) {
+    product_.rows = rows;
+    product_.cols = cols;
+    product_.depth = depth;
+    product_.x = x_.data();
+    product_.w = w_.data();
+    product_.x_stride = product_.w_stride = depth + gap;
+    product_.bias = bias ? bias_.data() : nullptr;
+    product_.y = y_.data();
+    product_.y_stride = cols + gap;
+  }
+
+  void Run(runtime::Isa isa) {
+    std::fill(y_.begin(), y_.end(), kUntouched);
+    RunProduct(product_, isa);
+  }
+
+  // Each element within what rounding each product and each sum may give: Higham, Accuracy and Stability of Numerical Algorithms, 3.5.
+  ::testing::AssertionResult IsRight() const {
+    const Product& p = product_;
+    for (int64_t i = 0; i <= p.rows; ++i) {
+      for (int64_t j = 0; j < p.y_stride; ++j) {
+        const float got = y_[static_cast<size_t>(i * p.y_stride + j)];
+        if (i == p.rows || j >= p.cols) {
+          if (got != kUntouched) return ::testing::AssertionFailure() << "wrote outside, at " << i << ", " << j;
+          continue;
+        }
+        double sum = p.bias != nullptr ? p.bias[j] : 0, magnitude = std::abs(sum);
+        for (int64_t k = 0; k < p.depth; ++k) {
+          const double term = static_cast<double>(p.x[i * p.x_stride + k]) * p.w[j * p.w_stride + k];
+          sum += term;
+          magnitude += std::abs(term);
+        }
+        const double bound = static_cast<double>(p.depth + 1) * 0x1p-24 * magnitude;
+        if (!(std::abs(got - sum) <= bound))
+          return ::testing::AssertionFailure() << got << " instead of " << sum << " at " << i << ", " << j;
+      }
+    }
+    return ::testing::AssertionSuccess();
+  }
+
+  const std::vector<float>& y() const { return y_; }
+
+ private:
+  static std::vector<float> Matrix(int64_t rows, int64_t stride, int64_t width) {
+    static std::mt19937 random(17);
+    std::normal_distribution<float> normal;
+    std::vector<float> out(static_cast<size_t>(rows * stride), std::numeric_limits<float>::quiet_NaN());
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t j = 0; j < width; ++j) out[static_cast<size_t>(i * stride + j)] = normal(random);
+    }
+    return out;
+  }
+
+  std::vector<float> x_, w_, bias_, y_;
+  Product product_;
+};
+
+class ProductTest : public ::testing::TestWithParam<runtime::Isa> {
+ protected:
+  void SetUp() override {
+    if (runtime::WidestIsa() < GetParam()) GTEST_SKIP() << "this CPU has no " << runtime::IsaName(GetParam());
+  }
+
+  void Expect(int64_t rows, int64_t cols, int64_t depth, bool bias) const {
+    Case c(rows, cols, depth, bias);
+    c.Run(GetParam());
+    EXPECT_TRUE(c.IsRight()) << rows << " rows, " << cols << " columns, depth " << depth;
+  }
+};
+
+TEST_P(ProductTest, EveryNumberOfRows) {
+  for (int64_t rows = 1; rows <= 130; ++rows) Expect(rows, 37, 21, rows % 2 == 0);
+}
+
+TEST_P(ProductTest, EveryNumberOfColumns) {
+  for (int64_t cols = 1; cols <= 100; ++cols) {
+    for (const int64_t rows : {1, 2, 3, 7, 16, 30, 45, 64}) Expect(rows, cols, 19, cols % 2 == 0);
+  }
+}
+
+TEST_P(ProductTest, EveryDepth) {
+  for (int64_t depth = 1; depth <= 70; ++depth) {
+    for (const int64_t rows : {1, 5, 33}) Expect(rows, 20, depth, true);
+  }
+  for (const int64_t depth : {255, 256, 257, 511, 512, 700, 1025}) {
+    for (const int64_t rows : {2, 20, 64, 100}) Expect(rows, 53, depth, true);
+  }
+}
+
+TEST_P(ProductTest, EqualOnAnyNumberOfThreads) {
+  const int threads = at::get_num_threads();
+  for (const int64_t rows : {1, 8, 16, 33, 64, 128}) {
+    Case c(rows, 1000, 300, true);
+    at::set_num_threads(1);
+    c.Run(GetParam());
+    EXPECT_TRUE(c.IsRight());
+    const std::vector<float> alone = c.y();
+    at::set_num_threads(5);
+    c.Run(GetParam());
+    EXPECT_EQ(c.y(), alone) << rows;
+  }
+  at::set_num_threads(threads);
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, ProductTest, ::testing::Values(runtime::Isa::kAvx2, runtime::Isa::kAvx512),
+                         [](const auto& info) { return std::string(runtime::IsaName(info.param)); });
+
+}  // namespace
+}  // namespace lazuli::codegen
