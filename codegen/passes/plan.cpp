@@ -207,7 +207,7 @@ class Planner {
       }
     }
     for (ValueId version : node.versions) AddWrite(Memory(version), &step);
-    if (out != nullptr && options_.direct_calls) call.direct = FindDirectCall(node, *out, graph_.symbols);
+    if (out != nullptr && options_.direct_calls) call.direct = FindDirectCall(node, *out, graph_);
     spec_.bit_exact &= call.direct == nullptr;
     step.work = std::move(call);
     spec_.steps.push_back(std::move(step));

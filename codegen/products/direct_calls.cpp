@@ -22,7 +22,7 @@ bool MayRound() {
 }
 
 // out = x * w_t + bias; `bias` is null or has one number for each column.
-bool Multiply(const at::Tensor& x, const at::Tensor& w_t, const float* bias, const at::Tensor& out) {
+bool Multiply(const at::Tensor& x, const at::Tensor& w_t, const float* bias, const at::Tensor& out, bool fresh_w) {
   if (!HasContiguousRows(x) || w_t.scalar_type() != c10::kFloat || w_t.dim() != 2 || w_t.stride(0) != 1 || !HasContiguousRows(out)) {
     return false;
   }
@@ -38,32 +38,35 @@ bool Multiply(const at::Tensor& x, const at::Tensor& w_t, const float* bias, con
   product.bias = bias;
   product.y = out.mutable_data_ptr<float>();
   product.y_stride = out.stride(0);
+  product.fresh_w = fresh_w;
   RunProduct(product);
   return true;
 }
 
 // mm.out(self, mat2, out)
+template <bool kFreshW>
 bool Mm(const torch::jit::Stack& arguments) {
-  return Multiply(arguments[0].toTensor(), arguments[1].toTensor(), nullptr, arguments[2].toTensor());
+  return Multiply(arguments[0].toTensor(), arguments[1].toTensor(), nullptr, arguments[2].toTensor(), kFreshW);
 }
 
 // addmm.out(self, mat1, mat2, beta, alpha, out)
+template <bool kFreshW>
 bool Addmm(const torch::jit::Stack& arguments) {
   const at::Tensor& bias = arguments[0].toTensor();
   const at::Tensor& out = arguments[5].toTensor();
   const bool one_row = bias.dim() == 1 || (bias.dim() == 2 && bias.size(0) == 1);
   if (!one_row || bias.scalar_type() != c10::kFloat || bias.size(-1) != out.size(1) || bias.stride(-1) != 1) return false;
   if (!IsOne(arguments[3]) || !IsOne(arguments[4])) return false;
-  return Multiply(arguments[1].toTensor(), arguments[2].toTensor(), bias.const_data_ptr<float>(), out);
+  return Multiply(arguments[1].toTensor(), arguments[2].toTensor(), bias.const_data_ptr<float>(), out, kFreshW);
 }
 
 struct Row {
   const char* name;
-  runtime::DirectCall call;
+  runtime::DirectCall call, call_with_fresh_w;
   int x, w_t;  // Arguments.
 };
 
-constexpr Row kRows[] = {{"aten::mm.out", &Mm, 0, 1}, {"aten::addmm.out", &Addmm, 1, 2}};
+constexpr Row kRows[] = {{"aten::mm.out", &Mm<false>, &Mm<true>, 0, 1}, {"aten::addmm.out", &Addmm<false>, &Addmm<true>, 1, 2}};
 
 // Whether the operands can suit, whatever symbols turn out to be.
 bool MaySuit(const TensorRef& x, const TensorRef& w_t, const runtime::SymbolTable& symbols) {
@@ -73,12 +76,20 @@ bool MaySuit(const TensorRef& x, const TensorRef& w_t, const runtime::SymbolTabl
                       symbols.IsSymbolic(x.sizes[1]) ? 1 : x.sizes[1]);
 }
 
+// Whether the trace itself writes what is in `operand`.
+bool IsWritten(const TensorRef& operand, const Graph& graph) {
+  const Value& value = graph.values[operand.storage];
+  return value.producer != kNoNode || graph.contents[value.storage] != operand.storage;
+}
+
 }  // namespace
 
-runtime::DirectCall FindDirectCall(const Node& node, const OpInfo& out, const runtime::SymbolTable& symbols) {
+runtime::DirectCall FindDirectCall(const Node& node, const OpInfo& out, const Graph& graph) {
   for (const Row& row : kRows) {
     if (out.name != row.name) continue;
-    return MaySuit(node.op.args[row.x].tensors[0], node.op.args[row.w_t].tensors[0], symbols) ? row.call : nullptr;
+    const TensorRef& w_t = node.op.args[row.w_t].tensors[0];
+    if (!MaySuit(node.op.args[row.x].tensors[0], w_t, graph.symbols)) return nullptr;
+    return IsWritten(w_t, graph) ? row.call_with_fresh_w : row.call;
   }
   return nullptr;
 }

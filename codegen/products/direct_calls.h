@@ -7,8 +7,8 @@
 
 namespace lazuli::codegen {
 
-// For `node`, which `out`, an out-variant, is to compute: what to try before calling `out`. Null where sizes or strides that are known by
-// now rule our code out, or there is none.
-runtime::DirectCall FindDirectCall(const Node& node, const OpInfo& out, const runtime::SymbolTable& symbols);
+// For `node` of `graph`, which `out`, an out-variant, is to compute: what to try before calling `out`. Null where sizes or strides that are
+// known by now rule our code out, or there is none.
+runtime::DirectCall FindDirectCall(const Node& node, const OpInfo& out, const Graph& graph);
 
 }  // namespace lazuli::codegen

@@ -35,7 +35,7 @@ struct Partition {
 Partition Divide(const Product& product, int64_t threads, int64_t lanes) {
   constexpr double kFetchAndPack = 2.4, kMultiply = 1.0 / 32;
   constexpr int64_t kOwnCacheFloats = 1 << 18;  // Larger weights come from where all threads get theirs.
-  const double fetch_weight = product.cols * product.depth <= kOwnCacheFloats ? 0.6 : 1.2;
+  const double fetch_weight = product.fresh_w ? 2.0 : (product.cols * product.depth <= kOwnCacheFloats ? 0.6 : 1.2);
   Partition best{};
   double least = 0;
   for (int64_t row_parts = 1; row_parts <= std::min(threads, CeilDiv(product.rows, lanes)); ++row_parts) {

@@ -22,6 +22,8 @@ struct Product {
   const float* bias = nullptr;  // May be null: no bias.
   float* y = nullptr;
   int64_t y_stride = 0;
+  // Whether w was written lately: then most of it is in the caches of the threads that did, each a part, and expensive to read for others.
+  bool fresh_w = false;
 };
 
 // Whether RunProduct beats the library: few rows, and instructions that the options in force allow. Sums are taken in another order than
