@@ -1,4 +1,6 @@
-"""Eager PyTorch, torch.compile and Lazuli side by side on the programs of workloads.py.
+"""Eager PyTorch, torch.compile and Lazuli side by side on the programs of workloads.py, and on those of cpp_workloads without torch.compile.
+
+Names of the latter begin with "cpp:". All of the former are run by default, and with --cpp all of the latter too.
 
 Each (workload, mode) runs in a process of its own; modes take turns within each of several rounds, so that a slow spell of the
 machine meets all of them. The first round of torch.compile and of Lazuli starts with empty caches on disk, later ones find them filled.
@@ -16,14 +18,33 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 MODES = ["eager", "compile", "lazuli"]
 TITLES = {"eager": "eager", "compile": "torch.compile", "compile-dynamic": "torch.compile dyn", "compile-autotune": "torch.compile max",
           "lazuli": "lazuli"}
+CPP = "cpp:"  # What names of C++ workloads begin with.
 TOLERANCE = 1e-3  # Relative, of the mean magnitude of a workload's first result: a mode that is off by more has not done the work.
+
+
+def modes_of(workload, args):
+    """torch.compile is for Python."""
+    return [mode for mode in args.modes if not workload.startswith(CPP) or mode in ("eager", "lazuli")]
+
+
+def known_workloads(args):
+    """Names of all workloads."""
+    from workloads import WORKLOADS
+    names = list(WORKLOADS)
+    if args.cpp:
+        listed = subprocess.run([args.cpp, "--list"], capture_output=True, text=True, check=True).stdout
+        names += [CPP + line.split("\t")[0] for line in listed.splitlines()]
+    return names
 
 
 def run_worker(workload, mode, args, cache_dir):
     """The worker's JSON as a dict, or a dict with `error`."""
     env = dict(os.environ, TORCHINDUCTOR_CACHE_DIR=cache_dir, LAZULI_CACHE_DIR=os.path.join(cache_dir, "lazuli"))
-    command = [sys.executable, os.path.join(HERE, "worker.py"), workload, mode, "--lib", args.lib, "--threads", str(args.threads),
-               "--seconds", str(args.seconds)]
+    if workload.startswith(CPP):
+        command = [args.cpp, "--workload", workload[len(CPP):], "--mode", mode]
+    else:
+        command = [sys.executable, os.path.join(HERE, "worker.py"), workload, mode, "--lib", args.lib]
+    command += ["--threads", str(args.threads), "--seconds", str(args.seconds)]
     try:
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=args.timeout)
     except subprocess.TimeoutExpired:
@@ -86,16 +107,16 @@ def print_table(results, modes):
         return f"{summary[key]:.2f}" if summary and summary.get(key) is not None and "error" not in summary else "-"
 
     print("\nmedian step, ms (quartiles); ratios: how many times as fast Lazuli is")
-    print(f"{'workload':18}" + "".join(f"{TITLES[m]:>27}" for m in modes) + f"{'vs eager':>10}{'vs torch.compile':>18}")
+    print(f"{'workload':22}" + "".join(f"{TITLES[m]:>27}" for m in modes) + f"{'vs eager':>10}{'vs torch.compile':>18}")
     for workload, by_mode in results.items():
-        print(f"{workload:18}" + "".join(f"{cell(by_mode.get(m)):>27}" for m in modes) +
+        print(f"{workload:22}" + "".join(f"{cell(by_mode.get(m)):>27}" for m in modes) +
               f"{times(ratio(by_mode, 'eager')):>10}{times(ratio(by_mode, 'compile')):>18}")
     print("\nfirst step in a new process, s (compiling included), and peak memory, MB")
-    print(f"{'workload':18}{'eager':>9}{'torch.compile cold':>20}{'warm disk cache':>17}{'lazuli cold':>13}{'warm':>9}   "
+    print(f"{'workload':22}{'eager':>9}{'torch.compile cold':>20}{'warm disk cache':>17}{'lazuli cold':>13}{'warm':>9}   "
           + "".join(f"{TITLES[m]:>15}" for m in modes))
     for workload, by_mode in results.items():
         rss = "".join(f"{by_mode[m]['peak_rss_mb']:>15.0f}" if "peak_rss_mb" in by_mode.get(m, {}) else f"{'-':>15}" for m in modes)
-        print(f"{workload:18}{seconds(by_mode.get('eager')):>9}{seconds(by_mode.get('compile')):>20}"
+        print(f"{workload:22}{seconds(by_mode.get('eager')):>9}{seconds(by_mode.get('compile')):>20}"
               f"{seconds(by_mode.get('compile'), 'first_later_s'):>17}{seconds(by_mode.get('lazuli')):>13}"
               f"{seconds(by_mode.get('lazuli'), 'first_later_s'):>9}   {rss}")
     for workload, by_mode in results.items():
@@ -109,7 +130,8 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lib", default="", help="path of liblazuli.so; needed for mode lazuli")
     parser.add_argument("--out", default="", help="write results as JSON to this file")
-    parser.add_argument("--workloads", default="", help="comma-separated; all by default")
+    parser.add_argument("--cpp", default="", help="path of the program cpp_workloads; needed for C++ workloads")
+    parser.add_argument("--workloads", default="", help="comma-separated; all by default, \"cpp\" for all in C++")
     parser.add_argument("--modes", default=",".join(MODES), help="comma-separated: " + ", ".join(TITLES))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.0, help="time each process's steps for at least this long")
@@ -122,31 +144,37 @@ def parse_arguments():
         parser.error(f"unknown mode: {', '.join(sorted(unknown))}")
     if "lazuli" in args.modes and not os.path.isfile(args.lib):
         parser.error(f"no library at '{args.lib}': build it and give its path with --lib, or leave lazuli out of --modes")
+    if args.cpp and not os.path.isfile(args.cpp):
+        parser.error(f"no program at '{args.cpp}': build the target cpp_workloads and give its path with --cpp")
+    if not args.cpp and any(name.startswith("cpp") for name in args.workloads.split(",")):
+        parser.error("C++ workloads need --cpp, the path of the program cpp_workloads")
     return args
 
 
 def main():
     args = parse_arguments()
-    from workloads import WORKLOADS
-    names = args.workloads.split(",") if args.workloads else list(WORKLOADS)
+    known = known_workloads(args)
+    names = args.workloads.split(",") if args.workloads else known
+    if names == ["cpp"]:
+        names = [name for name in known if name.startswith(CPP)]
     for name in names:
-        if name not in WORKLOADS:
-            sys.exit(f"compare.py: unknown workload '{name}'; known: {', '.join(WORKLOADS)}")
-    runs = {(name, mode): [] for name in names for mode in args.modes}
+        if name not in known:
+            sys.exit(f"compare.py: unknown workload '{name}'; known: {', '.join(known)}")
+    runs = {(name, mode): [] for name in names for mode in modes_of(name, args)}
     caches = tempfile.mkdtemp(prefix="lazuli-bench-")
     try:
         for turn in range(args.rounds):
             for name in names:
-                for mode in args.modes:
-                    result = run_worker(name, mode, args, os.path.join(caches, name))
+                for mode in modes_of(name, args):
+                    result = run_worker(name, mode, args, os.path.join(caches, name.replace(":", "-")))
                     runs[name, mode].append(result)
                     shown = result.get("error", "").splitlines()[-1:] or [f"{result.get('median_ms', 0):9.3f} ms"]
-                    print(f"round {turn + 1}/{args.rounds}  {name:18} {TITLES[mode]:17} {shown[0]}", flush=True)
+                    print(f"round {turn + 1}/{args.rounds}  {name:22} {TITLES[mode]:17} {shown[0]}", flush=True)
     finally:
         shutil.rmtree(caches, ignore_errors=True)
     results = {}
     for name in names:
-        results[name] = {mode: summarize(runs[name, mode]) for mode in args.modes}
+        results[name] = {mode: summarize(runs[name, mode]) for mode in modes_of(name, args)}
         verify(results[name])
         results[name]["ratios"] = {base: ratio(results[name], base) for base in ("eager", "compile")}
     ratios = {name: results[name].pop("ratios") for name in names}

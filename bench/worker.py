@@ -53,6 +53,8 @@ def main():
     check = out.double().abs().mean().item()
     for _ in range(warm_up):
         timed()
+    if lazuli:
+        torch.ops.lazuli.wait_for_compiles()
     warm_stats = json.loads(torch.ops.lazuli.stats()) if lazuli else None
     gc.collect()
     gc.freeze()  # Python's collector would otherwise walk PyTorch's own objects at random steps.

@@ -9,14 +9,25 @@
 namespace examples {
 namespace {
 
-int64_t ParseInteger(const std::string& name, const std::string& value, int64_t min, int64_t max) {
+// `parse` is strtoll or strtod.
+template <typename T, typename Parse>
+T ParseNumber(const std::string& name, const std::string& value, T min, T max, const char* kind, Parse parse) {
   char* end = nullptr;
   errno = 0;
-  const long long number = std::strtoll(value.c_str(), &end, 10);
-  if (value.empty() || *end != '\0' || errno != 0 || number < min || number > max) {
-    throw UserError(name + " takes a whole number from " + std::to_string(min) + " to " + std::to_string(max) + ", not '" + value + "'.");
+  const T number = parse(value.c_str(), &end);
+  if (value.empty() || *end != '\0' || errno != 0 || !(number >= min && number <= max)) {
+    throw UserError(name + " takes a " + kind + " from " + std::to_string(min) + " to " + std::to_string(max) + ", not '" + value + "'.");
   }
   return number;
+}
+
+int64_t ParseInteger(const std::string& name, const std::string& value, int64_t min, int64_t max) {
+  return ParseNumber<int64_t>(name, value, min, max, "whole number",
+                              [](const char* text, char** end) { return std::strtoll(text, end, 10); });
+}
+
+double ParseDouble(const std::string& name, const std::string& value, double min, double max) {
+  return ParseNumber<double>(name, value, min, max, "number", [](const char* text, char** end) { return std::strtod(text, end); });
 }
 
 }  // namespace
@@ -24,6 +35,12 @@ int64_t ParseInteger(const std::string& name, const std::string& value, int64_t 
 void CommandLine::Integer(const std::string& name, int64_t& value, int64_t min, int64_t max, const std::string& help) {
   Row row;
   row.name = name, row.help = help, row.min = min, row.max = max, row.integer = &value;
+  rows_.push_back(row);
+}
+
+void CommandLine::Number(const std::string& name, double& value, double min, double max, const std::string& help) {
+  Row row;
+  row.name = name, row.help = help, row.number_min = min, row.number_max = max, row.number = &value;
   rows_.push_back(row);
 }
 
@@ -64,6 +81,8 @@ bool CommandLine::Parse(int argc, char** argv) const {
     const std::string value = equals == std::string::npos ? argv[++i] : name.substr(equals + 1);
     if (row.text != nullptr) {
       *row.text = value;
+    } else if (row.number != nullptr) {
+      *row.number = ParseDouble(row.name, value, row.number_min, row.number_max);
     } else {
       *row.integer = ParseInteger(row.name, value, row.min, row.max);
     }
@@ -76,6 +95,7 @@ void CommandLine::PrintHelp() const {
   for (const Row& row : rows_) {
     std::string shown = row.help;
     if (row.integer != nullptr) shown += " (" + std::to_string(*row.integer) + ")";
+    if (row.number != nullptr) shown += " (" + std::to_string(*row.number) + ")";
     if (row.text != nullptr && !row.text->empty()) shown += " (" + *row.text + ")";
     std::printf("  %-14s %s\n", row.name.c_str(), shown.c_str());
   }

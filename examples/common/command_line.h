@@ -22,6 +22,7 @@ class CommandLine {
   CommandLine(std::string program, std::string about) : program_(std::move(program)), about_(std::move(about)) {}
 
   void Integer(const std::string& name, int64_t& value, int64_t min, int64_t max, const std::string& help);
+  void Number(const std::string& name, double& value, double min, double max, const std::string& help);
   void Text(const std::string& name, std::string& value, const std::string& help);
   void Flag(const std::string& name, bool& value, const std::string& help);
 
@@ -35,6 +36,9 @@ class CommandLine {
     int64_t min = 0;
     int64_t max = 0;
     int64_t* integer = nullptr;
+    double number_min = 0;
+    double number_max = 0;
+    double* number = nullptr;
     std::string* text = nullptr;
     bool* flag = nullptr;
   };
