@@ -7,6 +7,8 @@
 #include <mutex>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+
 namespace lazuli::runtime {
 namespace {
 
@@ -14,12 +16,28 @@ namespace {
 constexpr int64_t kSmallest = 32 * 1024;
 constexpr int64_t kGranule = 4096;
 
+// What LibTorch's own allocator, or the program's, is called for.
+c10::Allocator* base = nullptr;
+
+c10::Allocator* Base() { return base != nullptr ? base : c10::GetCPUAllocator(); }
+
 }  // namespace
 
 struct BufferPool::Block {
   at::DataPtr data;
   int64_t nbytes = 0;
   bool scratch = false;
+};
+
+class PoolAllocator final : public c10::Allocator {
+ public:
+  at::DataPtr allocate(size_t nbytes) override {
+    if (!PoolScope::active() || static_cast<int64_t>(nbytes) < kSmallest) return base->allocate(nbytes);
+    return BufferPool::Get().ProvideUnnamed(static_cast<int64_t>(nbytes));
+  }
+  bool is_simple_data_ptr(const at::DataPtr& data) const override { return base->is_simple_data_ptr(data); }
+  at::DeleterFnPtr raw_deleter() const override { return &BufferPool::FreeUnnamed; }  // oneDNN's memory is freed without a DataPtr.
+  void copy_data(void* target, const void* source, size_t count) const override { base->copy_data(target, source, count); }
 };
 
 struct BufferPool::State {
@@ -30,6 +48,7 @@ struct BufferPool::State {
   int64_t idle_bytes = 0;
   int64_t used_bytes = 0;
   int64_t peak_bytes = 0;  // The most that was in use at once.
+  absl::flat_hash_map<void*, Block*> unnamed;
 
   Idle& IdleOf(bool scratch) { return scratch ? idle_scratch : idle; }
 
@@ -54,7 +73,17 @@ struct BufferPool::State {
   }
 };
 
+thread_local bool PoolScope::active_ = false;
+
 BufferPool::BufferPool() : state_(new State) {}
+
+void BufferPool::ServeAtenCalls() {
+  static auto* pool_allocator = new PoolAllocator;
+  base = c10::GetCPUAllocator();
+  if (base->raw_deleter() != nullptr) c10::SetCPUAllocator(pool_allocator);
+}
+
+bool BufferPool::IsOwnDeleter(at::DeleterFnPtr deleter) { return deleter == Base()->raw_deleter() || deleter == &FreeUnnamed; }
 
 BufferPool& BufferPool::Get() {
   static auto* pool = new BufferPool;
@@ -79,7 +108,7 @@ BufferPool::Block* BufferPool::TakeIdle(int64_t rounded, bool scratch) {
 }
 
 BufferPool::Block* BufferPool::MakeBlock(int64_t rounded, bool scratch) {
-  const auto make = [&] { return new Block{c10::GetCPUAllocator()->allocate(static_cast<size_t>(rounded)), rounded, scratch}; };
+  const auto make = [&] { return new Block{Base()->allocate(static_cast<size_t>(rounded)), rounded, scratch}; };
   try {
     return make();
   } catch (...) {
@@ -95,27 +124,56 @@ BufferPool::Block* BufferPool::MakeBlock(int64_t rounded, bool scratch) {
   }
 }
 
-at::DataPtr BufferPool::Provide(int64_t nbytes, bool scratch) {
+BufferPool::Block* BufferPool::Provide(int64_t nbytes, bool scratch) {
   const int64_t rounded = (nbytes + kGranule - 1) / kGranule * kGranule;
   Block* block = TakeIdle(rounded, scratch);
-  if (block == nullptr) block = MakeBlock(rounded, scratch);
-  return at::DataPtr(block->data.get(), block, &BufferPool::Free, c10::kCPU);
+  return block != nullptr ? block : MakeBlock(rounded, scratch);
 }
 
 at::DataPtr BufferPool::Allocate(int64_t nbytes) {
-  if (nbytes < kSmallest) return c10::GetCPUAllocator()->allocate(static_cast<size_t>(nbytes));
-  return Provide(nbytes, /*scratch=*/false);
+  if (nbytes < kSmallest) return Base()->allocate(static_cast<size_t>(nbytes));
+  Block* block = Provide(nbytes, /*scratch=*/false);
+  return at::DataPtr(block->data.get(), block, &BufferPool::Free, c10::kCPU);
 }
 
-at::DataPtr BufferPool::AllocateScratch(int64_t nbytes) { return Provide(nbytes, /*scratch=*/true); }
+at::DataPtr BufferPool::AllocateScratch(int64_t nbytes) {
+  Block* block = Provide(nbytes, /*scratch=*/true);
+  return at::DataPtr(block->data.get(), block, &BufferPool::Free, c10::kCPU);
+}
+
+// Memory that can be given back by its address alone.
+at::DataPtr BufferPool::ProvideUnnamed(int64_t nbytes) {
+  Block* block = Provide(nbytes, /*scratch=*/false);
+  void* data = block->data.get();
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  state_->unnamed.emplace(data, block);
+  return at::DataPtr(data, data, &BufferPool::FreeUnnamed, c10::kCPU);
+}
+
+void BufferPool::GiveBack(Block* block) {
+  state_->used_bytes -= block->nbytes;
+  state_->idle_bytes += block->nbytes;
+  state_->IdleOf(block->scratch)[block->nbytes].push_back(block);
+}
 
 void BufferPool::Free(void* context) {
-  auto* block = static_cast<Block*>(context);
-  State& state = *Get().state_;
-  std::lock_guard<std::mutex> lock(state.mutex);
-  state.used_bytes -= block->nbytes;
-  state.idle_bytes += block->nbytes;
-  state.IdleOf(block->scratch)[block->nbytes].push_back(block);
+  BufferPool& pool = Get();
+  std::lock_guard<std::mutex> lock(pool.state_->mutex);
+  pool.GiveBack(static_cast<Block*>(context));
+}
+
+void BufferPool::FreeUnnamed(void* data) {
+  BufferPool& pool = Get();
+  {
+    std::lock_guard<std::mutex> lock(pool.state_->mutex);
+    const auto it = pool.state_->unnamed.find(data);
+    if (it != pool.state_->unnamed.end()) {
+      pool.GiveBack(it->second);
+      pool.state_->unnamed.erase(it);
+      return;
+    }
+  }
+  Base()->raw_deleter()(data);
 }
 
 BufferPool::Usage BufferPool::usage() const {

@@ -9,7 +9,9 @@
 #include <torch/library.h>
 
 #include "absl/container/flat_hash_set.h"
+#include "codegen/ir/grad_mode.h"
 #include "codegen/lower.h"
+#include "runtime/buffer_pool.h"
 #include "runtime/counters.h"
 #include "runtime/mode_keys.h"
 #include "tracer/composite.h"
@@ -304,6 +306,7 @@ void RunEagerly(Recorder* recorder, const OpInfo& info, c10::DispatchKeySet keys
       Counters::Get().EagerUncut(info.name).Add();
     }
   }
+  const runtime::PoolScope pool;
   CallBelow(info, keys, stack);
 }
 
@@ -352,7 +355,8 @@ static bool RecordAsFunctional(Recorder* recorder, const OpInfo& info, c10::Disp
 void RecordOrRun(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   Recorder* recorder = Recorder::Current();
   if (recorder != nullptr && info.is_out && RecordAsFunctional(recorder, info, keys, stack)) return;
-  if (recorder == nullptr || !info.recordable) {
+  // With grad mode on, oneDNN's LSTM returns a workspace whose size only it knows.
+  if (recorder == nullptr || !info.recordable || (at::GradMode::is_enabled() && codegen::ReadsGradMode(info))) {
     RunEagerly(recorder, info, keys, stack);
     return;
   }

@@ -275,6 +275,24 @@ Shapes FlashAttentionBackwardShape(Args args) {
   return {FreshHeads(query.sizes(), dtype), FreshHeads(key.sizes(), dtype), FreshHeads(value.sizes(), dtype)};
 }
 
+// (input, weight, weight, bias, bias, hx, cx, reverse, batch_sizes, mode, hidden_size, num_layers, has_biases, bidirectional, batch_first,
+// train), without grad mode: one direction of one layer over [time, batch, features]. Results, both states, and no workspace.
+Shapes RnnLayerShape(Args args) {
+  constexpr int64_t kLstm = 2;  // Of at::native's RNN modes, the one that oneDNN computes.
+  const at::Tensor input = TensorArg(args[0]), hx = TensorArg(args[5]), cx = TensorArg(args[6]);
+  const int64_t hidden = args[10].toInt();
+  if (args[9].toInt() != kLstm || !IntsArg(args[8]).empty()) return {};
+  if (input.dim() != 3 || input.scalar_type() != at::kFloat || hidden < 1) return {};
+  const std::vector<int64_t> expected[] = {input.sizes().vec(), {4 * hidden, input.size(2)}, {4 * hidden, hidden},   {4 * hidden},
+                                           {4 * hidden},        {input.size(1), hidden},     {input.size(1), hidden}};
+  for (size_t i = 0; i < std::size(expected); ++i) {
+    const at::Tensor tensor = TensorArg(args[i]);
+    if (!IsPlainFloat(tensor) || tensor.scalar_type() != at::kFloat || !tensor.sizes().equals(expected[i])) return {};
+  }
+  return {Fresh({input.size(0), input.size(1), hidden}, at::kFloat), Fresh(hx.sizes(), at::kFloat), Fresh(cx.sizes(), at::kFloat),
+          at::Tensor()};
+}
+
 }  // namespace
 
 void AddLayerShapes(ShapeTable* table) {
@@ -290,6 +308,7 @@ void AddLayerShapes(ShapeTable* table) {
       {"aten::native_batch_norm_backward", BatchNormBackwardShape},
       {"aten::native_group_norm", GroupNormShape},
       {"aten::native_group_norm_backward", GroupNormBackwardShape},
+      {"aten::mkldnn_rnn_layer", RnnLayerShape},
       {"aten::_scaled_dot_product_flash_attention_for_cpu", FlashAttentionShape},
       {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", FlashAttentionBackwardShape},
   };

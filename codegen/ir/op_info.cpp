@@ -9,6 +9,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "codegen/ir/grad_mode.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -23,6 +24,9 @@ constexpr HiddenMutation kHiddenMutations[] = {
     {"aten::cudnn_batch_norm", 0b11000},      {"aten::miopen_batch_norm", 0b11000},
     {"aten::batch_norm_update_stats", 0b110}, {"aten::rrelu_with_noise", 0b10},
 };
+
+// Its kernel looks at the grad mode to decide what it computes.
+constexpr const char* kReadsGradMode = "aten::mkldnn_rnn_layer";
 
 // Ops that replace or grow a tensor's memory, or read its address: never recorded.
 bool ChangesStorage(const std::string& base) {
@@ -112,9 +116,6 @@ bool KeepsOffset(const std::string& base) {
 
 // Its schema lacks the tag that says so.
 bool HasUntaggedDynamicShape(const std::string& base) { return base == "aten::_unique"; }
-
-// Kernels that look at the grad mode to decide what they compute: it is another one when a trace runs.
-bool ReadsGradMode(const std::string& base) { return base == "aten::mkldnn_rnn_layer"; }
 
 // Tagged as random for the sake of other devices' kernels.
 bool IsDeterministicOnCpu(const std::string& base) {
@@ -231,10 +232,10 @@ OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
                          handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
   info.has_meta = handle.hasKernelForDispatchKey(c10::DispatchKey::Meta) ||
                   (composite && !handle.hasKernelForDispatchKey(c10::DispatchKey::CPU) && !IsBackendSpecific(op_name.name));
-  info.has_meta = info.has_meta && !ChecksNothing(handle);
+  // Python registers Meta kernels for some that have none, and these do not look at the grad mode.
+  info.has_meta = info.has_meta && !ChecksNothing(handle) && info.name != kReadsGradMode;
   info.recordable = encodable && !info.is_out && !info.is_view && !info.is_random && !info.data_dependent &&
-                    !handle.hasTag(at::Tag::inplace_view) && !ChangesStorage(op_name.name) && !KeepsOffset(op_name.name) &&
-                    !ReadsGradMode(op_name.name);
+                    !handle.hasTag(at::Tag::inplace_view) && !ChangesStorage(op_name.name) && !KeepsOffset(op_name.name);
   return info;
 }
 
@@ -270,6 +271,11 @@ Registry& GetRegistry() {
 }
 
 }  // namespace
+
+bool ReadsGradMode(const OpInfo& info) {
+  static const OpInfo* reader = FindOpInfo(kReadsGradMode);
+  return &info == reader;
+}
 
 const OpInfo& GetOpInfo(const c10::OperatorHandle& handle) { return GetRegistry().Get(handle); }
 

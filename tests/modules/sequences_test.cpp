@@ -16,7 +16,7 @@ const auto kThreeCells = [](auto& cell, const Tensors& arguments) {
   return state;
 };
 
-// Looks at the grad mode to decide what it computes, so it is not recorded.
+// Not recorded with grad mode on.
 const std::vector<std::string> kOneDnnLstm = {"aten::mkldnn_rnn_layer"};
 
 const std::vector<ModuleRow> kRecurrent = {
