@@ -175,9 +175,40 @@ Value* FunctionEmitter::NumUnits() {
   return builder_.CreateMul(Number(units.outer), CeilDiv(Number(units.size), units.chunk));
 }
 
-void FunctionEmitter::Finish() { builder_.CreateRetVoid(); }
+// What the function writes, by its share of the units, and where.
+void FunctionEmitter::BindStreams(int64_t num_splits) {
+  may_stream_ = nullptr;
+  const int64_t bytes = plan_.StreamedBytes();
+  if (bytes == 0) return;
+  loop_streams_ = plan_.num_passes == 0;
+  Value* whole = builder_.CreateMul(Number(plan_.kept_numel, bytes), Number(plan_.reduced_numel));
+  Value* one = builder_.CreateUDiv(whole, builder_.CreateMul(NumUnits(), builder_.getInt64(num_splits)));
+  Value* share = builder_.CreateMul(one, builder_.CreateSub(function_->getArg(4), function_->getArg(3)));
+  may_stream_ = builder_.CreateAnd(builder_.CreateICmpUGE(whole, builder_.getInt64(kStreamBytes)),
+                                   builder_.CreateICmpUGE(share, builder_.getInt64(kStreamShare)));
+  for (int i = 0; i < num_insts(); ++i) {
+    if (!plan_.streams[i]) continue;
+    const Slot& slot = slots_[inst(i).imm];
+    const int64_t element = ElementBytes(slot.dtype);
+    Value* bits = builder_.CreatePtrToInt(slot.pointer, builder_.getInt64Ty());
+    for (int d = 0; d + 1 < plan_.rank; ++d) {
+      if (plan_.IsSymbolic(slot.strides[d])) bits = builder_.CreateOr(bits, Number(slot.strides[d], element));
+    }
+    Value* off = builder_.CreateAnd(bits, builder_.getInt64(memory_.StreamAlignment(element) - 1));
+    may_stream_ = builder_.CreateAnd(may_stream_, builder_.CreateICmpEQ(off, builder_.getInt64(0)));
+  }
+}
+
+void FunctionEmitter::Finish() {
+  if (may_stream_ != nullptr) {
+    Either(
+        may_stream_, [this] { memory_.Fence(); }, [] {});
+  }
+  builder_.CreateRetVoid();
+}
 
 void FunctionEmitter::EmitUnits(int64_t num_splits, const Body& leaf) {
+  BindStreams(num_splits);
   for (int i = 0; i < num_insts(); ++i) {
     if (kept_needs_[i] && plan_.stage[i] == 0 && plan_.deps[i] == 0 && !IsKeptStore(i)) EmitInst(i);
   }
@@ -303,7 +334,19 @@ void FunctionEmitter::EmitVectorDim(int dim, const Body& body) {
     Value* whole = builder_.CreateSub(length, builder_.CreateURem(length, builder_.getInt64(block)));
     main_end = builder_.CreateAdd(range.begin, whole);
     width_ = plan_.unroll;
-    EmitLoop(range.begin, main_end, block, [&](Value* i) { AtIndex(dim, i, body); });
+    const Body loop = [&] { EmitLoop(range.begin, main_end, block, [&](Value* i) { AtIndex(dim, i, body); }); };
+    const Body streaming_loop = [&] {
+      streaming_ = true;
+      loop();
+      streaming_ = false;
+    };
+    prefetching_ = true;
+    if (may_stream_ != nullptr && loop_streams_) {
+      Either(may_stream_, streaming_loop, loop);
+    } else {
+      loop();
+    }
+    prefetching_ = false;
   }
   if (!any_size && size % block == 0) return;
   width_ = 1;

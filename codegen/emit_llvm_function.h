@@ -71,6 +71,7 @@ class FunctionEmitter {
   // Loops.
   void EmitLoop(llvm::Value* begin, llvm::Value* end, int64_t step, const std::function<void(llvm::Value*)>& body);
   void Either(llvm::Value* condition, const Body& then, const Body& otherwise);
+  void BindStreams(int64_t num_splits);
   void EmitDim(int dim, const Body& body);
   void EmitVectorDim(int dim, const Body& body);
   void AtIndex(int dim, llvm::Value* index, const Body& body);
@@ -128,6 +129,7 @@ class FunctionEmitter {
   bool ReduceIsScalar(int i) const { return !plan_.VectorIsReduced() && plan_.IsUniform(i); }
   void LoadSlot(int i, const Slot& slot, llvm::Value* pointer);
   void StoreSlot(int i, const Slot& slot, llvm::Value* pointer);
+  void Prefetch(int i);
   llvm::Value* CachePointer(int i, int step);
   llvm::Value* CacheLength(int dim);
 
@@ -156,6 +158,11 @@ class FunctionEmitter {
   int combining_pass_ = -1;                       // Whose Reduce results are at hand rather than in scratch.
   int width_ = 1;                                 // Vectors per iteration where code is being emitted.
   Tail tail_;
+  llvm::Value* may_stream_ = nullptr;  // Whether the function writes enough to store past the caches. Null: no store ever does.
+  bool loop_streams_ = false;          // Whether a vector loop emitted now has stores that may stream,
+  bool streaming_ = false;             // and whether they do so in the code that is being emitted.
+  bool prefetching_ = false;           // Whether code of a main loop is being emitted,
+  bool from_memory_ = true;            // of a pass whose operands an earlier one did not bring into the caches.
 };
 
 }  // namespace lazuli::codegen

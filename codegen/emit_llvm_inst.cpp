@@ -10,6 +10,7 @@ namespace lazuli::codegen {
 using llvm::Value;
 
 constexpr int64_t kBlocksInRow = 64;
+constexpr int64_t kPointsInCache = 16 * 1024;  // Of one pass, for the next.
 
 void FunctionEmitter::NeedKept(int i) {
   if (plan_.IsFull(i)) return;
@@ -54,7 +55,12 @@ void FunctionEmitter::EmitKeptStores() {
 void FunctionEmitter::EmitPass(int pass, bool to_partials) {
   BeginAccumulators(pass);
   bool cascades = false;
-  for (int i = 0; i < num_insts(); ++i) cascades |= InPass(i, pass) && Cascades(i);
+  loop_streams_ = false;
+  from_memory_ = pass == 0 || plan_.Hint(plan_.reduced_numel) >= kPointsInCache;
+  for (int i = 0; i < num_insts(); ++i) {
+    cascades |= InPass(i, pass) && Cascades(i);
+    loop_streams_ |= plan_.streams[i] && plan_.store_pass[i] == pass;
+  }
   const auto loops = [&](bool in_blocks) {
     in_blocks_ = in_blocks;
     if (in_blocks) BeginBlocks(pass);
@@ -308,6 +314,7 @@ void FunctionEmitter::EmitInst(int i) {
   switch (inst(i).op) {
     case KOp::kLoad:
       if (plan_.packed[i]) return LoadPacked(i);
+      Prefetch(i);
       return LoadSlot(i, slots_[inst(i).imm], slots_[inst(i).imm].pointer);
     case KOp::kGather:
       return EmitGather(i);
@@ -366,7 +373,21 @@ void FunctionEmitter::EmitStore(int i) {
   if (inst(i).op == KOp::kCheck) return EmitCheck(i);
   if (IsScatter(inst(i).op)) return EmitScatter(i);
   const Slot& slot = slots_[inst(i).imm];
-  StoreSlot(inst(i).in[0], slot, slot.pointer);
+  if (!streaming_ || !plan_.streams[i]) {
+    Prefetch(i);
+    return StoreSlot(inst(i).in[0], slot, slot.pointer);
+  }
+  for (int u = 0; u < width_; ++u) {
+    Value* at = memory_.Offset(slot.pointer, static_cast<int64_t>(u) * plan_.lanes * ElementBytes(slot.dtype));
+    memory_.Stream(ops_.ToMemory(slot.dtype, Vector(inst(i).in[0], u)), at);
+  }
+}
+
+// Hardware looks ahead less far than a loop that waits for nothing else needs.
+void FunctionEmitter::Prefetch(int i) {
+  const bool to_write = inst(i).op == KOp::kStore;
+  if (!prefetching_ || !plan_.prefetched[i] || !(from_memory_ || to_write)) return;
+  memory_.Prefetch(slots_[inst(i).imm].pointer, static_cast<int64_t>(width_) * plan_.lanes * ElementBytes(inst(i).type), to_write);
 }
 
 // Copies the tile of each packed load row by row: whole cache lines, where its vectors would touch one element of each.

@@ -1,5 +1,9 @@
 #include "codegen/emit_llvm_memory.h"
 
+#include <llvm/IR/IntrinsicsX86.h>
+
+#include <algorithm>
+
 namespace lazuli::codegen {
 namespace {
 
@@ -95,6 +99,28 @@ void MemoryEmitter::Store(Value* vector, Value* pointer, Value* stride, const Ta
   } else {
     builder_.CreateAlignedStore(vector, Staging(), Align(64));
     CopyTail(element, pointer, Staging(), stride, tail, /*to_memory=*/true);
+  }
+}
+
+uint64_t MemoryEmitter::StreamAlignment(int64_t element_bytes) const {
+  return static_cast<uint64_t>(std::min<int64_t>(isa_.vector_bytes, lanes_ * element_bytes));
+}
+
+void MemoryEmitter::Stream(Value* vector, Value* pointer) {
+  const uint64_t align = StreamAlignment(BytesOf(vector->getType()->getScalarType()));
+  llvm::StoreInst* store = builder_.CreateAlignedStore(vector, pointer, Align(align));
+  auto* one = llvm::ConstantAsMetadata::get(builder_.getInt32(1));
+  store->setMetadata(llvm::LLVMContext::MD_nontemporal, llvm::MDNode::get(builder_.getContext(), one));
+}
+
+void MemoryEmitter::Fence() { builder_.CreateIntrinsic(builder_.getVoidTy(), llvm::Intrinsic::x86_sse_sfence, {}); }
+
+void MemoryEmitter::Prefetch(Value* pointer, int64_t bytes, bool to_write) {
+  constexpr int64_t kLine = 64;
+  for (int64_t line = 0; line < bytes; line += kLine) {
+    Value* at = Offset(pointer, kPrefetchBytes + line);
+    builder_.CreateIntrinsic(llvm::Intrinsic::prefetch, {at->getType()},
+                             {at, builder_.getInt32(to_write ? 1 : 0), builder_.getInt32(3), builder_.getInt32(1)});
   }
 }
 

@@ -22,6 +22,12 @@ class MemoryEmitter {
   // Lane i is `offsets`' element i (i64) elements past `base`.
   llvm::Value* Gather(llvm::Type* element, llvm::Value* base, llvm::Value* offsets, const Tail& tail);
   void Store(llvm::Value* vector, llvm::Value* pointer, llvm::Value* stride, const Tail& tail);
+  // Stores past the caches to where StreamAlignment() allows it. Fence() makes what was stored so visible in program order.
+  void Stream(llvm::Value* vector, llvm::Value* pointer);
+  uint64_t StreamAlignment(int64_t element_bytes) const;
+  void Fence();
+  // Asks for the `bytes` that lie kPrefetchBytes after `pointer`, which need not exist.
+  void Prefetch(llvm::Value* pointer, int64_t bytes, bool to_write);
 
   // `pointer` plus a number of bytes.
   llvm::Value* Offset(llvm::Value* pointer, llvm::Value* bytes);
