@@ -12,8 +12,8 @@ namespace {
 constexpr double kNsPerVectorOp = 0.3;
 constexpr double kNsPerByte = 0.03;
 constexpr double kUnitNs = 4000;
-constexpr double kSplitNs = 20000;
-constexpr double kMinSplitTotalNs = 60000;
+constexpr double kSplitNs = 8000;
+constexpr double kMinSplitTotalNs = 24000;
 constexpr int64_t kAnyLength = int64_t{1} << 32;  // Sums over a size that changes are prepared for long ones.
 constexpr int64_t kMaxSplits = 64;
 constexpr int64_t kEnoughUnits = 16;
@@ -219,7 +219,7 @@ class Planner {
     const bool reduction = plan_.kernel.num_reduced > 0;
     int unroll = weight <= 10 ? 4 : weight <= 24 ? 2 : 1;
     // Wider blocks of columns make longer contiguous runs out of strided rows.
-    if (reduction && !plan_.VectorIsReduced()) unroll = weight <= 6 ? 8 : weight <= 16 ? 4 : weight <= 40 ? 2 : 1;
+    if (reduction && !plan_.VectorIsReduced()) unroll = weight <= 3 ? 16 : weight <= 6 ? 8 : weight <= 16 ? 4 : weight <= 40 ? 2 : 1;
     if (reduction && plan_.VectorIsReduced() && unroll == 1 && weight <= 40) unroll = 2;
     // Whole rows are what memory likes best, and nothing is kept from one to the next.
     if (Scatters() && !plan_.VectorIsReduced()) unroll = ScatteredWeight() <= 4 ? 16 : ScatteredWeight() <= 10 ? 8 : unroll;

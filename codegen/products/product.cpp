@@ -10,8 +10,8 @@
 namespace lazuli::codegen {
 namespace {
 
-constexpr double kGrainNs = 8000;        // A thread is worth waking for this much work: the others still spin, just after another product.
-constexpr double kFlopsPerNs = 100;      // Of one core, roughly.
+constexpr double kGrainNs = 4000;        // A thread is worth waking for this much work: the others still spin, just after another product.
+constexpr double kFlopsPerNs = 60;       // Of one core, at least.
 constexpr double kBytesPerNs = 20;       // Of weights, from memory.
 constexpr int64_t kColumnsPerUnit = 16;  // Threads get columns by so many: a cache line of y.
 
