@@ -16,10 +16,15 @@ namespace {
 constexpr int64_t kSmallest = 32 * 1024;
 constexpr int64_t kGranule = 4096;
 
-// What LibTorch's own allocator, or the program's, is called for.
-c10::Allocator* base = nullptr;
+// Ours, and the one that it took the place of.
+c10::Allocator* pool_allocator = nullptr;
+c10::Allocator* replaced = nullptr;
 
-c10::Allocator* Base() { return base != nullptr ? base : c10::GetCPUAllocator(); }
+// LibTorch's allocator, or the program's, which may also have been set after ours.
+c10::Allocator* Base() {
+  c10::Allocator* current = c10::GetCPUAllocator();
+  return current == pool_allocator ? replaced : current;
+}
 
 }  // namespace
 
@@ -32,12 +37,12 @@ struct BufferPool::Block {
 class PoolAllocator final : public c10::Allocator {
  public:
   at::DataPtr allocate(size_t nbytes) override {
-    if (!PoolScope::active() || static_cast<int64_t>(nbytes) < kSmallest) return base->allocate(nbytes);
+    if (!PoolScope::active() || static_cast<int64_t>(nbytes) < kSmallest) return replaced->allocate(nbytes);
     return BufferPool::Get().ProvideUnnamed(static_cast<int64_t>(nbytes));
   }
-  bool is_simple_data_ptr(const at::DataPtr& data) const override { return base->is_simple_data_ptr(data); }
+  bool is_simple_data_ptr(const at::DataPtr& data) const override { return replaced->is_simple_data_ptr(data); }
   at::DeleterFnPtr raw_deleter() const override { return &BufferPool::FreeUnnamed; }  // oneDNN's memory is freed without a DataPtr.
-  void copy_data(void* target, const void* source, size_t count) const override { base->copy_data(target, source, count); }
+  void copy_data(void* target, const void* source, size_t count) const override { replaced->copy_data(target, source, count); }
 };
 
 struct BufferPool::State {
@@ -78,12 +83,15 @@ thread_local bool PoolScope::active_ = false;
 BufferPool::BufferPool() : state_(new State) {}
 
 void BufferPool::ServeAtenCalls() {
-  static auto* pool_allocator = new PoolAllocator;
-  base = c10::GetCPUAllocator();
-  if (base->raw_deleter() != nullptr) c10::SetCPUAllocator(pool_allocator);
+  if (pool_allocator != nullptr || c10::GetCPUAllocator()->raw_deleter() == nullptr) return;
+  replaced = c10::GetCPUAllocator();
+  pool_allocator = new PoolAllocator;
+  c10::SetCPUAllocator(pool_allocator);
 }
 
-bool BufferPool::IsOwnDeleter(at::DeleterFnPtr deleter) { return deleter == Base()->raw_deleter() || deleter == &FreeUnnamed; }
+bool BufferPool::IsOwnDeleter(at::DeleterFnPtr deleter) {
+  return deleter == &FreeUnnamed || deleter == Base()->raw_deleter() || (replaced != nullptr && deleter == replaced->raw_deleter());
+}
 
 BufferPool& BufferPool::Get() {
   static auto* pool = new BufferPool;
@@ -173,7 +181,7 @@ void BufferPool::FreeUnnamed(void* data) {
       return;
     }
   }
-  Base()->raw_deleter()(data);
+  replaced->raw_deleter()(data);
 }
 
 BufferPool::Usage BufferPool::usage() const {

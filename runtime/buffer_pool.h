@@ -16,7 +16,7 @@ class BufferPool {
   static BufferPool& Get();
 
   // From now on, what an ATen call allocates inside a PoolScope comes from the pool: LibTorch's CPU allocator is replaced by one that
-  // passes all else on to it. Called once. Does nothing where the program has set an allocator that is not like LibTorch's.
+  // passes all else on to it. Does nothing where the program has set an allocator that is not like LibTorch's.
   static void ServeAtenCalls();
 
   // Whether `deleter` is that of LibTorch's own memory.

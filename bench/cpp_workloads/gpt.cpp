@@ -25,10 +25,11 @@ void KeyValueCache::Append(torch::Tensor& keys, torch::Tensor& values) {
   keys_ = keys, values_ = values;
 }
 
-DecoderLayerImpl::DecoderLayerImpl(int64_t width, int64_t heads) : heads_(heads) {
+DecoderLayerImpl::DecoderLayerImpl(int64_t width, int64_t heads, double dropout) : heads_(heads) {
   attention_norm_ = register_module("attention_norm", nn::LayerNorm(nn::LayerNormOptions({width})));
   to_qkv_ = register_module("to_qkv", nn::Linear(width, 3 * width));
   from_heads_ = register_module("from_heads", nn::Linear(width, width));
+  dropout_ = register_module("dropout", nn::Dropout(dropout));
   mlp_ = register_module("mlp", nn::Sequential(nn::LayerNorm(nn::LayerNormOptions({width})), nn::Linear(width, 4 * width),
                                                nn::GELU(nn::GELUOptions().approximate("tanh")), nn::Linear(4 * width, width)));
 }
@@ -39,21 +40,22 @@ torch::Tensor DecoderLayerImpl::forward(torch::Tensor x, KeyValueCache* cache) {
   auto keys = qkv[1], values = qkv[2];
   if (cache != nullptr) cache->Append(keys, values);
   const auto mixed = torch::scaled_dot_product_attention(qkv[0], keys, values, /*attn_mask=*/{}, /*dropout_p=*/0, /*is_causal=*/time > 1);
-  x = x + from_heads_(mixed.transpose(1, 2).reshape({batch, time, width}));
-  return x + mlp_->forward(x);
+  x = x + dropout_(from_heads_(mixed.transpose(1, 2).reshape({batch, time, width})));
+  return x + dropout_(mlp_->forward(x));
 }
 
 GptImpl::GptImpl(const GptConfig& config) {
   tokens_ = register_module("tokens", nn::Embedding(config.vocabulary, config.width));
   positions_ = register_module("positions", nn::Embedding(config.max_time, config.width));
-  for (int64_t i = 0; i < config.layers; ++i) layers_->push_back(DecoderLayer(config.width, config.heads));
+  dropout_ = register_module("dropout", nn::Dropout(config.dropout));
+  for (int64_t i = 0; i < config.layers; ++i) layers_->push_back(DecoderLayer(config.width, config.heads, config.dropout));
   register_module("layers", layers_);
   norm_ = register_module("norm", nn::LayerNorm(nn::LayerNormOptions({config.width})));
   head_ = register_module("head", nn::Linear(nn::LinearOptions(config.width, config.vocabulary).bias(false)));
 }
 
 torch::Tensor GptImpl::forward(const torch::Tensor& ids, int64_t position, std::vector<KeyValueCache>* caches) {
-  auto x = tokens_(ids) + positions_(torch::arange(position, position + ids.size(1)));
+  auto x = dropout_(tokens_(ids) + positions_(torch::arange(position, position + ids.size(1))));
   for (size_t i = 0; i < layers_->size(); ++i) {
     x = layers_->at<DecoderLayerImpl>(i).forward(x, caches == nullptr ? nullptr : &(*caches)[i]);
   }
@@ -69,11 +71,19 @@ namespace {
 
 torch::Tensor Ids(int64_t batch, int64_t time) { return torch::randint(0, GptConfig().vocabulary, {batch, time}, torch::kLong); }
 
-Step GptTrain() {
-  Gpt model{GptConfig()};
+Step TrainOn2x128(const GptConfig& config) {
+  Gpt model(config);
   const auto ids = Ids(2, 128);
   torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-4));
   return Trainer(std::move(optimizer), [=]() mutable { return NextTokenLoss(model, ids); });
+}
+
+Step GptTrain() { return TrainOn2x128(GptConfig()); }
+
+Step GptDropoutTrain() {
+  GptConfig config;
+  config.dropout = 0.1;
+  return TrainOn2x128(config);
 }
 
 Step GptForward() {
@@ -130,6 +140,7 @@ Step BlockTrain() {
 std::vector<Workload> GptWorkloads() {
   return {
       {"gpt_train", "training step of a GPT of 4 layers of 256, batch 2x128, AdamW", GptTrain, 4, 10},
+      {"gpt_dropout_train", "the same with a dropout of 0.1 wherever a residual is added", GptDropoutTrain, 4, 10},
       {"gpt_forward", "forward pass of the same GPT over 1x64 tokens, without grad", GptForward, 5, 20},
       {"varlen_train", "64 training steps of the same GPT on batches of 4 of 29 lengths from 12 to 124", VarlenTrain, 1, 2},
       {"bf16_block", "forward pass of a transformer block of 256 in bfloat16, 4x128 tokens, without grad", BlockForward, 5, 20},

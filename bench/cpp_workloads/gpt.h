@@ -14,6 +14,7 @@ struct GptConfig {
   int64_t width = 256;
   int64_t heads = 4;
   int64_t layers = 4;
+  double dropout = 0;
 };
 
 // Keys and values of the tokens so far, [batch, heads, time, width / heads] each, by one of two ways that programs have: each token's
@@ -35,7 +36,7 @@ class KeyValueCache {
 // A pre-norm transformer block over [batch, time, width], causal.
 class DecoderLayerImpl : public torch::nn::Module {
  public:
-  DecoderLayerImpl(int64_t width, int64_t heads);
+  DecoderLayerImpl(int64_t width, int64_t heads, double dropout = 0);
   // `cache` may be null. With one, x follows the tokens in it: the first tokens of a text, or one more.
   torch::Tensor forward(torch::Tensor x, KeyValueCache* cache = nullptr);
 
@@ -44,6 +45,7 @@ class DecoderLayerImpl : public torch::nn::Module {
   torch::nn::LayerNorm attention_norm_{nullptr};
   torch::nn::Linear to_qkv_{nullptr}, from_heads_{nullptr};
   torch::nn::Sequential mlp_{nullptr};
+  torch::nn::Dropout dropout_{nullptr};
 };
 TORCH_MODULE(DecoderLayer);
 
@@ -56,6 +58,7 @@ class GptImpl : public torch::nn::Module {
 
  private:
   torch::nn::Embedding tokens_{nullptr}, positions_{nullptr};
+  torch::nn::Dropout dropout_{nullptr};
   torch::nn::ModuleList layers_;
   torch::nn::LayerNorm norm_{nullptr};
   torch::nn::Linear head_{nullptr};
