@@ -5,7 +5,6 @@
 #include <c10/core/Allocator.h>
 
 #include <cstdint>
-#include <utility>
 
 namespace lazuli::runtime {
 
@@ -14,13 +13,6 @@ class BufferPool {
  public:
   // The one pool of the process; never destroyed, since tensors may outlive everything else.
   static BufferPool& Get();
-
-  // From now on, what an ATen call allocates inside a PoolScope comes from the pool: LibTorch's CPU allocator is replaced by one that
-  // passes all else on to it. Does nothing where the program has set an allocator that is not like LibTorch's.
-  static void ServeAtenCalls();
-
-  // Whether `deleter` is that of LibTorch's own memory.
-  static bool IsOwnDeleter(at::DeleterFnPtr deleter);
 
   // At least `nbytes` of uninitialised CPU memory, 64-byte aligned. The returned pointer's deleter gives the block back.
   at::DataPtr Allocate(int64_t nbytes);
@@ -43,30 +35,11 @@ class BufferPool {
   BufferPool();
   struct State;
   struct Block;
-  friend class PoolAllocator;
-  Block* Provide(int64_t nbytes, bool scratch);
-  at::DataPtr ProvideUnnamed(int64_t nbytes);
+  at::DataPtr Provide(int64_t nbytes, bool scratch);
   Block* TakeIdle(int64_t rounded, bool scratch);
   Block* MakeBlock(int64_t rounded, bool scratch);
-  void GiveBack(Block* block);  // The mutex is held.
   static void Free(void* context);
-  static void FreeUnnamed(void* data);
   State* state_;
-};
-
-// While it lives, this thread's calls of ATen take the memory of what they return, and what they need meanwhile, from the pool. malloc
-// would give large blocks back to the system as soon as the last of them is freed, and get them back page by page.
-class PoolScope {
- public:
-  PoolScope() : outer_(std::exchange(active_, true)) {}
-  ~PoolScope() { active_ = outer_; }
-  PoolScope(const PoolScope&) = delete;
-  PoolScope& operator=(const PoolScope&) = delete;
-  static bool active() { return active_; }
-
- private:
-  static thread_local bool active_;
-  const bool outer_;
 };
 
 }  // namespace lazuli::runtime

@@ -86,7 +86,6 @@ class StepProgram : public Program {
       result.not_started = true;
       return result;
     }
-    const PoolScope pool;
     for (size_t i = 0; i < spec_.steps.size(); ++i) {
       const StepSpec& step = spec_.steps[i];
       if (failed_ && IsPoisoned(step)) continue;

@@ -11,7 +11,6 @@
 #include "absl/container/flat_hash_set.h"
 #include "codegen/ir/grad_mode.h"
 #include "codegen/lower.h"
-#include "runtime/buffer_pool.h"
 #include "runtime/counters.h"
 #include "runtime/mode_keys.h"
 #include "tracer/composite.h"
@@ -306,7 +305,6 @@ void RunEagerly(Recorder* recorder, const OpInfo& info, c10::DispatchKeySet keys
       Counters::Get().EagerUncut(info.name).Add();
     }
   }
-  const runtime::PoolScope pool;
   CallBelow(info, keys, stack);
 }
 

@@ -8,7 +8,6 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "runtime/buffer_pool.h"
 #include "runtime/log.h"
 #include "tracer/lazy_tensor.h"
 
@@ -41,7 +40,7 @@ bool IsReadOnly(const void* begin, size_t nbytes) {
 bool IsForeign(c10::StorageImpl* storage) {
   if (AsLazy(storage) != nullptr || IsPending(*storage)) return false;
   const at::DataPtr& data = storage->data_ptr();
-  return data.get() != nullptr && !runtime::BufferPool::IsOwnDeleter(data.get_deleter()) && !c10::impl::cow::is_cow_data_ptr(data);
+  return data.get() != nullptr && data.get_deleter() != c10::GetCPUAllocator()->raw_deleter() && !c10::impl::cow::is_cow_data_ptr(data);
 }
 
 c10::intrusive_ptr<c10::StorageImpl> Snapshot(const c10::TensorImpl& impl, c10::StorageImpl* storage) {

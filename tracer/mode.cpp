@@ -9,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "guards/program_cache.h"
-#include "runtime/buffer_pool.h"
 #include "runtime/compile_pool.h"
 #include "runtime/log.h"
 #include "runtime/mode_keys.h"
@@ -104,7 +103,6 @@ void TurnMode(bool on) {
   if (on) {
     static const bool registered = [] {
       RegisterKernels();
-      runtime::BufferPool::ServeAtenCalls();
       guards::ProgramCache::Get().SetShapeInference(&InferShapes);
       pthread_atfork(BeforeFork, nullptr, InChild);
       return true;

@@ -1,12 +1,12 @@
 #include "tracer/recorder.h"
 
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/COW.h>
 
 #include <algorithm>
 #include <atomic>
 
 #include "guards/guard.h"
-#include "runtime/buffer_pool.h"
 #include "runtime/counters.h"
 #include "runtime/events.h"
 #include "runtime/options.h"
@@ -154,7 +154,7 @@ void Recorder::OnStorageReleased(LazyStorage* storage) {
 void Recorder::DetachUnwritten(uint32_t storage) {
   Slot& slot = slots_[storage];
   auto* lazy = static_cast<LazyStorage*>(slot.impl);
-  lazy->set_data_ptr_noswap(runtime::BufferPool::Get().Allocate(static_cast<int64_t>(lazy->nbytes())));
+  lazy->set_data_ptr_noswap(c10::GetCPUAllocator()->allocate(lazy->nbytes()));
   lazy->recorder.store(nullptr, std::memory_order_release);
   lazy->epoch = 0;
   SetPending(lazy, false);
