@@ -47,6 +47,7 @@ PlannedKernel PlanKernel(const KernelIR& kernel, const IsaInfo& isa, const std::
     planned.phases = SplitPhases(planned.plan, prefix);
   } else {
     planned.phases.push_back({prefix, planned.plan.Units(), planned.plan.unit_ns});
+    planned.phases.back().min_threads = planned.plan.min_threads;
   }
   return planned;
 }

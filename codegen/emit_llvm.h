@@ -24,6 +24,7 @@ struct KernelPhase {
   Kind kind = Kind::kWhole;
   int pass = -1;  // -1 in a kCombine that only stores.
   bool stores = false;
+  int min_threads = 1;  // With fewer, one thread is as fast.
 };
 
 // What there is to know of a kernel's functions without emitting them: enough to run code that was emitted before.

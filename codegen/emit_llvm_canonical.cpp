@@ -1,5 +1,6 @@
 #include "codegen/emit_llvm_canonical.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <utility>
 
@@ -153,5 +154,19 @@ bool TileTransposedLoads(KernelIR* kernel, int lanes) {
 }
 
 KernelIR CanonicalizeDomain(const KernelIR& kernel) { return Canonicalizer(kernel).Run(); }
+
+void MoveColumnsInside(KernelIR* kernel) {
+  const auto columns = static_cast<std::ptrdiff_t>(kernel->sizes.size()) - kernel->num_reduced - 1;
+  const auto to_end = [&](c10::DimVector* numbers) {
+    std::rotate(numbers->begin() + columns, numbers->begin() + columns + 1, numbers->end());
+  };
+  to_end(&kernel->sizes);
+  for (KBuffer& buffer : kernel->buffers) to_end(&buffer.strides);
+  ++kernel->num_reduced;
+  for (KInst& inst : kernel->insts) {
+    if (inst.op != KOp::kIndex || inst.imm < columns) continue;
+    inst.imm = inst.imm == columns ? static_cast<int64_t>(kernel->sizes.size()) - 1 : inst.imm - 1;
+  }
+}
 
 }  // namespace lazuli::codegen

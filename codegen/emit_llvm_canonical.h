@@ -15,4 +15,8 @@ KernelIR CanonicalizeDomain(const KernelIR& kernel);
 // along v touch is used up before it is evicted. Returns whether it did; the vectorised dimension v is then the last but one.
 bool TileTransposedLoads(KernelIR* kernel, int lanes);
 
+// Makes of the last kept dimension the last reduced one. Only scatters may be evaluated at every point, whose order within other kept
+// dimensions does not change.
+void MoveColumnsInside(KernelIR* kernel);
+
 }  // namespace lazuli::codegen

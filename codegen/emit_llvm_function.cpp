@@ -212,6 +212,7 @@ void FunctionEmitter::EmitUnits(int64_t num_splits, const Body& leaf) {
   for (int i = 0; i < num_insts(); ++i) {
     if (kept_needs_[i] && plan_.stage[i] == 0 && plan_.deps[i] == 0 && !IsKeptStore(i)) EmitInst(i);
   }
+  if (plan_.IsParted()) return EmitParts(leaf);
   Value* num_units = num_splits == 1 ? nullptr : NumUnits();
   EmitLoop(function_->getArg(3), function_->getArg(4), 1, [&](Value* unit) {
     if (num_splits == 1) return EmitUnit(unit, leaf);
@@ -284,6 +285,20 @@ void FunctionEmitter::EmitLoop(Value* begin, Value* end, int64_t step, const std
   Value* next = builder_.CreateNSWAdd(index, builder_.getInt64(step));
   index->addIncoming(next, builder_.GetInsertBlock());
   builder_.CreateCondBr(builder_.CreateICmpSLT(next, end), loop, done);
+  done->insertInto(function_);
+  builder_.SetInsertPoint(done);
+}
+
+void FunctionEmitter::EmitWhile(const std::function<Value*()>& condition, const Body& body) {
+  auto* test = llvm::BasicBlock::Create(module_.getContext(), "while", function_);
+  auto* loop = llvm::BasicBlock::Create(module_.getContext(), "do", function_);
+  auto* done = llvm::BasicBlock::Create(module_.getContext(), "done");
+  builder_.CreateBr(test);
+  builder_.SetInsertPoint(test);
+  builder_.CreateCondBr(condition(), loop, done);
+  builder_.SetInsertPoint(loop);
+  body();
+  builder_.CreateBr(test);
   done->insertInto(function_);
   builder_.SetInsertPoint(done);
 }

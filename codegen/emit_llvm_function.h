@@ -66,10 +66,15 @@ class FunctionEmitter {
   Range Chunk(llvm::Value* index, llvm::Value* length, llvm::Value* size);
   void EmitUnits(int64_t num_splits, const Body& leaf);
   void EmitUnit(llvm::Value* unit, const Body& leaf);
+  void EmitParts(const Body& leaf);
+  llvm::Value* IsInParts(llvm::Value* offset);
+  llvm::Value* AreAllParts();
+  void EmitOwnRows(int pass, int dim);
   void Finish();
 
   // Loops.
   void EmitLoop(llvm::Value* begin, llvm::Value* end, int64_t step, const std::function<void(llvm::Value*)>& body);
+  void EmitWhile(const std::function<llvm::Value*()>& condition, const Body& body);
   void Either(llvm::Value* condition, const Body& then, const Body& otherwise);
   void BindStreams(int64_t num_splits);
   void EmitDim(int dim, const Body& body);
@@ -116,6 +121,7 @@ class FunctionEmitter {
   void EmitScatter(int i);
   void ScatterVectors(int i);
   void ScatterLanes(int i);
+  void EachLane(llvm::Value* mask, const std::function<void(llvm::Value*)>& body);
   void PackTiles();
   void LoadPacked(int i);
   void EmitStore(int i);  // Or a check.
@@ -158,6 +164,7 @@ class FunctionEmitter {
   int combining_pass_ = -1;                       // Whose Reduce results are at hand rather than in scratch.
   int width_ = 1;                                 // Vectors per iteration where code is being emitted.
   Tail tail_;
+  Range parts_;                        // Of a scatter's places, which are the function's.
   llvm::Value* may_stream_ = nullptr;  // Whether the function writes enough to store past the caches. Null: no store ever does.
   bool loop_streams_ = false;          // Whether a vector loop emitted now has stores that may stream,
   bool streaming_ = false;             // and whether they do so in the code that is being emitted.

@@ -106,7 +106,9 @@ void FunctionEmitter::EmitFull(int pass, int depth) {
   }
   if (depth == plan_.rank) return EmitInnermost(pass);
   if (in_blocks_ && depth == plan_.cascade_dim) return EmitCascade(pass, depth);
-  EmitDim(depth, [&] { EmitFull(pass, depth + 1); });
+  const Body loop = [&] { EmitDim(depth, [&] { EmitFull(pass, depth + 1); }); };
+  if (!plan_.scatters_rows || depth != plan_.vector_dim - 1) return loop();
+  Either(AreAllParts(), loop, [&] { EmitOwnRows(pass, depth); });
 }
 
 // The loop in blocks; after each, the accumulators of sums move on to the sums of blocks and start anew. Where loops may be short or long,

@@ -17,11 +17,12 @@ constexpr double kMinSplitTotalNs = 24000;
 constexpr int64_t kAnyLength = int64_t{1} << 32;  // Sums over a size that changes are prepared for long ones.
 constexpr int64_t kMaxSplits = 64;
 constexpr int64_t kEnoughUnits = 16;
+constexpr int64_t kNarrowRow = 128;  // Bytes. Narrower ones take less than to look whose they are.
+constexpr int64_t kWideRow = 512;    // It is worth it for two threads to look whose these are, and for narrower ones for kScanThreads.
+constexpr int kScanThreads = 4;
+constexpr int64_t kParts = 256;       // Of what is scattered.
+constexpr int64_t kMinColumns = 256;  // Of a row that is written in several pieces.
 constexpr int64_t kCacheBytes = 32 * 1024;
-constexpr int kMinStreamedVector = 16;       // Bytes.
-constexpr int64_t kMinStreamedVectors = 16;  // In a row.
-constexpr int64_t kMinPrefetched = 64 * 1024;
-constexpr int64_t kGrowth = 64;     // Sizes that change may become so many times larger than what they were at first.
 constexpr double kCacheWorth = 12;  // Vector operations above which a value is kept rather than recomputed.
 
 double Weight(const KInst& inst) {
@@ -57,6 +58,7 @@ class Planner {
     Stages();
     ChooseLanes();
     ChooseVectorDim();
+    ScatterRows();
     Tile();
     ChooseUnroll();
     ChooseSplits();
@@ -64,8 +66,7 @@ class Planner {
     Splats();
     Passes();
     ChooseUnits();
-    ChoosePrefetches();
-    ChooseStreams();
+    PlanMemory(&plan_);
     return std::move(plan_);
   }
 
@@ -184,6 +185,53 @@ class Planner {
     if (column_cost < row_cost) plan_.vector_dim = last_kept;
   }
 
+  // The one scatter of a kernel that does nothing else at every point but check; -1: it is another kernel.
+  int OnlyScatter() const {
+    int scatter = -1;
+    for (int i = 0; i < num_insts(); ++i) {
+      if (!plan_.live[i] || inst(i).op == KOp::kCheck) continue;
+      if (IsScatter(inst(i).op) && scatter < 0) {
+        scatter = i;
+      } else if (HasEffect(inst(i).op) || IsReduce(inst(i).op)) {
+        return -1;
+      }
+    }
+    return scatter;
+  }
+
+  int64_t RowBytes(int scatter) const { return plan_.SizeHint(plan_.vector_dim) * ElementBytes(inst(scatter).type); }
+
+  // Rows are written one after another, rather than a block of columns of all of them.
+  void ScatterRows() {
+    const int scatter = OnlyScatter();
+    if (scatter < 0 || plan_.VectorIsReduced() || !ScattersVectors(scatter, plan_.vector_dim) || RowBytes(scatter) < kNarrowRow) return;
+    MoveColumnsInside(&plan_.kernel);
+    --plan_.num_kept;
+    plan_.scatters_rows = true;
+    plan_.vector_dim = plan_.rank - 1;
+    plan_.kept_numel = plan_.reduced_numel = 1;
+    for (int d = 0; d < plan_.rank; ++d) (d < plan_.num_kept ? plan_.kept_numel : plan_.reduced_numel) *= plan_.kernel.sizes[d];
+    Dependences();
+    Stages();
+  }
+
+  // Returns whether units are parts.
+  bool ChooseParts() {
+    if (OnlyScatter() < 0 || !plan_.VectorIsReduced() || (!plan_.scatters_rows && plan_.Hint(plan_.kept_numel) >= kEnoughUnits))
+      return false;
+    plan_.num_parts = kParts;
+    if (!plan_.scatters_rows || RowBytes(OnlyScatter()) < kWideRow) plan_.min_threads = kScanThreads;
+    plan_.scattered_offset = inst(OnlyScatter()).in[1];
+    if (plan_.scatters_rows) {
+      const int64_t columns = plan_.SizeHint(plan_.vector_dim);
+      plan_.column_chunk = std::max(kMinColumns, RoundUp((columns + kEnoughUnits - 1) / kEnoughUnits, plan_.lanes * plan_.unroll));
+    }
+    plan_.unit_dim = std::max(0, plan_.num_kept - 1);
+    plan_.unit_chunk = 1;
+    plan_.unit_ns = TotalNs() / static_cast<double>(std::max<int64_t>(1, plan_.UnitsHint()));
+    return true;
+  }
+
   void Tile() {
     plan_.packed.assign(num_insts(), false);
     if (plan_.kernel.num_reduced > 0 || !TileTransposedLoads(&plan_.kernel, plan_.lanes)) return;
@@ -205,15 +253,6 @@ class Planner {
     return weight;
   }
 
-  // Of what differs along a vector.
-  double ScatteredWeight() const {
-    double weight = 0;
-    for (int i = 0; i < num_insts(); ++i) {
-      if (plan_.live[i] && !plan_.IsUniform(i)) weight += Weight(inst(i));
-    }
-    return weight;
-  }
-
   void ChooseUnroll() {
     const double weight = PointWeight();
     const bool reduction = plan_.kernel.num_reduced > 0;
@@ -221,8 +260,6 @@ class Planner {
     // Wider blocks of columns make longer contiguous runs out of strided rows.
     if (reduction && !plan_.VectorIsReduced()) unroll = weight <= 3 ? 16 : weight <= 6 ? 8 : weight <= 16 ? 4 : weight <= 40 ? 2 : 1;
     if (reduction && plan_.VectorIsReduced() && unroll == 1 && weight <= 40) unroll = 2;
-    // Whole rows are what memory likes best, and nothing is kept from one to the next.
-    if (Scatters() && !plan_.VectorIsReduced()) unroll = ScatteredWeight() <= 4 ? 16 : ScatteredWeight() <= 10 ? 8 : unroll;
     if (plan_.IsTiled()) unroll = 1;  // Keeps tiles small.
     while (unroll > 1 && plan_.lanes * unroll > plan_.SizeHint(plan_.vector_dim)) unroll /= 2;
     plan_.unroll = unroll;
@@ -353,6 +390,7 @@ class Planner {
 
   void ChooseUnits() {
     const int64_t vector_block = plan_.lanes * plan_.unroll;
+    if (ChooseParts()) return;
     if (plan_.num_kept == 0) {
       plan_.unit_ns = TotalNs() / static_cast<double>(plan_.num_splits);
       return;
@@ -378,63 +416,6 @@ class Planner {
     plan_.unit_ns = inner_ns * static_cast<double>(std::min(plan_.unit_chunk, plan_.SizeHint(plan_.unit_dim)));
   }
 
-  bool IsRead(int64_t buffer) const {
-    return std::any_of(plan_.kernel.insts.begin(), plan_.kernel.insts.end(),
-                       [&](const KInst& i) { return (i.op == KOp::kLoad || i.op == KOp::kGather) && i.imm == buffer; });
-  }
-
-  // Whether the vector loop walks along the memory of a load or store, and no point of it comes twice.
-  bool WalksOnce(int i) const {
-    const c10::DimVector& strides = plan_.kernel.buffers[inst(i).imm].strides;
-    if (plan_.vector_dim != plan_.rank - 1 || strides.back() != 1) return false;
-    return std::none_of(strides.begin(), strides.end(), [](int64_t stride) { return stride == 0; });
-  }
-
-  // Whether what comes some lines further on in memory is what the loops come to next.
-  bool WalksOn(int i) const {
-    const c10::DimVector& strides = plan_.kernel.buffers[inst(i).imm].strides;
-    if (plan_.SizeHint(plan_.vector_dim) * ElementBytes(inst(i).type) >= 16 * kPrefetchBytes) return true;
-    for (int d = 0; d + 1 < plan_.rank; ++d) {
-      if (strides[d] != strides[d + 1] * plan_.kernel.sizes[d + 1]) return false;
-    }
-    return true;
-  }
-
-  // Of all points, or where sizes change of as many as there may be.
-  int64_t PointsHint() const {
-    const int64_t numel = plan_.kept_numel * plan_.reduced_numel;
-    return plan_.Hint(numel) * (plan_.IsSymbolic(numel) ? kGrowth : 1);
-  }
-
-  void ChoosePrefetches() {
-    plan_.prefetched.assign(num_insts(), false);
-    int64_t bytes = 0;
-    for (int i = 0; i < num_insts(); ++i) {
-      const bool load = inst(i).op == KOp::kLoad && plan_.live[i];
-      plan_.prefetched[i] = (load || (inst(i).op == KOp::kStore && !IsRead(inst(i).imm))) && WalksOnce(i) && WalksOn(i);
-      bytes += plan_.prefetched[i] ? ElementBytes(inst(i).type) : 0;
-    }
-    if (Scatters() || PointsHint() * bytes < kMinPrefetched) plan_.prefetched.assign(num_insts(), false);
-  }
-
-  // Whether all vectors of the store are aligned when the first one is.
-  bool StaysAligned(int i) const {
-    const c10::DimVector& strides = plan_.kernel.buffers[inst(i).imm].strides;
-    return std::all_of(strides.begin(), strides.end() - 1,
-                       [&](int64_t stride) { return plan_.IsSymbolic(stride) || stride % plan_.lanes == 0; });
-  }
-
-  void ChooseStreams() {
-    plan_.streams.assign(num_insts(), false);
-    const bool aligned_units = plan_.unit_dim != plan_.vector_dim || plan_.unit_chunk % plan_.lanes == 0;
-    if (!aligned_units || plan_.SizeHint(plan_.vector_dim) < kMinStreamedVectors * plan_.lanes) return;
-    for (int i = 0; i < num_insts(); ++i) {
-      const bool wide = plan_.lanes * ElementBytes(inst(i).type) >= kMinStreamedVector;
-      plan_.streams[i] = inst(i).op == KOp::kStore && plan_.prefetched[i] && wide && StaysAligned(i);
-    }
-    if (PointsHint() * plan_.StreamedBytes() < kStreamBytes) plan_.streams.assign(num_insts(), false);
-  }
-
   IsaInfo isa_;
   LoopPlan plan_;
   int64_t cache_bytes_ = 0;
@@ -450,6 +431,12 @@ int LoopPlan::Depth(int inst) const {
 
 UnitCount LoopPlan::Units() const {
   UnitCount units;
+  if (IsParted()) {
+    units.outer = kernel.symbols.Decode(kept_numel * num_parts);
+    if (scatters_rows) units.size = kernel.symbols.Decode(kernel.sizes[vector_dim]);
+    units.chunk = column_chunk;
+    return units;
+  }
   if (num_kept == 0) return units;
   int64_t outer = 1;
   for (int d = 0; d < unit_dim; ++d) outer *= kernel.sizes[d];

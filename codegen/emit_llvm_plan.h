@@ -94,6 +94,15 @@ struct LoopPlan {
   int cascade_dim = -1;
   int64_t cascade_block = 1;
 
+  // A scatter's places fall into so many parts, by a hash of the offset, and its columns, if it has such, into chunks; every part of every
+  // chunk of every kept point is a unit of its own. Functions go through all that is scattered once for each run of units, and do what
+  // belongs to them, in order. 1: units are as above.
+  int64_t num_parts = 1;
+  int64_t column_chunk = 1;
+  int scattered_offset = -1;   // The instruction that says where.
+  int min_threads = 1;         // With fewer, going through all of it takes more than they gain.
+  bool scatters_rows = false;  // The vector loop is the innermost one, and every vector of it goes to neighbouring places.
+
   int64_t kept_numel = 1;  // May hold symbols, as may the kernel's sizes and strides.
   int64_t reduced_numel = 1;
 
@@ -102,6 +111,7 @@ struct LoopPlan {
   bool VectorIsReduced() const { return vector_dim >= num_kept; }
   bool IsTiled() const { return vector_dim < num_kept - 1; }
   bool IsSplit() const { return split_dim >= 0; }
+  bool IsParted() const { return num_parts > 1; }
   // Bytes of the elements at one point that `streams` are stored to.
   int64_t StreamedBytes() const;
   // Points that one iteration of the loop over `dim` takes.
@@ -120,6 +130,9 @@ struct LoopPlan {
 
 // `kernel` must verify.
 LoopPlan PlanLoops(const KernelIR& kernel, const IsaInfo& isa);
+
+// Fills in `prefetched` and `streams`, when all else is planned.
+void PlanMemory(LoopPlan* plan);
 
 // Bytes of one element in memory.
 int ElementBytes(c10::ScalarType type);

@@ -71,6 +71,7 @@ absl::StatusOr<MadeKernel> Link(const PlannedKernel& planned, std::string object
     phase.function = reinterpret_cast<KernelFunction>((*code)->addresses()[i]);
     phase.units = planned.phases[i].units;
     phase.grain = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(kGrainNs / std::max(planned.phases[i].unit_ns, 1.0))));
+    phase.min_threads = planned.phases[i].min_threads;
     phases.push_back(phase);
   }
   auto runner = std::make_shared<KernelRunner>(*std::move(code), std::move(phases), planned.scratch);

@@ -14,7 +14,7 @@ void KernelRunner::Run(void* const* buffers, const uint64_t* scalars, const int6
   void* scratch = scratch_bytes > 0 ? thread_scratch.Reserve(scratch_bytes) : nullptr;
   for (const RunnablePhase& phase : phases_) {
     const int64_t num_units = phase.units.Count(symbols);
-    if (num_units <= phase.grain) {
+    if (num_units <= phase.grain || at::get_num_threads() < phase.min_threads) {
       phase.function(buffers, scalars, symbols, 0, num_units, scratch);
       continue;
     }

@@ -16,7 +16,8 @@ using KernelFunction = void (*)(void* const* buffers, const uint64_t* scalars, c
 struct RunnablePhase {
   KernelFunction function = nullptr;
   UnitCount units;
-  int64_t grain = 1;  // Units that are worth a thread.
+  int64_t grain = 1;    // Units that are worth a thread.
+  int min_threads = 1;  // With fewer, all units run in one.
 };
 
 // Phases run one after another, each over its units, in parallel where there are more units than the grain.

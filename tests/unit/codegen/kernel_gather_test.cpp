@@ -1,4 +1,5 @@
 // Reads at computed places and checks of them, against the reference.
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -83,7 +84,24 @@ TEST_P(KernelGather, Scatter) {
       }
     }
   }
-  EXPECT_EQ(Run(ScatterKernel(K::kScatterAdd, {250, 3000}, {0, 1}, {1, 0}, 250, T::Float, false)), "") << "in parallel";
+}
+
+// Every thread goes through all indices, and writes what is its own, in order.
+TEST_P(KernelGather, ScatterInParallel) {
+  const int threads = at::get_num_threads();
+  for (const int n : {2, 5, 16}) {
+    at::set_num_threads(n);
+    for (const bool some : {false, true}) {
+      const auto run = [&](const c10::DimVector& sizes, const c10::DimVector& target, int64_t step) {
+        return Run(ScatterKernel(K::kScatterAdd, sizes, {0, 1}, target, step, T::Float, some));
+      };
+      EXPECT_EQ(run({128, 3000}, {1, 0}, 128), "") << "rows, " << n << " threads";
+      EXPECT_EQ(run({260, 2500}, {1, 0}, 260), "") << "rows in two pieces, " << n << " threads";
+      EXPECT_EQ(run({33, 9000}, {1, 0}, 33), "") << "narrow rows, " << n << " threads";
+      EXPECT_EQ(run({1, 40000}, {0, 0}, 1), "") << "elements, " << n << " threads";
+    }
+  }
+  at::set_num_threads(threads);
 }
 
 TEST(KernelScatter, IsVerified) {
