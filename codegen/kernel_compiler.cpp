@@ -8,6 +8,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "codegen/emit_llvm.h"
 #include "codegen/emit_llvm_math.h"
 #include "codegen/kernel_runner.h"
@@ -49,6 +50,21 @@ bool HasNoWork(const KernelIR& kernel) {
   return !has_store || std::any_of(kernel.sizes.begin(), kernel.sizes.begin() + num_kept, [](int64_t size) { return size == 0; });
 }
 
+// Of what its buffers are windows over: elements that are visited several times count once.
+int64_t TouchedBytes(const KernelIR& kernel) {
+  int64_t bytes = 0;
+  for (const auto& buffer : kernel.buffers) {
+    int64_t elements = 1;
+    for (size_t d = 0; d < kernel.sizes.size(); ++d) elements *= buffer.strides[d] != 0 ? kernel.symbols.Hint(kernel.sizes[d]) : 1;
+    bytes += elements * ElementBytes(buffer.dtype);
+  }
+  return bytes;
+}
+
+int64_t GrainOf(const KernelPhase& phase) {
+  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(kGrainNs / std::max(phase.unit_ns, 1.0))));
+}
+
 // A kernel with what other processes need to run it.
 struct MadeKernel {
   std::shared_ptr<const CompiledKernel> kernel;
@@ -70,7 +86,7 @@ absl::StatusOr<MadeKernel> Link(const PlannedKernel& planned, std::string object
     RunnablePhase phase;
     phase.function = reinterpret_cast<KernelFunction>((*code)->addresses()[i]);
     phase.units = planned.phases[i].units;
-    phase.grain = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(kGrainNs / std::max(planned.phases[i].unit_ns, 1.0))));
+    phase.grain = GrainOf(planned.phases[i]);
     phase.min_threads = planned.phases[i].min_threads;
     phases.push_back(phase);
   }
@@ -162,6 +178,29 @@ absl::Status SaveCompiledKernels(const std::string& path) {
   }
   std::sort(kernels.begin(), kernels.end());  // Equal kernels, equal files.
   return SaveKernels(path, kernels);
+}
+
+absl::StatusOr<std::string> ExplainKernel(const KernelIR& kernel, const KernelTarget& target) {
+  absl::StatusOr<Isa> isa = IsaOf(target);
+  if (!isa.ok()) return isa.status();
+  if (HasNoWork(kernel)) return std::string("no work");
+  const PlannedKernel planned = PlanKernel(kernel, InfoOf(*isa), "kernel");
+  const LoopPlan& plan = planned.plan;
+  std::vector<int64_t> hints;
+  for (int i = 0; i < kernel.symbols.size(); ++i) hints.push_back(kernel.symbols.hint(i));
+  double ns = 0;
+  int64_t units = 0, tasks = 0;
+  for (const KernelPhase& phase : planned.phases) {
+    const int64_t count = phase.units.Count(hints.data());
+    ns += phase.unit_ns * static_cast<double>(count);
+    units = std::max(units, count);
+    tasks = std::max(tasks, (count + GrainOf(phase) - 1) / GrainOf(phase));
+  }
+  return absl::StrFormat(
+      "%.1f KB of memory, estimated %.1f us on one thread; %d units for at most %d threads, %d at a time along loop %d of %d%s%s",
+      static_cast<double>(TouchedBytes(kernel)) / 1024, ns / 1000, units, tasks, plan.lanes * plan.unroll, plan.vector_dim, plan.rank,
+      plan.num_passes > 1 ? absl::StrCat(", ", plan.num_passes, " passes") : "",
+      plan.IsSplit() ? absl::StrCat(", reduced in ", plan.num_splits, " parts") : "");
 }
 
 absl::StatusOr<std::string> KernelLlvmIr(const KernelIR& kernel, const KernelTarget& target) {

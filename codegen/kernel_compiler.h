@@ -44,6 +44,10 @@ absl::Status SaveCompiledKernels(const std::string& path);
 // Frees the kernels that no program uses. They are loaded or compiled again when they are needed again.
 void ForgetIdleKernels();
 
+// What the cost model makes of a kernel, in one line for LAZULI_LOGS=fusion: its memory traffic, its estimated time on one thread, and how
+// it is cut into loops and units of parallel work. Symbols count as what they were when the kernel was made.
+absl::StatusOr<std::string> ExplainKernel(const KernelIR& kernel, const KernelTarget& target);
+
 // LLVM IR and assembly of a kernel, for LAZULI_DUMP and LAZULI_LOGS=output_code.
 absl::StatusOr<std::string> KernelLlvmIr(const KernelIR& kernel, const KernelTarget& target);
 

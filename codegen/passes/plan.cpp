@@ -107,7 +107,7 @@ class Planner {
     auto lowered = LowerGroup(graph_, group, in_memory_);
     if (!lowered.ok()) return lowered.status();
     if (lowered->kernel.insts.empty()) return absl::OkStatus();
-    if (auto status = Dump(lowered->kernel); !status.ok()) return status;
+    if (auto status = Dump(group, lowered->kernel); !status.ok()) return status;
     KernelOrigin origin;
     auto kernel = CompileKernel(lowered->kernel, options_.target, &origin);
     if (!kernel.ok()) return kernel.status();
@@ -164,8 +164,14 @@ class Planner {
     return check;
   }
 
-  absl::Status Dump(const KernelIR& kernel) const {
+  absl::Status Dump(const Group& group, const KernelIR& kernel) const {
     if (runtime::DumpEnabled("kernel")) runtime::WriteDump("kernel", options_.serial, PrintKernel(kernel));
+    if (runtime::LogEnabled(runtime::LogCategory::kFusion)) {
+      auto explained = ExplainKernel(kernel, options_.target);
+      if (!explained.ok()) return explained.status();
+      runtime::Log(runtime::LogCategory::kFusion,
+                   absl::StrCat("Fused kernel of trace #", options_.serial, ", ", NameOf(group), ": ", *explained));
+    }
     const bool log = runtime::LogEnabled(runtime::LogCategory::kOutputCode);
     if (!log && !runtime::DumpEnabled("llvm")) return absl::OkStatus();
     auto text = KernelLlvmIr(kernel, options_.target);

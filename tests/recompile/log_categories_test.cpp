@@ -10,6 +10,7 @@ namespace lazuli::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -56,6 +57,10 @@ TEST_F(LogCategoriesTest, Fusion) {
   const std::string text = LogOf("fusion");
   EXPECT_THAT(text, AllOf(HasSubstr("[lazuli] Fusion groups of trace #0\n"), HasSubstr("[lazuli] group [")));
   EXPECT_EQ(CountOf(text, "Fusion groups of trace #"), lazuli::stats().programs_compiled);
+  // What the cost model makes of each kernel.
+  EXPECT_THAT(
+      text, ContainsRegex("Fused kernel of trace #0, aten::[^:]+: [0-9.]+ KB of memory, estimated [0-9.]+ us on one thread; [0-9]+ units"));
+  EXPECT_EQ(CountOf(text, "Fused kernel of trace #"), lazuli::stats().kernels_compiled + lazuli::stats().kernel_cache_hits);
 }
 
 TEST_F(LogCategoriesTest, OutputCode) {
