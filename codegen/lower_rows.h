@@ -83,6 +83,8 @@ OpRow LookUpRow(int index_arg);
 OpRow GatherRow();
 // The gradients of select and slice.
 OpRow SpreadRow();
+// Windows of up to 16 elements, all inside but for padding.
+OpRow MaxPoolRow();
 OpRow NllLossRow();
 OpRow NllLossBackwardRow();
 // In-place ops that write self where indices say.
