@@ -12,31 +12,43 @@ constexpr int64_t kMaxWindow = 16;  // Elements; larger ones make long kernels.
 
 // The numbers of one of the two dimensions.
 struct Window {
-  int64_t kernel, stride, padding, dilation;
+  int64_t kernel, stride, padding;
 };
 
-// (self, kernel_size, stride, padding, dilation, ceil_mode). One number stands for both dimensions; no stride is the kernel's size.
-Window WindowOf(const TraceOp& op, size_t dim) {
-  const auto number = [&op, dim](int arg) {
-    const std::vector<int64_t> numbers = op.args[arg].value.toIntVector();
-    return numbers.empty() ? 0 : numbers[numbers.size() == 1 ? 0 : dim];
-  };
-  const bool has_stride = !op.args[2].value.toIntVector().empty();
-  return {number(1), has_stride ? number(2) : number(1), number(3), number(4)};
+// Of list `arg`, in which one number stands for both dimensions.
+int64_t NumberOf(const TraceOp& op, int arg, size_t dim) {
+  const std::vector<int64_t> numbers = op.args[arg].value.toIntVector();
+  return numbers.empty() ? 0 : numbers[numbers.size() == 1 ? 0 : dim];
 }
 
-bool AcceptsMaxPool(const OpRow&, const TraceOp& op) {
-  for (int arg = 1; arg <= 4; ++arg) {
-    if (op.args[arg].kind != TraceArg::Kind::kConst || !op.args[arg].value.isIntList()) return false;
-  }
-  if (!IsTensor(op.args[0]) || !op.args[5].value.isBool() || op.args[5].value.toBool()) return false;
+// (self, kernel_size, stride, padding, ...). No stride is the kernel's size.
+Window WindowOf(const TraceOp& op, size_t dim) {
+  const bool has_stride = !op.args[2].value.toIntVector().empty();
+  return {NumberOf(op, 1, dim), NumberOf(op, has_stride ? 2 : 1, dim), NumberOf(op, 3, dim)};
+}
+
+bool IsIntList(const TraceArg& arg) { return arg.kind == TraceArg::Kind::kConst && arg.value.isIntList(); }
+bool IsFalse(const TraceArg& arg) { return arg.kind == TraceArg::Kind::kConst && arg.value.isBool() && !arg.value.toBool(); }
+
+bool IsPool(const TraceOp& op) {
+  if (!IsTensor(op.args[0]) || !IsIntList(op.args[1]) || !IsIntList(op.args[2]) || !IsIntList(op.args[3])) return false;
   const TensorRef& self = op.args[0].tensors[0];
   if ((TypeBit(self.dtype) & kWide) == 0 || (Rank(self) != 3 && Rank(self) != 4)) return false;
-  const Window rows = WindowOf(op, 0), columns = WindowOf(op, 1);
-  return rows.dilation == 1 && columns.dilation == 1 && rows.kernel * columns.kernel <= kMaxWindow;
+  return WindowOf(op, 0).kernel * WindowOf(op, 1).kernel <= kMaxWindow;
 }
 
-Iteration IterateMaxPool(const OpRow&, const Node& node) {
+// (..., dilation, ceil_mode)
+bool AcceptsMaxPool(const OpRow&, const TraceOp& op) {
+  return IsPool(op) && IsIntList(op.args[4]) && NumberOf(op, 4, 0) == 1 && NumberOf(op, 4, 1) == 1 && IsFalse(op.args[5]);
+}
+
+// (..., ceil_mode, count_include_pad, divisor_override)
+bool AcceptsAvgPool(const OpRow&, const TraceOp& op) {
+  const bool divides_by_size = op.args[6].kind == TraceArg::Kind::kConst && op.args[6].value.isNone();
+  return IsPool(op) && NumberOf(op, 3, 0) == 0 && NumberOf(op, 3, 1) == 0 && IsFalse(op.args[4]) && divides_by_size;
+}
+
+Iteration IteratePool(const OpRow&, const Node& node) {
   const TensorRef& self = node.op.args[0].tensors[0];
   const size_t rank = self.sizes.size();
   Iteration it;
@@ -97,14 +109,35 @@ void EmitMaxPool(OpEmitter& e) {
   if (wants_index) e.Result(1, index);
 }
 
+// In the order in which ATen adds them up, from zero on.
+void EmitAvgPool(OpEmitter& e) {
+  const TensorRef& self = e.op().args[0].tensors[0];
+  const size_t rank = self.sizes.size();
+  const std::vector<Expr> rows = PlacesOf(e, 0), columns = PlacesOf(e, 1);
+  Expr sum = e.emitter().Const(self.dtype, 0);
+  for (const Expr& row : rows) {
+    for (const Expr& column : columns) {
+      sum = sum + e.LoadAt(0, Steps(row, self.strides[rank - 2]) + Steps(column, self.strides[rank - 1]));
+    }
+  }
+  e.Result(0, sum / static_cast<double>(rows.size() * columns.size()));
+}
+
 }  // namespace
 
 OpRow MaxPoolRow() {
   OpRow row;
   row.indexed_args = 1;
   row.accepts = &AcceptsMaxPool;
-  row.iterate = &IterateMaxPool;
+  row.iterate = &IteratePool;
   row.emit = &EmitMaxPool;
+  return row;
+}
+
+OpRow AvgPoolRow() {
+  OpRow row = MaxPoolRow();
+  row.accepts = &AcceptsAvgPool;
+  row.emit = &EmitAvgPool;
   return row;
 }
 

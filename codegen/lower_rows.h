@@ -83,8 +83,9 @@ OpRow LookUpRow(int index_arg);
 OpRow GatherRow();
 // The gradients of select and slice.
 OpRow SpreadRow();
-// Windows of up to 16 elements, all inside but for padding.
+// Windows of up to 16 elements; those of averages without padding.
 OpRow MaxPoolRow();
+OpRow AvgPoolRow();
 OpRow NllLossRow();
 OpRow NllLossBackwardRow();
 // In-place ops that write self where indices say.

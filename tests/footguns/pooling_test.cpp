@@ -23,15 +23,17 @@ class PoolingTest : public BackendTest {
     return {values, places};
   }
 
-  void ExpectEqual(const torch::Tensor& x) const {
+  static Tensors Average(const torch::Tensor& x, const Window& window) { return {torch::avg_pool2d(x * 1, window.kernel, window.stride)}; }
+
+  void ExpectEqual(const torch::Tensor& x, Tensors (*pool)(const torch::Tensor&, const Window&) = &Pool) const {
     for (const Window& window : Windows()) {
-      const Tensors eager = Pool(x, window);
+      const Tensors eager = pool(x, window);
       lazuli::reset();  // Each has a program of its own.
       const StatsDelta delta;
       Tensors lazy;
       {
         const DeviceMode mode(options());
-        lazy = Pool(x, window);
+        lazy = pool(x, window);
         lazuli::sync();
       }
       ExpectSame(eager, lazy, /*exact=*/true, "kernel " + std::to_string(window.kernel[0]));
@@ -53,6 +55,15 @@ TEST_P(PoolingTest, Maxima) {
   ExpectEqual(torch::randn({1, 70, 33, 40}));
 }
 
+TEST_P(PoolingTest, Averages) {
+  torch::manual_seed(5);
+  const auto x = torch::randn({2, 3, 9, 10});
+  ExpectEqual(x, &Average);
+  ExpectEqual(x.contiguous(torch::MemoryFormat::ChannelsLast), &Average);
+  ExpectEqual(x.to(torch::kDouble), &Average);
+  ExpectEqual(x * -0.0, &Average);
+}
+
 // The first of equal ones, whatever the sign of a zero, and the last NaN.
 TEST_P(PoolingTest, TiesAndSpecialNumbers) {
   torch::manual_seed(4);
@@ -67,7 +78,8 @@ TEST_P(PoolingTest, TiesAndSpecialNumbers) {
 TEST_P(PoolingTest, OthersAreLeftToAten) {
   ExpectSameAsEager([] {
     const auto x = torch::linspace(-1, 1, 2 * 11 * 12).view({2, 11, 12}).sin();
-    return Tensors{torch::max_pool2d(x, 5), torch::max_pool2d(x, 3, 2, 1, 2), torch::max_pool2d(x, 3, 2, 1, 1, true)};
+    return Tensors{torch::max_pool2d(x, 5), torch::max_pool2d(x, 3, 2, 1, 2), torch::max_pool2d(x, 3, 2, 1, 1, true),
+                   torch::avg_pool2d(x, 3, 2, 1), torch::avg_pool2d(x, 2, 2, 0, true)};
   });
 }
 
