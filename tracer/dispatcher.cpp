@@ -385,6 +385,11 @@ void RecordTwinOrRun(const OpInfo& info, const OpInfo& called, c10::DispatchKeyS
       *stack = std::move(twin);
       return;
     }
+    if (outcome == Outcome::kUnknownShape) {
+      RunAndObserve(recorder, info, std::move(key), keys, &twin);
+      *stack = std::move(twin);
+      return;
+    }
     if (outcome == Outcome::kRunsAtOnce) {
       RunNumbers(called, keys, stack);
       return;

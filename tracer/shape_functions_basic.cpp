@@ -5,6 +5,7 @@
 #include <ATen/TensorUtils.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/ops/cat_meta_dispatch.h>
+#include <ATen/ops/result_type.h>
 #include <ATen/ops/unsqueeze_native.h>
 
 #include <algorithm>
@@ -236,6 +237,56 @@ Shapes SelectBackwardShape(Args args) {
   return {Fresh(sizes, grad.scalar_type())};
 }
 
+// (self, padding, number): pairs of what is added before and after, of the last dimension first. A copy where nothing is.
+Shapes ConstantPadShape(Args args) {
+  const at::Tensor self = TensorArg(args[0]);
+  const std::vector<int64_t> padding = IntsArg(args[1]);
+  if (padding.size() % 2 != 0 || static_cast<int64_t>(padding.size()) > 2 * self.dim()) return {};
+  if (args[2].isComplexDouble() && !self.is_complex()) return {};
+  std::vector<int64_t> sizes = self.sizes().vec();
+  bool grows = false;
+  for (size_t i = 0; i < padding.size(); i += 2) {
+    int64_t& size = sizes[sizes.size() - 1 - i / 2];
+    if (size + std::min<int64_t>(padding[i], 0) + std::min<int64_t>(padding[i + 1], 0) < 0) return {};
+    size += padding[i] + padding[i + 1];
+    grows |= padding[i] > 0 || padding[i + 1] > 0;
+  }
+  if (grows) return {Fresh(sizes, self.scalar_type(), self.suggest_memory_format())};
+  return Like(at::empty_strided(sizes, self.strides(), self.options()), c10::IValue(), c10::IValue());
+}
+
+// (self, other, alpha) of two tensors, one of which may stand for a number, and of a number.
+Shapes RsubShape(Args args) {
+  const at::Tensor self = TensorArg(args[0]), other = TensorArg(args[1]);
+  const at::ScalarType type = at::result_type(self, other);
+  const bool is_float = type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16;
+  const bool is_int = c10::isIntegralType(type, /*includeBool=*/false) && args[2].isInt();
+  if (!(is_float || is_int) || args[2].isComplexDouble() || !IsReal(self) || !IsReal(other)) return {};
+  return {PointwiseResult({self, other}, type)};
+}
+
+Shapes RsubScalarShape(Args args) {
+  if (args[1].isComplexDouble() || args[2].isComplexDouble()) return {};
+  return FloatUnaryShape(args);
+}
+
+// (self, p)
+Shapes NormShape(Args args) {
+  const at::Tensor self = TensorArg(args[0]);
+  if (!IsPlainFloat(self)) return {};
+  return {Fresh({}, self.scalar_type())};
+}
+
+// (self, sizes, ..., dtype?, layout?, device?, pin_memory?), where `dtype` is an argument's place.
+template <size_t dtype>
+Shapes NewShape(Args args) {
+  const c10::IValue &layout = args[dtype + 1], &device = args[dtype + 2], &pinned = args[dtype + 3];
+  if (!layout.isNone() && layout.toLayout() != at::kStrided) return {};
+  if ((!device.isNone() && !device.toDevice().is_cpu()) || (!pinned.isNone() && pinned.toBool())) return {};
+  const at::ScalarType type = args[dtype].isNone() ? TensorArg(args[0]).scalar_type() : args[dtype].toScalarType();
+  return {Fresh(IntsArg(args[1]), type)};
+}
+
 }  // namespace
 
 void AddBasicShapes(ShapeTable* table) {
@@ -246,7 +297,7 @@ void AddBasicShapes(ShapeTable* table) {
       {"aten::logit", FloatUnaryShape},
       {"aten::isnan", IsNanShape},
       {"aten::where.self", WhereShape},
-      {"aten::rsub.Tensor", FloatBinaryShape},
+      {"aten::rsub.Tensor", RsubShape},
       {"aten::floor_divide", FloorDivideShape},
       {"aten::floor_divide.Scalar", FloorDivideShape},
       {"aten::hardtanh_backward", FloatBinaryShape},
@@ -287,6 +338,12 @@ void AddBasicShapes(ShapeTable* table) {
       {"aten::stack", StackShape},
       {"aten::select_backward", SelectBackwardShape},
       {"aten::slice_backward", SliceBackwardShape},
+      {"aten::constant_pad_nd", ConstantPadShape},
+      {"aten::rsub.Scalar", RsubScalarShape},
+      {"aten::norm.Scalar", NormShape},
+      {"aten::new_zeros", NewShape<2>},
+      {"aten::new_ones", NewShape<2>},
+      {"aten::new_full", NewShape<3>},
   };
   for (const auto& [name, function] : rows) table->emplace(name, function);
 }

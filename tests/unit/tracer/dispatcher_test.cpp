@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <functional>
+
 #include "lazuli/lazuli.h"
 #include "runtime/mode_keys.h"
 
@@ -56,6 +58,23 @@ TEST_F(DispatcherTest, FactoriesAreRecorded) {
   };
   make();  // What has no shape function runs once.
   EXPECT_GE(make(), 3);
+}
+
+// An operator on a tensor and a number is the one on tensors; where nobody knows its results, it runs once.
+TEST_F(DispatcherTest, NumbersStandForTensors) {
+  const auto x = torch::arange(6, torch::kFloat);
+  const auto recorded = [](const std::function<torch::Tensor()>& op) {
+    lazuli::sync();
+    const int64_t before = lazuli::stats().ops_recorded;
+    const torch::Tensor result = op();
+    lazuli::sync();
+    return lazuli::stats().ops_recorded - before;
+  };
+  EXPECT_EQ(recorded([&] { return torch::rsub(x, 1); }), 1);
+  EXPECT_EQ(recorded([&] { return torch::rsub(x.to(torch::kLong), 2.5); }), 2);
+  recorded([&] { return torch::fmod(x, 2); });
+  EXPECT_EQ(recorded([&] { return torch::fmod(x, 2); }), 1);
+  EXPECT_EQ(torch::fmod(x, 2).sum().item<float>(), 3);
 }
 
 TEST_F(DispatcherTest, FactoriesOfOtherDevicesAreNot) {

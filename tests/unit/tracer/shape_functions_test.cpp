@@ -45,6 +45,9 @@ void AddPointwise(std::vector<Case>* cases) {
     cases->push_back({"aten::where.self", {mask, x, two}});
     cases->push_back({"aten::rsub.Tensor", {x, x, 1}});
     cases->push_back({"aten::rsub.Tensor", {x, two, 2}});
+    cases->push_back({"aten::rsub.Scalar", {x, 2, 1}});
+    cases->push_back({"aten::new_full", {x, std::vector<int64_t>{2, 3}, 1.5, None(), None(), None(), None()}});
+    cases->push_back({"aten::new_zeros", {x, std::vector<int64_t>{2, 3}, None(), None(), None(), None()}});
     cases->push_back({"aten::floor_divide", {x, x}});
     cases->push_back({"aten::hardtanh_backward", {x, x, 0.1, 0.9}});
     cases->push_back({"aten::hardswish_backward", {x, x}});
@@ -53,6 +56,14 @@ void AddPointwise(std::vector<Case>* cases) {
     cases->push_back({"aten::native_dropout_backward", {x, mask, 2.0}});
     cases->push_back({"aten::mse_loss_backward", {x, x, x, 0}});
   }
+  for (const Tensor& x :
+       {F({4, 3}), F({4, 3}).t(), D({2, 5}), ChannelsLast({2, 3, 4, 5}), B({3, 8}).slice(1, 0, 8, 2), torch::arange(12).view({3, 4})}) {
+    for (const std::vector<int64_t>& padding : {std::vector<int64_t>{1, 2}, {0, 1, 2, 0}, {-1, 2}, {-1, -1}, {0, 0}, {}}) {
+      cases->push_back({"aten::constant_pad_nd", {x, padding, 2}});
+    }
+  }
+  for (const Tensor& x : {F({4, 3}), D({2})}) cases->push_back({"aten::norm.Scalar", {x, 2}});
+  cases->push_back({"aten::rsub.Tensor", {torch::arange(4), torch::arange(4), 1}});
   cases->push_back({"aten::relu", {torch::arange(4)}});
   for (const Tensor& x : selfs) {
     cases->push_back({"aten::abs", {x}});
