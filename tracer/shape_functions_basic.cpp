@@ -266,8 +266,9 @@ Shapes RsubShape(Args args) {
 }
 
 Shapes RsubScalarShape(Args args) {
-  if (args[1].isComplexDouble() || args[2].isComplexDouble()) return {};
-  return FloatUnaryShape(args);
+  const at::Tensor self = TensorArg(args[0]);
+  if (args[1].isComplexDouble() || args[2].isComplexDouble() || !HaveOneFloatDtype({self})) return {};
+  return {PointwiseResult({self, Fresh({}, self.scalar_type())}, self.scalar_type())};
 }
 
 // (self, p)
@@ -275,16 +276,6 @@ Shapes NormShape(Args args) {
   const at::Tensor self = TensorArg(args[0]);
   if (!IsPlainFloat(self)) return {};
   return {Fresh({}, self.scalar_type())};
-}
-
-// (self, sizes, ..., dtype?, layout?, device?, pin_memory?), where `dtype` is an argument's place.
-template <size_t dtype>
-Shapes NewShape(Args args) {
-  const c10::IValue &layout = args[dtype + 1], &device = args[dtype + 2], &pinned = args[dtype + 3];
-  if (!layout.isNone() && layout.toLayout() != at::kStrided) return {};
-  if ((!device.isNone() && !device.toDevice().is_cpu()) || (!pinned.isNone() && pinned.toBool())) return {};
-  const at::ScalarType type = args[dtype].isNone() ? TensorArg(args[0]).scalar_type() : args[dtype].toScalarType();
-  return {Fresh(IntsArg(args[1]), type)};
 }
 
 }  // namespace
@@ -341,9 +332,6 @@ void AddBasicShapes(ShapeTable* table) {
       {"aten::constant_pad_nd", ConstantPadShape},
       {"aten::rsub.Scalar", RsubScalarShape},
       {"aten::norm.Scalar", NormShape},
-      {"aten::new_zeros", NewShape<2>},
-      {"aten::new_ones", NewShape<2>},
-      {"aten::new_full", NewShape<3>},
   };
   for (const auto& [name, function] : rows) table->emplace(name, function);
 }

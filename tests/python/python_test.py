@@ -264,8 +264,6 @@ AS_ONE = {
     "crop": lambda x: F.pad(x, (-1, 2)),
     "rsub": lambda x: 1 - x,
     "norm": lambda x: torch.ops.aten.norm.Scalar(x, 2),
-    "new_zeros": lambda x: x.new_zeros(x.size(1), 2),
-    "new_full": lambda x: x.new_full((x.size(0),), 1.5),
     "embedding": lambda x: F.embedding(torch.tensor([1, 0]), x),
     "index_add": lambda x: torch.index_add(x, 0, torch.tensor([1, 1]), x[:2]),
     "roll": lambda x: torch.roll(x, 1, 0),

@@ -46,8 +46,6 @@ void AddPointwise(std::vector<Case>* cases) {
     cases->push_back({"aten::rsub.Tensor", {x, x, 1}});
     cases->push_back({"aten::rsub.Tensor", {x, two, 2}});
     cases->push_back({"aten::rsub.Scalar", {x, 2, 1}});
-    cases->push_back({"aten::new_full", {x, std::vector<int64_t>{2, 3}, 1.5, None(), None(), None(), None()}});
-    cases->push_back({"aten::new_zeros", {x, std::vector<int64_t>{2, 3}, None(), None(), None(), None()}});
     cases->push_back({"aten::floor_divide", {x, x}});
     cases->push_back({"aten::hardtanh_backward", {x, x, 0.1, 0.9}});
     cases->push_back({"aten::hardswish_backward", {x, x}});

@@ -34,6 +34,9 @@ const std::set<std::string> kDecompose = {
     "aten::ones",
     "aten::zeros",
     "aten::scalar_tensor",
+    "aten::new_full",
+    "aten::new_ones",
+    "aten::new_zeros",
 };
 
 // Python's Meta functions are never called, so that what has no shape function here is observed there for each size, or recorded in pieces.
