@@ -10,7 +10,7 @@
 namespace lazuli::codegen {
 namespace {
 
-constexpr double kGrainNs = 4000;        // A thread is worth waking for this much work: the others still spin, just after another product.
+constexpr double kGrainNs = 2000;        // A thread is worth waking for this much work: the others still spin, just after another product.
 constexpr double kFlopsPerNs = 60;       // Of one core, at least.
 constexpr double kBytesPerNs = 20;       // Of weights, from memory.
 constexpr int64_t kColumnsPerUnit = 16;  // Threads get columns by so many: a cache line of y.
@@ -33,7 +33,7 @@ struct Partition {
 // Each thread fetches its rows of x from where another one wrote them, packs them, and multiplies while it fetches its rows of w. Costs are
 // in cycles for each element of the depth: measured, on a server CPU of 2022.
 Partition Divide(const Product& product, int64_t threads, int64_t lanes) {
-  constexpr double kFetchAndPack = 2.4, kMultiply = 1.0 / 32;
+  constexpr double kFetchAndPack = 2.4, kMultiply = 1.0 / 32, kMultiplyNarrow = 1.5 / 32;  // Narrow: rows of one vector.
   constexpr int64_t kOwnCacheFloats = 1 << 18;  // Larger weights come from where all threads get theirs.
   const double fetch_weight = product.fresh_w ? 2.0 : (product.cols * product.depth <= kOwnCacheFloats ? 0.6 : 1.2);
   Partition best{};
@@ -42,7 +42,7 @@ Partition Divide(const Product& product, int64_t threads, int64_t lanes) {
     const int64_t rows = CeilDiv(CeilDiv(product.rows, lanes), row_parts) * lanes;
     const int64_t cols = CeilDiv(CeilDiv(product.cols, kColumnsPerUnit), threads / row_parts) * kColumnsPerUnit;
     const auto r = static_cast<double>(rows), c = static_cast<double>(cols);
-    const double cost = r * kFetchAndPack + std::max(c * fetch_weight, r * c * kMultiply);
+    const double cost = r * kFetchAndPack + std::max(c * fetch_weight, r * c * (rows > lanes ? kMultiply : kMultiplyNarrow));
     if (row_parts > 1 && cost >= least) continue;
     least = cost;
     best = {rows, cols, CeilDiv(product.rows, rows), CeilDiv(product.cols, cols)};
@@ -94,8 +94,11 @@ bool SuitsProduct(int64_t rows, int64_t cols, int64_t depth) {
   constexpr int64_t kMaxRows = 64;          // The library's copy of w costs more than we lose elsewhere,
   constexpr int64_t kMaxRowsInCache = 128;  // and up to here, if all of x is at hand.
   constexpr int64_t kCachedFloats = 1 << 18;
-  if (rows <= 0 || cols <= 0 || depth <= 0 || TilesFor(runtime::Active().isa) == nullptr) return false;
-  return rows <= kMaxRows || (rows <= kMaxRowsInCache && rows * depth <= kCachedFloats);
+  constexpr int64_t kMaxPackedFloats = 1 << 20;  // Each thread keeps room for so many.
+  const ProductTiles* tiles = TilesFor(runtime::Active().isa);
+  if (rows <= 0 || cols <= 0 || depth <= 0 || tiles == nullptr) return false;
+  if (rows <= tiles->direct_rows) return true;
+  return rows * depth <= (rows <= kMaxRows ? kMaxPackedFloats : kCachedFloats) && rows <= kMaxRowsInCache;
 }
 
 void RunProduct(const Product& product, runtime::Isa isa) {

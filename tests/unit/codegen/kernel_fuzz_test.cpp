@@ -163,7 +163,7 @@ class RandomKernel {
 };
 
 TEST(KernelFuzz, RandomKernels) {
-  const int64_t first = EnvOr("LAZULI_FUZZ_SEED", 1), count = EnvOr("LAZULI_FUZZ_COUNT", 120);
+  const int64_t first = EnvOr("LAZULI_FUZZ_SEED", 1), count = EnvOr("LAZULI_FUZZ_COUNT", 60);
   for (int64_t seed = first; seed < first + count; ++seed) {
     const codegen::KernelIR kernel = RandomKernel(seed).Build();
     for (const std::string& isa : AllIsas()) {

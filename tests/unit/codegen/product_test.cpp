@@ -130,6 +130,17 @@ TEST_P(ProductTest, EqualOnAnyNumberOfThreads) {
   at::set_num_threads(threads);
 }
 
+TEST(SuitsProduct, FewRowsThatTakeLittleRoom) {
+  if (runtime::WidestIsa() < runtime::Isa::kAvx2) GTEST_SKIP() << "this CPU has no AVX2";
+  EXPECT_TRUE(SuitsProduct(1, 1000, int64_t{1} << 24));
+  EXPECT_TRUE(SuitsProduct(64, 50000, 4096));
+  EXPECT_FALSE(SuitsProduct(64, 100, int64_t{1} << 20));  // Packing it would take 256 MB for each thread.
+  EXPECT_TRUE(SuitsProduct(128, 4096, 1024));
+  EXPECT_FALSE(SuitsProduct(128, 4096, 4096));
+  EXPECT_FALSE(SuitsProduct(129, 10, 10));
+  EXPECT_FALSE(SuitsProduct(0, 10, 10));
+}
+
 INSTANTIATE_TEST_SUITE_P(Isa, ProductTest, ::testing::Values(runtime::Isa::kAvx2, runtime::Isa::kAvx512),
                          [](const auto& info) { return std::string(runtime::IsaName(info.param)); });
 
