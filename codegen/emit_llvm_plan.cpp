@@ -146,10 +146,6 @@ class Planner {
     return dim < plan_.num_kept && (deps >> dim & 1) == 0 && plan_.kernel.buffers[inst(i).imm].strides[dim] == 1;
   }
 
-  bool Scatters() const {
-    return std::any_of(plan_.kernel.insts.begin(), plan_.kernel.insts.end(), [](const KInst& inst) { return IsScatter(inst.op); });
-  }
-
   // Vector operations per vector of points when dimension `dim` is vectorised.
   double VectorCost(int dim) const {
     double cost = 0;
@@ -281,7 +277,7 @@ class Planner {
   }
 
   void ChooseSplits() {
-    if (plan_.kernel.num_reduced == 0 || plan_.kept_numel == 0 || plan_.reduced_numel == 0 || Scatters()) return;
+    if (plan_.kernel.num_reduced == 0 || plan_.kept_numel == 0 || plan_.reduced_numel == 0 || plan_.Scatters()) return;
     int64_t units = plan_.Hint(plan_.kept_numel);
     if (!plan_.VectorIsReduced()) {
       const int64_t size = plan_.SizeHint(plan_.vector_dim);
@@ -446,10 +442,16 @@ UnitCount LoopPlan::Units() const {
   return units;
 }
 
-int64_t LoopPlan::UnitsHint() const {
+int64_t UnitCount::CountHint(const runtime::SymbolTable& symbols) const {
   std::vector<int64_t> hints;
-  for (int i = 0; i < kernel.symbols.size(); ++i) hints.push_back(kernel.symbols.hint(i));
-  return Units().Count(hints.data());
+  for (int i = 0; i < symbols.size(); ++i) hints.push_back(symbols.hint(i));
+  return Count(hints.data());
+}
+
+int64_t LoopPlan::UnitsHint() const { return Units().CountHint(kernel.symbols); }
+
+bool LoopPlan::Scatters() const {
+  return std::any_of(kernel.insts.begin(), kernel.insts.end(), [](const KInst& inst) { return IsScatter(inst.op); });
 }
 
 int64_t LoopPlan::StreamedBytes() const {

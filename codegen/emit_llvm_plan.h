@@ -22,6 +22,8 @@ struct UnitCount {
   runtime::Product size;   // Of the loop that is cut into chunks.
   int64_t chunk = 1;
 
+  // With the symbols' first values.
+  int64_t CountHint(const runtime::SymbolTable& symbols) const;
   int64_t Count(const int64_t* symbols) const { return outer.Evaluate(symbols) * ((size.Evaluate(symbols) + chunk - 1) / chunk); }
 };
 
@@ -111,6 +113,7 @@ struct LoopPlan {
   bool VectorIsReduced() const { return vector_dim >= num_kept; }
   bool IsTiled() const { return vector_dim < num_kept - 1; }
   bool IsSplit() const { return split_dim >= 0; }
+  bool Scatters() const;  // Whether it has an instruction that writes where indices say.
   bool IsParted() const { return num_parts > 1; }
   // Bytes of the elements at one point that `streams` are stored to.
   int64_t StreamedBytes() const;

@@ -24,10 +24,6 @@ class MemoryPlanner {
   const KInst& inst(int i) const { return plan_->kernel.insts[i]; }
   int num_insts() const { return static_cast<int>(plan_->kernel.insts.size()); }
 
-  bool Scatters() const {
-    return std::any_of(plan_->kernel.insts.begin(), plan_->kernel.insts.end(), [](const KInst& inst) { return IsScatter(inst.op); });
-  }
-
   bool IsRead(int64_t buffer) const {
     return std::any_of(plan_->kernel.insts.begin(), plan_->kernel.insts.end(),
                        [&](const KInst& i) { return (i.op == KOp::kLoad || i.op == KOp::kGather) && i.imm == buffer; });
@@ -64,7 +60,7 @@ class MemoryPlanner {
       plan_->prefetched[i] = (load || (inst(i).op == KOp::kStore && !IsRead(inst(i).imm))) && WalksOnce(i) && WalksOn(i);
       bytes += plan_->prefetched[i] ? ElementBytes(inst(i).type) : 0;
     }
-    if (Scatters() || PointsHint() * bytes < kMinPrefetched) plan_->prefetched.assign(num_insts(), false);
+    if (plan_->Scatters() || PointsHint() * bytes < kMinPrefetched) plan_->prefetched.assign(num_insts(), false);
   }
 
   // Whether all vectors of the store are aligned when the first one is.

@@ -186,12 +186,10 @@ absl::StatusOr<std::string> ExplainKernel(const KernelIR& kernel, const KernelTa
   if (HasNoWork(kernel)) return std::string("no work");
   const PlannedKernel planned = PlanKernel(kernel, InfoOf(*isa), "kernel");
   const LoopPlan& plan = planned.plan;
-  std::vector<int64_t> hints;
-  for (int i = 0; i < kernel.symbols.size(); ++i) hints.push_back(kernel.symbols.hint(i));
   double ns = 0;
   int64_t units = 0, tasks = 0;
   for (const KernelPhase& phase : planned.phases) {
-    const int64_t count = phase.units.Count(hints.data());
+    const int64_t count = phase.units.CountHint(kernel.symbols);
     ns += phase.unit_ns * static_cast<double>(count);
     units = std::max(units, count);
     tasks = std::max(tasks, (count + GrainOf(phase) - 1) / GrainOf(phase));

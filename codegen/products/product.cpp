@@ -15,8 +15,6 @@ constexpr double kFlopsPerNs = 60;       // Of one core, at least.
 constexpr double kBytesPerNs = 20;       // Of weights, from memory.
 constexpr int64_t kColumnsPerUnit = 16;  // Threads get columns by so many: a cache line of y.
 
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // How many threads are worth waking.
 int64_t NumThreads(const Product& product) {
   const double weights = static_cast<double>(product.depth * product.cols);
@@ -38,14 +36,14 @@ Partition Divide(const Product& product, int64_t threads, int64_t lanes) {
   const double fetch_weight = product.fresh_w ? 2.0 : (product.cols * product.depth <= kOwnCacheFloats ? 0.6 : 1.2);
   Partition best{};
   double least = 0;
-  for (int64_t row_parts = 1; row_parts <= std::min(threads, CeilDiv(product.rows, lanes)); ++row_parts) {
-    const int64_t rows = CeilDiv(CeilDiv(product.rows, lanes), row_parts) * lanes;
-    const int64_t cols = CeilDiv(CeilDiv(product.cols, kColumnsPerUnit), threads / row_parts) * kColumnsPerUnit;
+  for (int64_t row_parts = 1; row_parts <= std::min(threads, at::divup(product.rows, lanes)); ++row_parts) {
+    const int64_t rows = at::divup(at::divup(product.rows, lanes), row_parts) * lanes;
+    const int64_t cols = at::divup(at::divup(product.cols, kColumnsPerUnit), threads / row_parts) * kColumnsPerUnit;
     const auto r = static_cast<double>(rows), c = static_cast<double>(cols);
     const double cost = r * kFetchAndPack + std::max(c * fetch_weight, r * c * (rows > lanes ? kMultiply : kMultiplyNarrow));
     if (row_parts > 1 && cost >= least) continue;
     least = cost;
-    best = {rows, cols, CeilDiv(product.rows, rows), CeilDiv(product.cols, cols)};
+    best = {rows, cols, at::divup(product.rows, rows), at::divup(product.cols, cols)};
   }
   return best;
 }
@@ -63,16 +61,16 @@ void ForParts(int64_t count, const Fn& fn) {
 void RunPart(const Product& product, const ProductTiles& tiles, int64_t first, int64_t end, int64_t begin_col, int64_t end_col) {
   thread_local ThreadScratch panels;
   alignas(64) float scratch[kProductBlock * kMaxPanelFloats];
-  const int64_t all_vectors = CeilDiv(end - first, tiles.lanes);
-  const int64_t num_blocks = CeilDiv(all_vectors, tiles.max_vectors);
-  const int64_t vectors = CeilDiv(all_vectors, num_blocks);  // Of a panel's row.
+  const int64_t all_vectors = at::divup(end - first, tiles.lanes);
+  const int64_t num_blocks = at::divup(all_vectors, tiles.max_vectors);
+  const int64_t vectors = at::divup(all_vectors, num_blocks);  // Of a panel's row.
   const int64_t panel_floats = product.depth * vectors * tiles.lanes;
   auto* const panel = static_cast<float*>(panels.Reserve(num_blocks * panel_floats * static_cast<int64_t>(sizeof(float))));
   const auto for_blocks = [&](const auto& fn) {
     float* block = panel;
     for (int64_t row = first; row < end; row += vectors * tiles.lanes, block += panel_floats) {
       const int64_t count = std::min(end - row, vectors * tiles.lanes);
-      fn(row, count, CeilDiv(count, tiles.lanes), block);
+      fn(row, count, at::divup(count, tiles.lanes), block);
     }
   };
   for_blocks([&](int64_t row, int64_t count, int64_t width, float* block) { tiles.pack(product, row, count, width, block); });
@@ -105,8 +103,8 @@ void RunProduct(const Product& product, runtime::Isa isa) {
   const ProductTiles& tiles = *TilesFor(isa);
   const int64_t threads = NumThreads(product);
   if (product.rows <= tiles.direct_rows) {
-    const int64_t cols = CeilDiv(CeilDiv(product.cols, kColumnsPerUnit), threads) * kColumnsPerUnit;
-    return ForParts(CeilDiv(product.cols, cols),
+    const int64_t cols = at::divup(at::divup(product.cols, kColumnsPerUnit), threads) * kColumnsPerUnit;
+    return ForParts(at::divup(product.cols, cols),
                     [&](int64_t part) { tiles.direct(product, part * cols, std::min((part + 1) * cols, product.cols)); });
   }
   const Partition parts = Divide(product, threads, tiles.lanes);

@@ -7,7 +7,6 @@ namespace {
 
 constexpr int kLanes = 8;
 using Vec = __m256;
-using Vec4 = __m128;
 
 // All ones in the first n lanes.
 inline __m256i First(int64_t n) {
@@ -22,36 +21,20 @@ inline void StoreFirst(float* p, Vec v, int64_t n) { _mm256_maskstore_ps(p, Firs
 inline Vec Broadcast(const float* p) { return _mm256_broadcast_ss(p); }
 inline Vec MultiplyAdd(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
 inline Vec Add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
-inline Vec4 Add4(Vec4 a, Vec4 b) { return _mm_add_ps(a, b); }
-inline Vec4 Load4(const float* p) { return _mm_loadu_ps(p); }
-inline void Store4(float* p, Vec4 v) { _mm_storeu_ps(p, v); }
-
+inline Vec Low(Vec a, Vec b) { return _mm256_unpacklo_ps(a, b); }
+inline Vec High(Vec a, Vec b) { return _mm256_unpackhi_ps(a, b); }
 inline Vec LowPairs(Vec a, Vec b) { return _mm256_castpd_ps(_mm256_unpacklo_pd(_mm256_castps_pd(a), _mm256_castps_pd(b))); }
 inline Vec HighPairs(Vec a, Vec b) { return _mm256_castpd_ps(_mm256_unpackhi_pd(_mm256_castps_pd(a), _mm256_castps_pd(b))); }
 
-// Transposes 4x4 blocks within halves of the vectors, then the halves.
-inline __attribute__((always_inline)) void Transpose(Vec (&v)[kLanes]) {
-  Vec t[kLanes];
-  for (int i = 0; i < 8; i += 4) {
-    const Vec low01 = _mm256_unpacklo_ps(v[i], v[i + 1]), high01 = _mm256_unpackhi_ps(v[i], v[i + 1]);
-    const Vec low23 = _mm256_unpacklo_ps(v[i + 2], v[i + 3]), high23 = _mm256_unpackhi_ps(v[i + 2], v[i + 3]);
-    t[i] = LowPairs(low01, low23);
-    t[i + 1] = HighPairs(low01, low23);
-    t[i + 2] = LowPairs(high01, high23);
-    t[i + 3] = HighPairs(high01, high23);
-  }
+// v from t, by whole quarters of 128 bits: the transpose of a matrix of quarters.
+inline __attribute__((always_inline)) void TransposeQuarters(const Vec (&t)[kLanes], Vec (&v)[kLanes]) {
   for (int i = 0; i < 4; ++i) {
     v[i] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x20);
     v[i + 4] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x31);
   }
 }
 
-inline Vec4 SumEach(Vec a, Vec b, Vec c, Vec d) {
-  const Vec ab = Add(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
-  const Vec cd = Add(_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
-  const Vec sums = Add(LowPairs(ab, cd), HighPairs(ab, cd));
-  return _mm_add_ps(_mm256_castps256_ps128(sums), _mm256_extractf128_ps(sums, 1));
-}
+inline __m128 AddQuarters(Vec v) { return _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1)); }
 
 #include "codegen/products/product_tiles_impl.h"
 

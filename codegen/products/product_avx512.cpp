@@ -7,7 +7,6 @@ namespace {
 
 constexpr int kLanes = 16;
 using Vec = __m512;
-using Vec4 = __m128;
 
 inline __mmask16 First(int64_t n) { return static_cast<__mmask16>((1u << n) - 1); }
 inline Vec Zero() { return _mm512_setzero_ps(); }
@@ -18,24 +17,13 @@ inline void StoreFirst(float* p, Vec v, int64_t n) { _mm512_mask_storeu_ps(p, Fi
 inline Vec Broadcast(const float* p) { return _mm512_set1_ps(*p); }
 inline Vec MultiplyAdd(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
 inline Vec Add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
-inline Vec4 Add4(Vec4 a, Vec4 b) { return _mm_add_ps(a, b); }
-inline Vec4 Load4(const float* p) { return _mm_loadu_ps(p); }
-inline void Store4(float* p, Vec4 v) { _mm_storeu_ps(p, v); }
-
+inline Vec Low(Vec a, Vec b) { return _mm512_unpacklo_ps(a, b); }
+inline Vec High(Vec a, Vec b) { return _mm512_unpackhi_ps(a, b); }
 inline Vec LowPairs(Vec a, Vec b) { return _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b))); }
 inline Vec HighPairs(Vec a, Vec b) { return _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b))); }
 
-// Transposes 4x4 blocks within quarters of the vectors, then the quarters.
-inline __attribute__((always_inline)) void Transpose(Vec (&v)[kLanes]) {
-  Vec t[kLanes];
-  for (int i = 0; i < 16; i += 4) {
-    const Vec low01 = _mm512_unpacklo_ps(v[i], v[i + 1]), high01 = _mm512_unpackhi_ps(v[i], v[i + 1]);
-    const Vec low23 = _mm512_unpacklo_ps(v[i + 2], v[i + 3]), high23 = _mm512_unpackhi_ps(v[i + 2], v[i + 3]);
-    t[i] = LowPairs(low01, low23);
-    t[i + 1] = HighPairs(low01, low23);
-    t[i + 2] = LowPairs(high01, high23);
-    t[i + 3] = HighPairs(high01, high23);
-  }
+// v from t, by whole quarters of 128 bits: the transpose of a matrix of quarters.
+inline __attribute__((always_inline)) void TransposeQuarters(const Vec (&t)[kLanes], Vec (&v)[kLanes]) {
   for (int i = 0; i < 4; ++i) {
     const Vec even03 = _mm512_shuffle_f32x4(t[i], t[i + 4], 0x88), odd03 = _mm512_shuffle_f32x4(t[i], t[i + 4], 0xdd);
     const Vec even47 = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0x88), odd47 = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0xdd);
@@ -46,11 +34,8 @@ inline __attribute__((always_inline)) void Transpose(Vec (&v)[kLanes]) {
   }
 }
 
-inline Vec4 SumEach(Vec a, Vec b, Vec c, Vec d) {
-  const Vec ab = Add(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
-  const Vec cd = Add(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
-  const Vec sums = Add(LowPairs(ab, cd), HighPairs(ab, cd));
-  const __m256 halves = _mm256_add_ps(_mm512_castps512_ps256(sums), _mm512_extractf32x8_ps(sums, 1));
+inline __m128 AddQuarters(Vec v) {
+  const __m256 halves = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
   return _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps(halves, 1));
 }
 

@@ -1,6 +1,7 @@
 // Product tiles over vectors of one instruction set. Included by a file that is compiled for it and defines, before:
 //   kLanes; Vec; Zero(), Load(p), LoadFirst(p, n), Store(p, v), StoreFirst(p, v, n), Broadcast(p), MultiplyAdd(a, b, c), Add(a, b);
-//   Transpose(Vec (&v)[kLanes]); SumEach(a, b, c, d): the four sums of elements, as a Vec4; Add4(a, b), Load4(p), Store4(p, v).
+//   Low(a, b), High(a, b), LowPairs(a, b), HighPairs(a, b): the lower or upper elements, or pairs of them, of each quarter (128 bits), by
+//   turns from both; TransposeQuarters(t, v); AddQuarters(v): the sum of the quarters, as an __m128.
 // Everything is in an unnamed namespace, and nothing of the standard library is used: code for a wide instruction set must not become
 // the one copy of an inline function that the whole program runs.
 #pragma once
@@ -8,6 +9,34 @@
 constexpr int64_t kCacheLine = 16;  // Floats.
 // Elements of a row of w that are summed one after another; sums of blocks are then added. The longer, the larger the rounding errors.
 constexpr int64_t kDepthBlock = 256;
+
+using Vec4 = __m128;
+
+inline Vec4 Add4(Vec4 a, Vec4 b) { return _mm_add_ps(a, b); }
+inline Vec4 Load4(const float* p) { return _mm_loadu_ps(p); }
+inline void Store4(float* p, Vec4 v) { _mm_storeu_ps(p, v); }
+
+// Transposes 4x4 blocks within quarters of the vectors, then the quarters.
+inline __attribute__((always_inline)) void Transpose(Vec (&v)[kLanes]) {
+  Vec t[kLanes];
+#pragma GCC unroll 4
+  for (int i = 0; i < kLanes; i += 4) {
+    const Vec low01 = Low(v[i], v[i + 1]), high01 = High(v[i], v[i + 1]);
+    const Vec low23 = Low(v[i + 2], v[i + 3]), high23 = High(v[i + 2], v[i + 3]);
+    t[i] = LowPairs(low01, low23);
+    t[i + 1] = HighPairs(low01, low23);
+    t[i + 2] = LowPairs(high01, high23);
+    t[i + 3] = HighPairs(high01, high23);
+  }
+  TransposeQuarters(t, v);
+}
+
+// The four sums of elements.
+inline Vec4 SumEach(Vec a, Vec b, Vec c, Vec d) {
+  const Vec ab = Add(Low(a, b), High(a, b));
+  const Vec cd = Add(Low(c, d), High(c, d));
+  return AddQuarters(Add(LowPairs(ab, cd), HighPairs(ab, cd)));
+}
 
 // scratch[r * kVectors + v] (+)= sum over k of w[r][k] * panel[k * kVectors + v]. `next_w`: what will come after w.
 template <int kRows, int kVectors>
