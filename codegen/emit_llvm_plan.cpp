@@ -11,7 +11,7 @@ namespace {
 // Rough costs in nanoseconds. Only ratios between choices and the sizes of parallel chunks depend on them, never values.
 constexpr double kNsPerVectorOp = 0.3;
 constexpr double kNsPerByte = 0.03;
-constexpr double kUnitNs = 4000;
+constexpr double kUnitNs = 500;
 constexpr double kSplitNs = 8000;
 constexpr double kMinSplitTotalNs = 24000;
 constexpr int64_t kAnyLength = int64_t{1} << 32;  // Sums over a size that changes are prepared for long ones.
@@ -321,6 +321,12 @@ class Planner {
     }
   }
 
+  static int64_t PowerOfTwoUpTo(int64_t value) {
+    int64_t power = 1;
+    while (power * 2 <= value) power *= 2;
+    return power;
+  }
+
   static int64_t RoundUp(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
   void Splats() {
@@ -403,8 +409,8 @@ class Planner {
       if (plan_.IsSplit() || inner_ns * static_cast<double>(size) >= kUnitNs) {
         int64_t chunk = plan_.IsSplit() ? 1 : std::max<int64_t>(1, static_cast<int64_t>(std::ceil(kUnitNs / inner_ns)));
         if (d == plan_.vector_dim) chunk = RoundUp(chunk, vector_block);
+        plan_.unit_chunk = PowerOfTwoUpTo(chunk);  // So that units end where blocks of a matrix's rows do.
         plan_.unit_dim = d;
-        plan_.unit_chunk = chunk;
         break;
       }
       inner_ns *= static_cast<double>(size);

@@ -90,14 +90,16 @@ absl::StatusOr<MadeKernel> Link(const PlannedKernel& planned, std::string object
     phase.min_threads = planned.phases[i].min_threads;
     phases.push_back(phase);
   }
-  auto runner = std::make_shared<KernelRunner>(*std::move(code), std::move(phases), planned.scratch);
+  auto runner = std::make_shared<KernelRunner>(*std::move(code), std::move(phases), planned.scratch, WalksOf(planned.plan));
   return MadeKernel{std::move(runner), std::move(object)};
 }
 
 absl::StatusOr<MadeKernel> LoadOrCompile(const KernelIR& kernel, const std::string& key, Isa isa, const KernelTarget& target,
                                          KernelOrigin* origin) {
   *origin = KernelOrigin::kFound;
-  if (HasNoWork(kernel)) return MadeKernel{std::make_shared<KernelRunner>(nullptr, std::vector<RunnablePhase>(), ScratchSize()), ""};
+  if (HasNoWork(kernel))
+    return MadeKernel{std::make_shared<KernelRunner>(nullptr, std::vector<RunnablePhase>(), ScratchSize(), std::vector<SymbolicWalk>()),
+                      ""};
   const PlannedKernel planned = PlanKernel(kernel, InfoOf(isa), KernelSymbol(key));
   if (std::optional<std::string> object = FindObject(target.disk, key)) {
     absl::StatusOr<MadeKernel> loaded = Link(planned, *std::move(object));

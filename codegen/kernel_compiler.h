@@ -11,6 +11,19 @@
 
 namespace lazuli::codegen {
 
+// Which of a buffer's elements a kernel's units take, when all kept points are one dense block that units cut, in order.
+struct UnitWalk {
+  int64_t outer = 0;     // Elements of one index of the loops before the one that is cut into chunks: a multiple of them is a unit's begin.
+  int64_t chunk = 0;     // Elements of one unit, but for the last one before such a begin.
+  int64_t chunks = 0;    // Units from one such begin to the next.
+  int64_t elements = 0;  // All.
+
+  // The unit that begins at `element`, which must be where one does.
+  int64_t UnitAt(int64_t element) const { return element / outer * chunks + element % outer / chunk; }
+  // The smallest number of rows of `row` elements such that units begin at every multiple of it. 0: there is none.
+  int64_t RowsOfUnits(int64_t row) const;
+};
+
 // A kernel ready to run. Immutable and thread-safe; keeps its code alive.
 class CompiledKernel {
  public:
@@ -18,6 +31,11 @@ class CompiledKernel {
   // Runs the whole domain, splitting it with at::parallel_for where that pays. `buffers`: one pointer per KernelIR::buffers entry,
   // offsets applied; `scalars`: KernelIR::num_scalars 64-bit slots; `symbols`: a value for each of KernelIR::symbols.
   virtual void Run(void* const* buffers, const uint64_t* scalars, const int64_t* symbols = nullptr) const = 0;
+  // Runs units [begin, end) only, on this thread. Only for kernels that walk some buffer.
+  virtual void RunUnits(void* const* buffers, const uint64_t* scalars, const int64_t* symbols, int64_t begin, int64_t end) const = 0;
+  // How the kernel walks a buffer, when units do not share work and each has elements of its own there.
+  virtual bool Walks(int buffer) const = 0;
+  virtual UnitWalk WalkOf(int buffer, const int64_t* symbols) const = 0;
 };
 
 struct KernelTarget {

@@ -20,17 +20,31 @@ struct RunnablePhase {
   int min_threads = 1;  // With fewer, all units run in one.
 };
 
+// UnitWalk for any values of the symbols.
+struct SymbolicWalk {
+  bool walks = false;
+  runtime::Product step;  // Elements of one index of the loop that is cut into chunks.
+};
+
+// By buffer of `plan`'s kernel.
+std::vector<SymbolicWalk> WalksOf(const LoopPlan& plan);
+
 // Phases run one after another, each over its units, in parallel where there are more units than the grain.
 class KernelRunner : public CompiledKernel {
  public:
   // `code` holds the phases' functions. Without phases, Run does nothing.
-  KernelRunner(std::shared_ptr<const JitCode> code, std::vector<RunnablePhase> phases, ScratchSize scratch);
+  KernelRunner(std::shared_ptr<const JitCode> code, std::vector<RunnablePhase> phases, ScratchSize scratch,
+               std::vector<SymbolicWalk> walks);
   void Run(void* const* buffers, const uint64_t* scalars, const int64_t* symbols) const override;
+  void RunUnits(void* const* buffers, const uint64_t* scalars, const int64_t* symbols, int64_t begin, int64_t end) const override;
+  bool Walks(int buffer) const override;
+  UnitWalk WalkOf(int buffer, const int64_t* symbols) const override;
 
  private:
   std::shared_ptr<const JitCode> code_;
   std::vector<RunnablePhase> phases_;
   ScratchSize scratch_;
+  std::vector<SymbolicWalk> walks_;
 };
 
 }  // namespace lazuli::codegen

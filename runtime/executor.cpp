@@ -86,7 +86,15 @@ class StepProgram : public Program {
       result.not_started = true;
       return result;
     }
+    size_t next_fused = 0;
     for (size_t i = 0; i < spec_.steps.size(); ++i) {
+      if (next_fused < spec_.fused.size() && spec_.fused[next_fused].first == static_cast<int32_t>(i)) {
+        const FusedSteps& fused = spec_.fused[next_fused++];
+        if (!failed_ && RunFused(fused, args, &result)) {
+          i += static_cast<size_t>(fused.count) - 1;
+          continue;
+        }
+      }
       const StepSpec& step = spec_.steps[i];
       if (failed_ && IsPoisoned(step)) continue;
       try {
@@ -272,21 +280,55 @@ class StepProgram : public Program {
     result->failed_index = call != nullptr ? call->index : -1;
   }
 
-  void Launch(const KernelLaunch& launch, const RunArgs& args, RunResult* result) {
+  // Where a launch's operands are in this run.
+  struct Operands {
     char bad_index = 0;
     absl::InlinedVector<void*, 16> buffers;
     absl::InlinedVector<uint64_t, 16> scalars;
+  };
+
+  BoundLaunch Bind(const KernelLaunch& launch, const RunArgs& args, Operands* operands) {
     for (const auto& buffer : launch.buffers) {
       if (buffer.memory < 0) {
-        buffers.push_back(&bad_index);
+        operands->buffers.push_back(&operands->bad_index);
         continue;
       }
       const int64_t offset = buffer.offset_slot < 0 ? 0 : offsets_[buffer.offset_slot] * buffer.element_size;
-      buffers.push_back(static_cast<char*>(bases_[buffer.memory]) + offset);
+      operands->buffers.push_back(static_cast<char*>(bases_[buffer.memory]) + offset);
     }
-    for (int32_t slot : launch.scalar_slots) scalars.push_back(args.scalars[slot]);
-    launch.run(launch.kernel.get(), buffers.data(), scalars.data(), launch.symbols.data());
-    if (bad_index != 0) ThrowForIndex(launch, args, result);
+    for (int32_t slot : launch.scalar_slots) operands->scalars.push_back(args.scalars[slot]);
+    return {launch.kernel.get(), operands->buffers.data(), operands->buffers.size(), operands->scalars.data(), launch.symbols.data()};
+  }
+
+  void Launch(const KernelLaunch& launch, const RunArgs& args, RunResult* result) {
+    Operands operands;
+    const BoundLaunch bound = Bind(launch, args, &operands);
+    launch.run(bound.kernel, bound.buffers, bound.scalars, bound.symbols);
+    if (operands.bad_index != 0) ThrowForIndex(launch, args, result);
+  }
+
+  // False: the steps are yet to run.
+  bool RunFused(const FusedSteps& fused, const RunArgs& args, RunResult* result) {
+    Operands before, after;
+    const auto bind = [&](bool exists, int32_t step, Operands* operands) {
+      return exists ? Bind(std::get<KernelLaunch>(spec_.steps[step].work), args, operands) : BoundLaunch();
+    };
+    const BoundLaunch bound_before = bind(fused.has_before, fused.first, &before);
+    const BoundLaunch bound_after = bind(fused.has_after(), fused.call() + 1, &after);
+    PreparedCall& call = calls_[fused.call()];
+    const auto for_steps = [&](const auto& fn) {
+      for (int32_t s = fused.first; s < fused.first + fused.count; ++s) fn(spec_.steps[s]);
+    };
+    try {
+      Patch(&call, args);
+      if (!fused.run(fused.plan.get(), call.arguments, bound_before, bound_after)) return false;
+    } catch (...) {
+      for_steps([&](const StepSpec& step) { Fail(call.call, call.call->name, step.writes, result); });
+    }
+    for_steps([&](const StepSpec& step) {
+      for (const int32_t memory : step.releases) Release(memory);
+    });
+    return true;
   }
 
   // The kernel has computed everything, but what depends on a bad index is wrong.
@@ -307,13 +349,18 @@ class StepProgram : public Program {
     TORCH_INTERNAL_ASSERT(thrown, "lazuli: ", launch.name, " met an index that no operator throws for");
   }
 
-  void Call(PreparedCall* prepared, const RunArgs& args) {
-    const AtenCall& call = *prepared->call;
+  // Offsets and numbers of this run.
+  void Patch(PreparedCall* prepared, const RunArgs& args) {
     for (const OffsetPatch& patch : prepared->offsets) patch.tensor->set_storage_offset(offsets_[patch.slot]);
     for (const ScalarPatch& patch : prepared->scalars) {
       const at::Scalar number = ReadScalar(patch.type, args.scalars[patch.slot]);
       prepared->arguments[patch.position] = patch.as_tensor ? c10::IValue(WrappedNumber(number)) : c10::IValue(number);
     }
+  }
+
+  void Call(PreparedCall* prepared, const RunArgs& args) {
+    const AtenCall& call = *prepared->call;
+    Patch(prepared, args);
     if (call.direct != nullptr && call.direct(prepared->arguments)) return;
     stack_.assign(prepared->arguments.begin(), prepared->arguments.end());
     // Lists are shared, and some operators (_unsafe_masked_index) change the one they get.

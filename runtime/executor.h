@@ -108,9 +108,32 @@ struct StepSpec {
   std::vector<int32_t> releases;  // kAdopted memories of which it is the last user.
 };
 
+// A launch's arguments in one run.
+struct BoundLaunch {
+  const void* kernel = nullptr;
+  void* const* buffers = nullptr;
+  size_t num_buffers = 0;
+  const uint64_t* scalars = nullptr;
+  const int64_t* symbols = nullptr;
+};
+
+// Neighbouring steps that may run together: a call, and kernels on the rows of its operand and of its result.
+struct FusedSteps {
+  int32_t first = 0;  // Steps [first, first + count).
+  int32_t count = 0;
+  bool has_before = false;  // The first is a kernel. Then comes the call, and then perhaps a kernel.
+  std::shared_ptr<const void> plan;
+  // Does what the steps do, and returns true; or returns false, having done nothing: then they run one by one. A null kernel: none.
+  bool (*run)(const void* plan, const torch::jit::Stack& arguments, const BoundLaunch& before, const BoundLaunch& after) = nullptr;
+
+  int32_t call() const { return first + (has_before ? 1 : 0); }
+  bool has_after() const { return call() + 1 < first + count; }
+};
+
 struct ProgramSpec {
   std::vector<MemorySpec> memories;
   std::vector<StepSpec> steps;
+  std::vector<FusedSteps> fused;  // In the order of their steps.
   int64_t arena_bytes = 0;
   // Offset slots are those of the run, and from `num_offsets` on these.
   int32_t num_offsets = 0;

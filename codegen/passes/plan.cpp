@@ -9,6 +9,7 @@
 #include "codegen/lower_group.h"
 #include "codegen/out_variants.h"
 #include "codegen/products/direct_calls.h"
+#include "codegen/products/fused_product.h"
 #include "runtime/dump.h"
 #include "runtime/log.h"
 
@@ -58,6 +59,7 @@ class Planner {
       if (!status.ok()) return status;
     }
     if (sizes_differ_) return absl::UnimplementedError("a result in memory of another size that changes");
+    if (options_.direct_calls) BringProductsTogether();
     PlaceInArena();
     spec_.symbols = graph_.symbols;
     spec_.num_offsets = graph_.num_offsets;
@@ -215,9 +217,20 @@ class Planner {
     for (ValueId version : node.versions) AddWrite(Memory(version), &step);
     if (out != nullptr && options_.direct_calls) call.direct = FindDirectCall(node, *out, graph_);
     spec_.bit_exact &= call.direct == nullptr;
+    products_.resize(spec_.steps.size());
+    products_.push_back(FindProductCall(node, out != nullptr ? *out : *node.op.info));
     step.work = std::move(call);
     spec_.steps.push_back(std::move(step));
     return absl::OkStatus();
+  }
+
+  void BringProductsTogether() {
+    products_.resize(spec_.steps.size());
+    const bool log = runtime::LogEnabled(runtime::LogCategory::kFusion);
+    for (const std::string& line : FuseProducts(products_, &spec_)) {
+      if (log) runtime::Log(runtime::LogCategory::kFusion, absl::StrCat("Fused rows of trace #", options_.serial, ": ", line));
+    }
+    spec_.bit_exact &= spec_.fused.empty();
   }
 
   int32_t Scratch(const TensorRef& ref) {
@@ -272,11 +285,16 @@ class Planner {
   // First fit over the steps during which each memory is in use; largest first.
   void PlaceInArena() {
     std::vector<Interval> intervals(spec_.memories.size(), {-1, 0, 0});
+    std::vector<std::pair<int, int>> together;  // By step: the first and the last one that it runs together with.
+    for (int s = 0; s < static_cast<int>(spec_.steps.size()); ++s) together.emplace_back(s, s);
+    for (const runtime::FusedSteps& fused : spec_.fused) {
+      std::fill_n(together.begin() + fused.first, fused.count, std::pair<int, int>(fused.first, fused.first + fused.count - 1));
+    }
     for (int s = 0; s < static_cast<int>(spec_.steps.size()); ++s) {
       const auto touch = [&](int32_t memory) {
         Interval& interval = intervals[memory];
-        if (interval.memory < 0) interval = {memory, s, s};
-        interval.last = s;
+        if (interval.memory < 0) interval = {memory, together[s].first, together[s].second};
+        interval.last = together[s].second;
       };
       for (int32_t memory : spec_.steps[s].reads) touch(memory);
       for (int32_t memory : spec_.steps[s].writes) touch(memory);
@@ -339,6 +357,7 @@ class Planner {
   absl::flat_hash_map<ValueId, StorageId> output_of_;  // Memories that leave the trace.
   absl::flat_hash_set<ValueId> adopted_;
   absl::flat_hash_map<ValueId, int32_t> memory_of_;
+  ProductSteps products_;
   bool sizes_differ_ = false;      // A memory has two sizes of which either may be the larger.
   std::vector<bool> has_content_;  // By memory: some step wrote it.
   runtime::ProgramSpec spec_;

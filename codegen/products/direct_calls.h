@@ -3,6 +3,7 @@
 
 #include "codegen/ir/graph.h"
 #include "codegen/ir/op_info.h"
+#include "codegen/products/product.h"
 #include "runtime/executor.h"
 
 namespace lazuli::codegen {
@@ -10,5 +11,17 @@ namespace lazuli::codegen {
 // For `node` of `graph`, which `out`, an out-variant, is to compute: what to try before calling `out`. Null where sizes or strides that are
 // known by now rule our code out, or there is none.
 runtime::DirectCall FindDirectCall(const Node& node, const OpInfo& out, const Graph& graph);
+
+// Which product a call is.
+struct ProductCall {
+  // Fills in `product` from the call's arguments; y only if one of them is what the call writes. False: this call is not one, by its
+  // sizes and strides.
+  bool (*describe)(const torch::jit::Stack& arguments, Product* product) = nullptr;
+  int x = -1;                  // The argument.
+  bool takes_all_rows = true;  // Of x.
+};
+
+// For `node`, which operator `called` computes: its own or its out-variant. `describe` is null where it can be none.
+ProductCall FindProductCall(const Node& node, const OpInfo& called);
 
 }  // namespace lazuli::codegen

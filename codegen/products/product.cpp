@@ -3,6 +3,8 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
 
 #include "codegen/products/product_tiles.h"
 #include "codegen/thread_scratch.h"
@@ -86,6 +88,79 @@ const ProductTiles* TilesFor(runtime::Isa isa) {
   return isa == runtime::Isa::kAvx2 ? &kProductTilesAvx2 : nullptr;
 }
 
+constexpr int64_t kBlockRows = 64;  // That go through all stages at a time.
+
+// All of w in panels, for many rows of x.
+class PackedWeights {
+ public:
+  PackedWeights(const Product& product, const ProductTiles& tiles) : tiles_(tiles), width_(tiles.lanes * tiles.max_vectors) {
+    thread_local ThreadScratch scratch;
+    const int64_t panels = at::divup(product.cols, width_), panel_floats = width_ * product.depth;
+    panels_ = static_cast<float*>(scratch.Reserve(panels * panel_floats * static_cast<int64_t>(sizeof(float))));
+    Product transposed = product;
+    transposed.x = product.w;
+    transposed.x_stride = product.w_stride;
+    ForParts(panels, [&](int64_t p) {
+      const int64_t count = std::min(width_, product.cols - p * width_);
+      tiles.pack(transposed, p * width_, count, at::divup(count, tiles.lanes), panels_ + p * panel_floats);
+    });
+  }
+
+  // Rows [first, end) of y.
+  void Multiply(const Product& product, int64_t first, int64_t end) const {
+    for (int64_t col = 0; col < product.cols; col += width_) {
+      const int64_t count = std::min(width_, product.cols - col);
+      tiles_.columns(product, first, end, at::divup(count, tiles_.lanes), panels_ + col * product.depth, col, count);
+    }
+  }
+
+ private:
+  const ProductTiles& tiles_;
+  int64_t width_;
+  float* panels_;
+};
+
+// Whether all of w is to be packed: then rows of x need not be, and y comes out as it lies. Measured where both are equal.
+bool PaysToPack(const Product& product, int64_t threads) {
+  constexpr int64_t kWeights = 5;
+  return product.rows / threads * (product.depth + product.cols) > kWeights * product.depth * product.cols;
+}
+
+// Rows [first, end) through all stages. `weights`: null where w is to be read where it lies.
+void RunBlock(Product product, const ProductTiles& tiles, const PackedWeights* weights, const RowStages& stages, int64_t first,
+              int64_t end) {
+  thread_local ThreadScratch x_rows, y_rows;
+  const auto room = [&](ThreadScratch* scratch, int64_t row) {
+    return static_cast<float*>(scratch->Reserve((end - first) * row * static_cast<int64_t>(sizeof(float)))) - first * row;
+  };
+  float* const x = stages.private_x ? room(&x_rows, product.depth) : nullptr;
+  float* const y = stages.private_y ? room(&y_rows, product.cols) : nullptr;
+  if (x != nullptr) {
+    product.x_stride = product.depth;
+    product.x = x;
+  }
+  if (y != nullptr) {
+    product.y_stride = product.cols;
+    product.y = y;
+  }
+  stages.before(first, end, x);
+  if (product.x_group > 0) {
+    float* const rows = room(&x_rows, product.depth);
+    for (int64_t row = first; row < end; ++row) {
+      const float* from = product.x + row / product.x_group * product.x_group_stride + row % product.x_group * product.x_stride;
+      std::copy_n(from, product.depth, rows + row * product.depth);
+    }
+    product.x = rows;
+    product.x_stride = product.depth;
+  }
+  if (weights != nullptr) {
+    weights->Multiply(product, first, end);
+  } else {
+    RunPart(product, tiles, first, end, 0, product.cols);
+  }
+  stages.after(first, end, y);
+}
+
 }  // namespace
 
 bool SuitsProduct(int64_t rows, int64_t cols, int64_t depth) {
@@ -115,5 +190,30 @@ void RunProduct(const Product& product, runtime::Isa isa) {
 }
 
 void RunProduct(const Product& product) { RunProduct(product, runtime::Active().isa); }
+
+bool SuitsRowStages(int64_t rows, int64_t cols, int64_t depth, int64_t granule) {
+  constexpr int64_t kMinRows = kBlockRows;      // Of a thread: with fewer, columns are better divided, too.
+  constexpr int64_t kMaxBlockFloats = 1 << 18;  // Rows of x, once more as a panel, and of y, should stay in a core's cache.
+  if (rows <= 0 || cols <= 0 || depth <= 0 || granule <= 0 || granule > 2 * kBlockRows || TilesFor(runtime::Active().isa) == nullptr)
+    return false;
+  return rows >= kMinRows * at::get_num_threads() && (2 * depth + cols) * std::max(granule, kBlockRows) <= kMaxBlockFloats;
+}
+
+void RunProduct(const Product& product, const RowStages& stages, runtime::Isa isa) {
+  const ProductTiles& tiles = *TilesFor(isa);
+  const int64_t granule = std::lcm(tiles.lanes, stages.granule);
+  const int64_t granules = at::divup(product.rows, granule);
+  const int64_t threads = std::min(NumThreads(product), granules);
+  std::optional<PackedWeights> weights;
+  if (PaysToPack(product, threads)) weights.emplace(product, tiles);
+  ForParts(threads, [&](int64_t thread) {
+    const int64_t begin = granules * thread / threads, end = granules * (thread + 1) / threads;
+    const int64_t blocks = at::divup((end - begin) * granule, std::max(kBlockRows, granule));
+    for (int64_t b = 0; b < blocks; ++b) {
+      const int64_t first = (begin + (end - begin) * b / blocks) * granule, last = (begin + (end - begin) * (b + 1) / blocks) * granule;
+      RunBlock(product, tiles, weights ? &*weights : nullptr, stages, first, std::min(last, product.rows));
+    }
+  });
+}
 
 }  // namespace lazuli::codegen

@@ -38,19 +38,17 @@ inline __m128 AddQuarters(Vec v) { return _mm_add_ps(_mm256_castps256_ps128(v), 
 
 #include "codegen/products/product_tiles_impl.h"
 
-void Pack(const Product& product, int64_t first, int64_t count, int64_t vectors, float* panel) {
-  if (vectors == 2) return PackPanel<2>(product, first, count, panel);
-  PackPanel<1>(product, first, count, panel);
+// fn(shape) with the shape of tiles for so many vectors.
+template <class Fn>
+void ForShape(int64_t vectors, const Fn& fn) {
+  if (vectors == 2) return fn(Shape<6, 2>());
+  fn(Shape<8, 1>());
 }
 
-void Panel(const Product& product, int64_t first, int64_t count, int64_t vectors, const float* panel, int64_t begin, int64_t end,
-           float* scratch) {
-  if (vectors == 2) return PanelBlock<6, 2>(product, first, count, panel, begin, end, scratch);
-  PanelBlock<8, 1>(product, first, count, panel, begin, end, scratch);
-}
+#include "codegen/products/product_tiles_entry.h"
 
 }  // namespace
 
-const ProductTiles kProductTilesAvx2 = {kLanes, 2, 4, &Pack, &Panel, &Direct<3, 1>};
+const ProductTiles kProductTilesAvx2 = {kLanes, 2, 4, &Pack, &Panel, &Columns, &Direct<3, 1>};
 
 }  // namespace lazuli::codegen

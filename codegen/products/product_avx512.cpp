@@ -41,23 +41,19 @@ inline __m128 AddQuarters(Vec v) {
 
 #include "codegen/products/product_tiles_impl.h"
 
-void Pack(const Product& product, int64_t first, int64_t count, int64_t vectors, float* panel) {
-  if (vectors == 4) return PackPanel<4>(product, first, count, panel);
-  if (vectors == 3) return PackPanel<3>(product, first, count, panel);
-  if (vectors == 2) return PackPanel<2>(product, first, count, panel);
-  PackPanel<1>(product, first, count, panel);
+// fn(shape) with the shape of tiles for so many vectors.
+template <class Fn>
+void ForShape(int64_t vectors, const Fn& fn) {
+  if (vectors == 4) return fn(Shape<6, 4>());
+  if (vectors == 3) return fn(Shape<8, 3>());
+  if (vectors == 2) return fn(Shape<12, 2>());
+  fn(Shape<16, 1>());
 }
 
-void Panel(const Product& product, int64_t first, int64_t count, int64_t vectors, const float* panel, int64_t begin, int64_t end,
-           float* scratch) {
-  if (vectors == 4) return PanelBlock<6, 4>(product, first, count, panel, begin, end, scratch);
-  if (vectors == 3) return PanelBlock<8, 3>(product, first, count, panel, begin, end, scratch);
-  if (vectors == 2) return PanelBlock<12, 2>(product, first, count, panel, begin, end, scratch);
-  PanelBlock<16, 1>(product, first, count, panel, begin, end, scratch);
-}
+#include "codegen/products/product_tiles_entry.h"
 
 }  // namespace
 
-const ProductTiles kProductTilesAvx512 = {kLanes, 4, 8, &Pack, &Panel, &Direct<6, 2>};
+const ProductTiles kProductTilesAvx512 = {kLanes, 4, 8, &Pack, &Panel, &Columns, &Direct<6, 2>};
 
 }  // namespace lazuli::codegen

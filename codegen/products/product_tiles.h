@@ -19,6 +19,8 @@ struct ProductTiles {
   // Columns [begin, end) of those rows of y, from their panel: kProductBlock at most. `scratch` has room for the block.
   void (*panel)(const Product& product, int64_t first, int64_t count, int64_t vectors, const float* panel, int64_t begin, int64_t end,
                 float* scratch);
+  // Rows [first, end) of y, `count` columns from `begin` on, from a panel of these rows of w.
+  void (*columns)(const Product& product, int64_t first, int64_t end, int64_t vectors, const float* panel, int64_t begin, int64_t count);
   // Columns [begin, end) of y, from x itself. At most direct_rows rows.
   void (*direct)(const Product& product, int64_t begin, int64_t end);
 };

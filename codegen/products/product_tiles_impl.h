@@ -8,7 +8,14 @@
 
 constexpr int64_t kCacheLine = 16;  // Floats.
 // Elements of a row of w that are summed one after another; sums of blocks are then added. The longer, the larger the rounding errors.
-constexpr int64_t kDepthBlock = 256;
+// A panel of so many elements, and what meets it, fit a core's nearest cache.
+constexpr int64_t kDepthBlock = 128;
+
+// A tile: so many rows times so many vectors fit into registers.
+template <int kRowsOfIt, int kVectorsOfIt>
+struct Shape {
+  static constexpr int kRows = kRowsOfIt, kVectors = kVectorsOfIt;
+};
 
 using Vec4 = __m128;
 
@@ -38,10 +45,10 @@ inline Vec4 SumEach(Vec a, Vec b, Vec c, Vec d) {
   return AddQuarters(Add(LowPairs(ab, cd), HighPairs(ab, cd)));
 }
 
-// scratch[r * kVectors + v] (+)= sum over k of w[r][k] * panel[k * kVectors + v]. `next_w`: what will come after w.
-template <int kRows, int kVectors>
+// sink(r, v, sum over k of w[r][k] * panel[k * kVectors + v]) for each r and v. `next_w`: what will come after w.
+template <int kRows, int kVectors, class Sink>
 inline __attribute__((always_inline)) void Tile(const float* w, const float* next_w, int64_t w_stride, const float* panel, int64_t depth,
-                                                bool accumulate, float* scratch) {
+                                                const Sink& sink) {
   Vec sums[kRows][kVectors];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
@@ -67,19 +74,28 @@ inline __attribute__((always_inline)) void Tile(const float* w, const float* nex
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) {
-      float* place = scratch + (r * kVectors + v) * kLanes;
-      Store(place, accumulate ? Add(Load(place), sums[r][v]) : sums[r][v]);
-    }
+    for (int v = 0; v < kVectors; ++v) sink(r, v, sums[r][v]);
   }
 }
 
 // Tile for a number of rows that is known only now, at most kRows.
-template <int kRows, int kVectors>
-void LastTile(int64_t rows, const float* w, const float* next_w, int64_t w_stride, const float* panel, int64_t depth, bool accumulate,
-              float* scratch) {
-  if (rows == kRows) return Tile<kRows, kVectors>(w, next_w, w_stride, panel, depth, accumulate, scratch);
-  if constexpr (kRows > 1) LastTile<kRows - 1, kVectors>(rows, w, next_w, w_stride, panel, depth, accumulate, scratch);
+template <int kRows, int kVectors, class Sink>
+void LastTile(int64_t rows, const float* w, const float* next_w, int64_t w_stride, const float* panel, int64_t depth, const Sink& sink) {
+  if (rows == kRows) return Tile<kRows, kVectors>(w, next_w, w_stride, panel, depth, sink);
+  if constexpr (kRows > 1) LastTile<kRows - 1, kVectors>(rows, w, next_w, w_stride, panel, depth, sink);
+}
+
+// Tiles for all of `rows` rows of w; sink(row, v, sum). `next_w`: what will come after them.
+template <int kRows, int kVectors, class Sink>
+inline __attribute__((always_inline)) void Tiles(int64_t rows, const float* w, const float* next_w, int64_t w_stride, const float* panel,
+                                                 int64_t depth, const Sink& sink) {
+  int64_t row = 0;
+  const auto shifted = [&](int r, int v, Vec sum) __attribute__((always_inline)) { sink(row + r, v, sum); };
+  for (; rows - row >= kRows; row += kRows) {
+    const float* next = rows - row > kRows ? w + (row + kRows) * w_stride : next_w;
+    Tile<kRows, kVectors>(w + row * w_stride, next, w_stride, panel, depth, shifted);
+  }
+  if (rows > row) LastTile<kRows, kVectors>(rows - row, w + row * w_stride, next_w, w_stride, panel, depth, shifted);
 }
 
 // y[i][j] = scratch[j * row + i] + bias[j] for the first `height` rows and `width` columns, at most kLanes each.
@@ -114,25 +130,47 @@ void WriteBlock(const Product& product, int64_t first, int64_t rows, int64_t beg
   }
 }
 
-// `kRows`: how many rows of w times `kVectors` fit into registers.
 template <int kRows, int kVectors>
 void PanelBlock(const Product& product, int64_t first, int64_t rows, const float* panel, int64_t begin, int64_t end, float* scratch) {
   for (int64_t k = 0; k < product.depth; k += kDepthBlock) {
     const int64_t depth = product.depth - k < kDepthBlock ? product.depth - k : kDepthBlock;
-    const float* x = panel + k * kVectors * kLanes;
     const float* w = product.w + begin * product.w_stride + k;
     const float* next = k + depth < product.depth ? w + depth : product.w + end * product.w_stride;  // After this part of the rows.
-    float* sums = scratch;
-    int64_t left = end - begin;
-    for (; left >= kRows; left -= kRows) {
-      const float* next_w = left > kRows ? w + kRows * product.w_stride : next;
-      Tile<kRows, kVectors>(w, next_w, product.w_stride, x, depth, k > 0, sums);
-      w = next_w;
-      sums += kRows * kVectors * kLanes;
-    }
-    LastTile<kRows, kVectors>(left, w, next, product.w_stride, x, depth, k > 0, sums);
+    const auto sink = [&](int64_t row, int v, Vec sum) __attribute__((always_inline)) {
+      float* place = scratch + (row * kVectors + v) * kLanes;
+      Store(place, k > 0 ? Add(Load(place), sum) : sum);
+    };
+    Tiles<kRows, kVectors>(end - begin, w, next, product.w_stride, panel + k * kVectors * kLanes, depth, sink);
   }
   WriteBlock<kVectors>(product, first, rows, begin, end - begin, scratch);
+}
+
+// The other way round: the panel is of rows of w, and y is written as it lies. kFull: columns fill the vectors.
+template <int kRows, int kVectors, bool kFull>
+void ColumnsBlock(const Product& product, int64_t first, int64_t end, const float* panel, int64_t begin, int64_t count) {
+  for (int64_t k = 0; k < product.depth; k += kDepthBlock) {
+    const int64_t depth = product.depth - k < kDepthBlock ? product.depth - k : kDepthBlock;
+    const float* x = product.x + first * product.x_stride + k;
+    const auto sink = [&](int64_t row, int v, Vec sum) __attribute__((always_inline)) {
+      const int64_t column = begin + v * kLanes, width = count - v * kLanes < kLanes ? count - v * kLanes : kLanes;
+      const auto load = [&](const float* p) __attribute__((always_inline)) { return kFull ? Load(p) : LoadFirst(p, width); };
+      float* y = product.y + (first + row) * product.y_stride + column;
+      if (k > 0) sum = Add(load(y), sum);
+      if (k + depth == product.depth && product.bias != nullptr) sum = Add(sum, load(product.bias + column));
+      if (kFull) {
+        Store(y, sum);
+      } else {
+        StoreFirst(y, sum, width);
+      }
+    };
+    Tiles<kRows, kVectors>(end - first, x, x + depth, product.x_stride, panel + k * kVectors * kLanes, depth, sink);
+  }
+}
+
+template <int kRows, int kVectors>
+void ColumnsBlock(const Product& product, int64_t first, int64_t end, const float* panel, int64_t begin, int64_t count) {
+  if (count == kVectors * kLanes) return ColumnsBlock<kRows, kVectors, true>(product, first, end, panel, begin, count);
+  ColumnsBlock<kRows, kVectors, false>(product, first, end, panel, begin, count);
 }
 
 // panel[k * row + r] = x[r][k] for the first `height` rows and `width` elements of kLanes each; 0 for other rows.

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -66,6 +67,58 @@ class Case {
     return ::testing::AssertionSuccess();
   }
 
+  // With stages that make x, by copying it, and use y, by copying it: in `private_*` rows that exist for the time of a block.
+  void RunInStages(runtime::Isa isa, bool private_x, bool private_y, int64_t granule) {
+    std::fill(y_.begin(), y_.end(), kUntouched);
+    Product product = product_;
+    std::vector<std::atomic<int>> made(static_cast<size_t>(product.rows)), used(static_cast<size_t>(product.rows));
+    const auto check = [&](int64_t begin, int64_t end) {
+      EXPECT_LT(begin, end);
+      EXPECT_EQ(begin % granule, 0);
+      EXPECT_TRUE(end % granule == 0 || end == product.rows) << end;
+    };
+    const auto before = [&](int64_t begin, int64_t end, float* rows) {
+      check(begin, end);
+      EXPECT_EQ(rows != nullptr, private_x);
+      for (int64_t r = begin; r < end; ++r) {
+        ++made[static_cast<size_t>(r)];
+        if (private_x) std::copy_n(product_.x + r * product_.x_stride, product.depth, rows + r * product.depth);
+      }
+    };
+    const auto after = [&](int64_t begin, int64_t end, float* rows) {
+      check(begin, end);
+      EXPECT_EQ(rows != nullptr, private_y);
+      for (int64_t r = begin; r < end; ++r) {
+        ++used[static_cast<size_t>(r)];
+        if (private_y) std::copy_n(rows + r * product.cols, product.cols, y_.data() + r * product_.y_stride);
+      }
+    };
+    if (private_x) product.x = nullptr;
+    if (private_y) product.y = nullptr;
+    RunProduct(product, RowStages{before, after, private_x, private_y, granule}, isa);
+    for (int64_t r = 0; r < product.rows; ++r) EXPECT_EQ(made[static_cast<size_t>(r)] * 10 + used[static_cast<size_t>(r)], 11) << r;
+  }
+
+  // Takes every second row of the first half of each group of `group` rows.
+  void TakeHalves(int64_t group) {
+    product_.x_group = group;
+    product_.x_group_stride = 2 * group * product_.x_stride;
+    std::vector<float> spread(2 * x_.size(), std::numeric_limits<float>::quiet_NaN());
+    for (int64_t r = 0; r < product_.rows; ++r) {
+      std::copy_n(&x_[static_cast<size_t>(r * product_.x_stride)], product_.depth,
+                  &spread[static_cast<size_t>(r / group * product_.x_group_stride + r % group * product_.x_stride)]);
+    }
+    spread_ = std::move(spread);
+  }
+
+  void RunGroups(runtime::Isa isa) {
+    std::fill(y_.begin(), y_.end(), kUntouched);
+    Product product = product_;
+    product.x = spread_.data();
+    const auto nothing = [](int64_t, int64_t, float*) {};
+    RunProduct(product, RowStages{nothing, nothing}, isa);
+  }
+
   const std::vector<float>& y() const { return y_; }
 
  private:
@@ -79,7 +132,7 @@ class Case {
     return out;
   }
 
-  std::vector<float> x_, w_, bias_, y_;
+  std::vector<float> x_, w_, bias_, y_, spread_;
   Product product_;
 };
 
@@ -127,6 +180,56 @@ TEST_P(ProductTest, EqualOnAnyNumberOfThreads) {
     c.Run(GetParam());
     EXPECT_EQ(c.y(), alone) << rows;
   }
+  at::set_num_threads(threads);
+}
+
+// Few rows, for which weights are read where they lie, and many, for which they are packed.
+TEST_P(ProductTest, StagesGetEachRowOnce) {
+  const int threads = at::get_num_threads();
+  for (const int64_t rows : {1, 63, 64, 200, 1500}) {
+    for (const int64_t granule : {1, 3, 64, 100}) {
+      for (const bool private_x : {false, true}) {
+        Case c(rows, rows % 2 == 0 ? 70 : 64, 30, granule == 3);
+        for (const int t : {1, 3}) {
+          at::set_num_threads(t);
+          c.RunInStages(GetParam(), private_x, granule != 1, granule);
+          EXPECT_TRUE(c.IsRight()) << rows << " rows, granule " << granule << ", " << t << " threads";
+        }
+      }
+    }
+  }
+  at::set_num_threads(threads);
+}
+
+TEST_P(ProductTest, StagesWithEveryNumberOfColumns) {
+  for (int64_t cols = 1; cols <= 140; cols += 3) {
+    for (const int64_t depth : {7, 128, 300}) {
+      Case c(1100, cols, depth, cols % 2 == 0);
+      c.RunInStages(GetParam(), true, true, 4);
+      EXPECT_TRUE(c.IsRight()) << cols << " columns, depth " << depth;
+    }
+  }
+}
+
+TEST_P(ProductTest, RowsInGroups) {
+  for (const int64_t rows : {14, 700}) {
+    Case c(rows, 40, 33, true);
+    c.TakeHalves(7);
+    c.RunGroups(GetParam());
+    EXPECT_TRUE(c.IsRight()) << rows;
+  }
+}
+
+TEST(SuitsRowStages, ManyRowsThatFitACache) {
+  if (runtime::WidestIsa() < runtime::Isa::kAvx2) GTEST_SKIP() << "this CPU has no AVX2";
+  const int threads = at::get_num_threads();
+  at::set_num_threads(2);
+  EXPECT_TRUE(SuitsRowStages(128, 256, 256, 1));
+  EXPECT_FALSE(SuitsRowStages(127, 256, 256, 1));  // Dividing columns, too, is better.
+  EXPECT_TRUE(SuitsRowStages(10000, 1024, 1024, 64));
+  EXPECT_FALSE(SuitsRowStages(10000, 4096, 4096, 64));
+  EXPECT_FALSE(SuitsRowStages(10000, 1024, 1024, 0));
+  EXPECT_FALSE(SuitsRowStages(10000, 64, 64, 1000));
   at::set_num_threads(threads);
 }
 

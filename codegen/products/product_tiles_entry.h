@@ -1,0 +1,15 @@
+// ProductTiles' functions, after product_tiles_impl.h and a ForShape.
+#pragma once
+
+void Pack(const Product& product, int64_t first, int64_t count, int64_t vectors, float* panel) {
+  ForShape(vectors, [&](auto shape) { PackPanel<shape.kVectors>(product, first, count, panel); });
+}
+
+void Panel(const Product& product, int64_t first, int64_t count, int64_t vectors, const float* panel, int64_t begin, int64_t end,
+           float* scratch) {
+  ForShape(vectors, [&](auto shape) { PanelBlock<shape.kRows, shape.kVectors>(product, first, count, panel, begin, end, scratch); });
+}
+
+void Columns(const Product& product, int64_t first, int64_t end, int64_t vectors, const float* panel, int64_t begin, int64_t count) {
+  ForShape(vectors, [&](auto shape) { ColumnsBlock<shape.kRows, shape.kVectors>(product, first, end, panel, begin, count); });
+}
