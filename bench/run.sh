@@ -27,11 +27,12 @@ fi
 "$venv/bin/python" -c 'import os, sysconfig, sys; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' ||
   echo "note: Python.h is missing, torch.compile will fail; install it with: apt-get install python3-dev"
 
-cmake --build "$build" --target lazuli recording_bench overhead_bench compile_bench no_gain_bench cpp_workloads
+cmake --build "$build" --target lazuli recording_bench overhead_bench compile_bench no_gain_bench roofline_bench cpp_workloads
 for bench in recording_bench overhead_bench compile_bench; do
   "$build/bin/$bench" --benchmark_out="$out/$bench.json" --benchmark_out_format=json
 done
 "$build/bin/no_gain_bench" --json "$out/no_gain.json"
+"$build/bin/roofline_bench" --json "$out/roofline.json"
 # shellcheck disable=SC2086
 "$venv/bin/python" "$root/bench/compare.py" --lib "$build/lib/liblazuli.so" --cpp "$build/bin/cpp_workloads" --out "$out/compare.json" ${BENCH_ARGS:-}
 echo "results as JSON: $out"

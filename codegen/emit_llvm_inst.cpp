@@ -389,7 +389,11 @@ void FunctionEmitter::EmitStore(int i) {
 void FunctionEmitter::Prefetch(int i) {
   const bool to_write = inst(i).op == KOp::kStore;
   if (!prefetching_ || !plan_.prefetched[i] || !(from_memory_ || to_write)) return;
-  memory_.Prefetch(slots_[inst(i).imm].pointer, static_cast<int64_t>(width_) * plan_.lanes * ElementBytes(inst(i).type), to_write);
+  const Slot& slot = slots_[inst(i).imm];
+  const int64_t element = ElementBytes(inst(i).type), bytes = static_cast<int64_t>(width_) * plan_.lanes * element;
+  const int64_t rows = (kPrefetchBytes + bytes - 1) / bytes;
+  Value* ahead = plan_.WalksColumns() ? Number(slot.strides[plan_.rank - 1], element * rows) : builder_.getInt64(kPrefetchBytes);
+  memory_.Prefetch(memory_.Offset(slot.pointer, ahead), bytes, to_write);
 }
 
 // Copies the tile of each packed load row by row: whole cache lines, where its vectors would touch one element of each.

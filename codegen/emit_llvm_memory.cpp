@@ -118,7 +118,7 @@ void MemoryEmitter::Fence() { builder_.CreateIntrinsic(builder_.getVoidTy(), llv
 void MemoryEmitter::Prefetch(Value* pointer, int64_t bytes, bool to_write) {
   constexpr int64_t kLine = 64;
   for (int64_t line = 0; line < bytes; line += kLine) {
-    Value* at = Offset(pointer, kPrefetchBytes + line);
+    Value* at = Offset(pointer, line);
     builder_.CreateIntrinsic(llvm::Intrinsic::prefetch, {at->getType()},
                              {at, builder_.getInt32(to_write ? 1 : 0), builder_.getInt32(3), builder_.getInt32(1)});
   }

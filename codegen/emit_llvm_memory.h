@@ -26,7 +26,7 @@ class MemoryEmitter {
   void Stream(llvm::Value* vector, llvm::Value* pointer);
   uint64_t StreamAlignment(int64_t element_bytes) const;
   void Fence();
-  // Asks for the `bytes` that lie kPrefetchBytes after `pointer`, which need not exist.
+  // Asks for the `bytes` at `pointer`, which need not exist.
   void Prefetch(llvm::Value* pointer, int64_t bytes, bool to_write);
 
   // `pointer` plus a number of bytes.

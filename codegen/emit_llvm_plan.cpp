@@ -17,6 +17,9 @@ constexpr double kMinSplitTotalNs = 24000;
 constexpr int64_t kAnyLength = int64_t{1} << 32;  // Sums over a size that changes are prepared for long ones.
 constexpr int64_t kMaxSplits = 64;
 constexpr int64_t kEnoughUnits = 16;
+// Units that walk down neighbouring columns one after another find the pages' addresses and the ends of lines still at hand when they
+// turn back after so many rows.
+constexpr int64_t kColumnRows = 256;
 constexpr int64_t kNarrowRow = 128;  // Bytes. Narrower ones take less than to look whose they are.
 constexpr int64_t kWideRow = 512;    // It is worth it for two threads to look whose these are, and for narrower ones for kScanThreads.
 constexpr int kScanThreads = 4;
@@ -276,6 +279,11 @@ class Planner {
     return PointNs() * static_cast<double>(plan_.Hint(plan_.kept_numel)) * static_cast<double>(plan_.Hint(plan_.reduced_numel));
   }
 
+  // Whether units walk down columns, several side by side.
+  bool TakesPiecesOfRows() const {
+    return plan_.WalksColumns() && plan_.num_passes == 1 && plan_.SizeHint(plan_.vector_dim) > plan_.Step(plan_.vector_dim);
+  }
+
   void ChooseSplits() {
     if (plan_.kernel.num_reduced == 0 || plan_.kept_numel == 0 || plan_.reduced_numel == 0 || plan_.Scatters()) return;
     int64_t units = plan_.Hint(plan_.kept_numel);
@@ -285,8 +293,9 @@ class Planner {
       units = units / size * ((size + block - 1) / block);
     }
     const double total = TotalNs();
-    if (total < kMinSplitTotalNs || units >= kEnoughUnits) return;
-    const int64_t wanted = std::min<int64_t>(kMaxSplits, static_cast<int64_t>(total / kSplitNs)) / units;
+    if (total < kMinSplitTotalNs || (units >= kEnoughUnits && !TakesPiecesOfRows())) return;
+    int64_t wanted = std::min<int64_t>(kMaxSplits, static_cast<int64_t>(total / kSplitNs)) / units;
+    if (TakesPiecesOfRows()) wanted = std::max(wanted, plan_.Hint(plan_.reduced_numel) / kColumnRows);
     if (wanted < 2) return;
     int best = plan_.num_kept;
     for (int d = plan_.num_kept; d < plan_.rank && plan_.SizeHint(best) < wanted; ++d) {

@@ -112,6 +112,8 @@ struct LoopPlan {
   bool IsUniform(int inst) const { return ((deps[inst] >> vector_dim) & 1) == 0; }
   bool VectorIsReduced() const { return vector_dim >= num_kept; }
   bool IsTiled() const { return vector_dim < num_kept - 1; }
+  // Whether each iteration of the innermost loop takes a piece of another row.
+  bool WalksColumns() const { return vector_dim == num_kept - 1 && rank > num_kept; }
   bool IsSplit() const { return split_dim >= 0; }
   bool Scatters() const;  // Whether it has an instruction that writes where indices say.
   bool IsParted() const { return num_parts > 1; }

@@ -8,6 +8,8 @@ namespace {
 
 constexpr int kMinStreamedVector = 16;       // Bytes.
 constexpr int64_t kMinStreamedVectors = 16;  // In a row.
+constexpr int64_t kMinColumn = 64;           // Rows.
+constexpr int64_t kMinRowPiece = 64;         // Bytes.
 constexpr int64_t kMinPrefetched = 64 * 1024;
 constexpr int64_t kGrowth = 64;  // Sizes that change may become so many times larger than what they were at first.
 
@@ -29,16 +31,20 @@ class MemoryPlanner {
                        [&](const KInst& i) { return (i.op == KOp::kLoad || i.op == KOp::kGather) && i.imm == buffer; });
   }
 
-  // Whether the vector loop walks along the memory of a load or store, and no point of it comes twice.
+  // Whether the vector loop walks along the memory of a load or store, or down its columns, and no point of it comes twice.
   bool WalksOnce(int i) const {
     const c10::DimVector& strides = plan_->kernel.buffers[inst(i).imm].strides;
-    if (plan_->vector_dim != plan_->rank - 1 || strides.back() != 1) return false;
+    if (strides[plan_->vector_dim] != 1 || (plan_->vector_dim != plan_->rank - 1 && !plan_->WalksColumns())) return false;
     return std::none_of(strides.begin(), strides.end(), [](int64_t stride) { return stride == 0; });
   }
 
-  // Whether what comes some lines further on in memory is what the loops come to next.
+  // Bytes that one iteration of a walk down columns takes.
+  int64_t RowPiece(int i) const { return plan_->Step(plan_->vector_dim) * ElementBytes(inst(i).type); }
+
+  // Whether what is asked for is what the loops come to next: what comes some lines further on in memory, or rows further down.
   bool WalksOn(int i) const {
     const c10::DimVector& strides = plan_->kernel.buffers[inst(i).imm].strides;
+    if (plan_->WalksColumns()) return plan_->SizeHint(plan_->rank - 1) >= kMinColumn && RowPiece(i) >= kMinRowPiece;
     if (plan_->SizeHint(plan_->vector_dim) * ElementBytes(inst(i).type) >= 16 * kPrefetchBytes) return true;
     for (int d = 0; d + 1 < plan_->rank; ++d) {
       if (strides[d] != strides[d + 1] * plan_->kernel.sizes[d + 1]) return false;
@@ -72,6 +78,7 @@ class MemoryPlanner {
 
   void ChooseStreams() {
     plan_->streams.assign(num_insts(), false);
+    if (plan_->WalksColumns()) return;
     const bool aligned_units = plan_->unit_dim != plan_->vector_dim || plan_->unit_chunk % plan_->lanes == 0;
     if (!aligned_units || plan_->SizeHint(plan_->vector_dim) < kMinStreamedVectors * plan_->lanes) return;
     for (int i = 0; i < num_insts(); ++i) {

@@ -62,6 +62,29 @@ TEST(KernelStream, OthersDoNot) {
   EXPECT_EQ(UsesOf(odd_rows.kernel()), (Uses{0, 0, 1}));
 }
 
+codegen::KernelIR SumOfColumns(int64_t rows, int64_t columns) {
+  KernelBuilder b({columns, rows}, 1);
+  const int x = b.Load(b.Buffer(T::Float, {1, columns}));
+  b.Store(b.Buffer(T::Float, {1, 0}, true), b.Op(K::kReduceSum, x));
+  return b.kernel();
+}
+
+TEST(KernelStream, WalksDownColumnsAskForRowsAhead) {
+  EXPECT_EQ(UsesOf(SumOfColumns(4096, 1024)), (Uses{0, 0, 1}));
+  EXPECT_EQ(UsesOf(SumOfColumns(16, 1024)), (Uses{0, 0, 0}));
+}
+
+// Units that take pieces of the same rows turn back after few of them.
+TEST(KernelStream, WalksDownColumnsAreShort) {
+  const auto splits = [](int64_t rows, int64_t columns) {
+    return codegen::PlanLoops(SumOfColumns(rows, columns), {64, true, true}).num_splits;
+  };
+  EXPECT_EQ(splits(16384, 1024), 64);
+  EXPECT_EQ(splits(16384, 8192), 64);
+  EXPECT_LT(splits(16384, 128), 64);  // One unit takes whole rows.
+  EXPECT_EQ(splits(256, 1024), splits(255, 1024));
+}
+
 // Each result, and what lies around it, wherever memory begins and ends.
 TEST(KernelStream, StoresWhatItShould) {
   constexpr int64_t kPoints = kLarge + 37, kAround = 64;

@@ -1,0 +1,49 @@
+// Memory of results: what is asked of the system for large blocks, and that what is freed is given out again.
+#include "runtime/buffer_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+namespace lazuli::testing {
+namespace {
+
+using runtime::BufferPool;
+
+// The flags of the mapping that holds `address`, as /proc/self/smaps gives them.
+std::string MappingFlags(const void* address) {
+  std::ifstream maps("/proc/self/smaps");
+  bool inside = false;
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long begin = 0, end = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2) {
+      const auto at = reinterpret_cast<unsigned long>(address);
+      inside = begin <= at && at < end;
+    }
+    if (inside && line.rfind("VmFlags:", 0) == 0) return line;
+  }
+  return "";
+}
+
+TEST(BufferPool, LargeBlocksAskForHugePages) {
+  if (!std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled")) GTEST_SKIP() << "this system has no huge pages";
+  BufferPool& pool = BufferPool::Get();
+  const at::DataPtr large = pool.Allocate(16 << 20), small = pool.Allocate(1 << 20);
+  EXPECT_NE(MappingFlags(static_cast<char*>(large.get()) + (8 << 20)).find(" hg"), std::string::npos);
+  EXPECT_EQ(MappingFlags(small.get()).find(" hg"), std::string::npos);
+}
+
+TEST(BufferPool, GivesFreedBlocksOutAgain) {
+  BufferPool& pool = BufferPool::Get();
+  at::DataPtr block = pool.Allocate(5 << 20);
+  const void* first = block.get();
+  block.clear();
+  block = pool.Allocate(5 << 20);
+  EXPECT_EQ(block.get(), first);
+}
+
+}  // namespace
+}  // namespace lazuli::testing
