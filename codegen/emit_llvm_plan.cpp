@@ -422,7 +422,7 @@ class Planner {
         plan_.unit_dim = d;
         break;
       }
-      inner_ns *= static_cast<double>(size);
+      if (d > 0) inner_ns *= static_cast<double>(size);
     }
     plan_.unit_ns = inner_ns * static_cast<double>(std::min(plan_.unit_chunk, plan_.SizeHint(plan_.unit_dim)));
   }

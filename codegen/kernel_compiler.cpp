@@ -19,8 +19,6 @@
 namespace lazuli::codegen {
 namespace {
 
-constexpr double kGrainNs = 8000;  // A thread is worth waking for this much work.
-
 absl::StatusOr<Isa> IsaOf(const KernelTarget& target) {
   Isa wanted;
   if (target.isa == "avx512") {
@@ -62,7 +60,7 @@ int64_t TouchedBytes(const KernelIR& kernel) {
 }
 
 int64_t GrainOf(const KernelPhase& phase) {
-  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(kGrainNs / std::max(phase.unit_ns, 1.0))));
+  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(static_cast<double>(kGrainNs) / std::max(phase.unit_ns, 1.0))));
 }
 
 // A kernel with what other processes need to run it.
@@ -86,11 +84,13 @@ absl::StatusOr<MadeKernel> Link(const PlannedKernel& planned, std::string object
     RunnablePhase phase;
     phase.function = reinterpret_cast<KernelFunction>((*code)->addresses()[i]);
     phase.units = planned.phases[i].units;
+    phase.unit_ns = static_cast<int64_t>(std::ceil(planned.phases[i].unit_ns));
     phase.grain = GrainOf(planned.phases[i]);
     phase.min_threads = planned.phases[i].min_threads;
     phases.push_back(phase);
   }
-  auto runner = std::make_shared<KernelRunner>(*std::move(code), std::move(phases), planned.scratch, WalksOf(planned.plan));
+  auto runner =
+      std::make_shared<KernelRunner>(*std::move(code), std::move(phases), planned.scratch, !planned.plan.IsParted(), WalksOf(planned.plan));
   return MadeKernel{std::move(runner), std::move(object)};
 }
 
@@ -98,8 +98,8 @@ absl::StatusOr<MadeKernel> LoadOrCompile(const KernelIR& kernel, const std::stri
                                          KernelOrigin* origin) {
   *origin = KernelOrigin::kFound;
   if (HasNoWork(kernel))
-    return MadeKernel{std::make_shared<KernelRunner>(nullptr, std::vector<RunnablePhase>(), ScratchSize(), std::vector<SymbolicWalk>()),
-                      ""};
+    return MadeKernel{
+        std::make_shared<KernelRunner>(nullptr, std::vector<RunnablePhase>(), ScratchSize(), true, std::vector<SymbolicWalk>()), ""};
   const PlannedKernel planned = PlanKernel(kernel, InfoOf(isa), KernelSymbol(key));
   if (std::optional<std::string> object = FindObject(target.disk, key)) {
     absl::StatusOr<MadeKernel> loaded = Link(planned, *std::move(object));

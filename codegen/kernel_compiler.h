@@ -6,8 +6,13 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "codegen/kernel_ir.h"
 #include "runtime/disk_cache.h"
+
+namespace lazuli::runtime {
+struct BoundKernel;
+}
 
 namespace lazuli::codegen {
 
@@ -36,7 +41,13 @@ class CompiledKernel {
   // How the kernel walks a buffer, when units do not share work and each has elements of its own there.
   virtual bool Walks(int buffer) const = 0;
   virtual UnitWalk WalkOf(int buffer, const int64_t* symbols) const = 0;
+  // Whether RunBatch may run it.
+  virtual bool CanBatch() const = 0;
 };
+
+// Runs kernels of which none depends on what another one writes, as Run would each, in one division of the work among threads. Each
+// `kernel` is a CompiledKernel that can batch.
+void RunBatch(absl::Span<const runtime::BoundKernel> batch);
 
 struct KernelTarget {
   std::string isa;                     // "avx512", "avx2" or "sse4": the widest to use, capped by the CPU's own.

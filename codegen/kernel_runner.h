@@ -1,14 +1,18 @@
-// Runs the phases of a compiled kernel on LibTorch's thread pool.
+// Runs the phases of compiled kernels on LibTorch's thread pool.
 #pragma once
 
 #include <memory>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "codegen/emit_llvm_plan.h"
 #include "codegen/kernel_compiler.h"
 #include "codegen/orc_linker.h"
+#include "runtime/executor.h"
 
 namespace lazuli::codegen {
+
+constexpr int64_t kGrainNs = 8000;  // A thread is worth waking for this much work.
 
 using KernelFunction = void (*)(void* const* buffers, const uint64_t* scalars, const int64_t* symbols, int64_t unit_begin, int64_t unit_end,
                                 void* scratch);
@@ -16,6 +20,7 @@ using KernelFunction = void (*)(void* const* buffers, const uint64_t* scalars, c
 struct RunnablePhase {
   KernelFunction function = nullptr;
   UnitCount units;
+  int64_t unit_ns = 0;  // Estimated.
   int64_t grain = 1;    // Units that are worth a thread.
   int min_threads = 1;  // With fewer, all units run in one.
 };
@@ -33,17 +38,23 @@ std::vector<SymbolicWalk> WalksOf(const LoopPlan& plan);
 class KernelRunner : public CompiledKernel {
  public:
   // `code` holds the phases' functions. Without phases, Run does nothing.
-  KernelRunner(std::shared_ptr<const JitCode> code, std::vector<RunnablePhase> phases, ScratchSize scratch,
+  KernelRunner(std::shared_ptr<const JitCode> code, std::vector<RunnablePhase> phases, ScratchSize scratch, bool can_batch,
                std::vector<SymbolicWalk> walks);
   void Run(void* const* buffers, const uint64_t* scalars, const int64_t* symbols) const override;
+  bool CanBatch() const override { return can_batch_; }
   void RunUnits(void* const* buffers, const uint64_t* scalars, const int64_t* symbols, int64_t begin, int64_t end) const override;
   bool Walks(int buffer) const override;
   UnitWalk WalkOf(int buffer, const int64_t* symbols) const override;
+
+  // RunBatch of kernel_compiler.h: the first phases of all kernels, then their second ones and so on. What is worth all threads by itself
+  // is cut as Run cuts it; the rest is laid end to end by its estimated time, of which each thread takes a piece.
+  static void Batch(absl::Span<const runtime::BoundKernel> batch);
 
  private:
   std::shared_ptr<const JitCode> code_;
   std::vector<RunnablePhase> phases_;
   ScratchSize scratch_;
+  bool can_batch_;
   std::vector<SymbolicWalk> walks_;
 };
 

@@ -54,6 +54,11 @@ at::Tensor WrappedNumber(const at::Scalar& number) {
   return tensor;
 }
 
+struct Operands {
+  absl::InlinedVector<void*, 16> buffers;
+  absl::InlinedVector<uint64_t, 16> scalars;
+};
+
 class StepProgram : public Program {
  public:
   explicit StepProgram(ProgramSpec spec) : spec_(std::move(spec)), symbols_(&spec_) {
@@ -64,6 +69,9 @@ class StepProgram : public Program {
     storages_.resize(count);
     outputs_.resize(count);
     calls_.resize(spec_.steps.size());
+    operands_.resize(1);
+    for (const StepSpec& step : spec_.steps) operands_.resize(std::max(operands_.size(), static_cast<size_t>(step.batch)));
+    batch_.resize(operands_.size());
   }
 
   int num_kernels() const override { return Count<KernelLaunch>(); }
@@ -86,28 +94,17 @@ class StepProgram : public Program {
       result.not_started = true;
       return result;
     }
-    size_t next_fused = 0;
-    for (size_t i = 0; i < spec_.steps.size(); ++i) {
-      if (next_fused < spec_.fused.size() && spec_.fused[next_fused].first == static_cast<int32_t>(i)) {
-        const FusedSteps& fused = spec_.fused[next_fused++];
-        if (!failed_ && RunFused(fused, args, &result)) {
-          i += static_cast<size_t>(fused.count) - 1;
-          continue;
-        }
+    for (size_t i = 0; i < spec_.steps.size();) {
+      // After a failure, some of those that run together may be poisoned and others not.
+      const size_t count = failed_ ? 1 : static_cast<size_t>(spec_.steps[i].batch);
+      if (count == 1) {
+        RunStep(i, args, &result);
+      } else if (spec_.steps[i].fused) {
+        RunFused(i, count, args, &result);
+      } else {
+        RunBatch(i, count, args, &result);
       }
-      const StepSpec& step = spec_.steps[i];
-      if (failed_ && IsPoisoned(step)) continue;
-      try {
-        if (const auto* launch = std::get_if<KernelLaunch>(&step.work)) {
-          Launch(*launch, args, &result);
-        } else {
-          Call(&calls_[i], args);
-        }
-      } catch (...) {
-        const auto* call = std::get_if<AtenCall>(&step.work);
-        Fail(call, call != nullptr ? call->name : std::get<KernelLaunch>(step.work).name, step.writes, &result);
-      }
-      for (int32_t memory : step.releases) Release(memory);
+      i += count;
     }
     HandOver(args);
     arena_.clear();
@@ -120,6 +117,64 @@ class StepProgram : public Program {
     int count = 0;
     for (const StepSpec& step : spec_.steps) count += std::holds_alternative<T>(step.work);
     return count;
+  }
+
+  void RunStep(size_t i, const RunArgs& args, RunResult* result) {
+    const StepSpec& step = spec_.steps[i];
+    if (failed_ && IsPoisoned(step)) return;
+    try {
+      if (const auto* launch = std::get_if<KernelLaunch>(&step.work)) {
+        Launch(*launch, args, result);
+      } else {
+        Call(&calls_[i], args);
+      }
+    } catch (...) {
+      const auto* call = std::get_if<AtenCall>(&step.work);
+      Fail(call, call != nullptr ? call->name : std::get<KernelLaunch>(step.work).name, step.writes, result);
+    }
+    for (int32_t memory : step.releases) Release(memory);
+  }
+
+  void RunBatch(size_t first, size_t count, const RunArgs& args, RunResult* result) {
+    const StepSpec* steps = &spec_.steps[first];
+    try {
+      for (size_t i = 0; i < count; ++i) {
+        const auto& launch = std::get<KernelLaunch>(steps[i].work);
+        batch_[i] = Bind(launch, args, /*bad_index=*/nullptr, &operands_[i]);
+      }
+      std::get<KernelLaunch>(steps[0].work).run_batch({batch_.data(), count});
+    } catch (...) {
+      for (size_t i = 0; i < count; ++i) Fail(nullptr, std::get<KernelLaunch>(steps[i].work).name, steps[i].writes, result);
+    }
+    ReleaseAll(steps, count);
+  }
+
+  void RunFused(size_t first, size_t count, const RunArgs& args, RunResult* result) {
+    const StepSpec* steps = &spec_.steps[first];
+    const FusedSteps& fused = *steps[0].fused;
+    const size_t call = fused.has_before ? 1 : 0;
+    PreparedCall& prepared = calls_[first + call];
+    try {
+      const auto bind = [&](size_t i, Operands* operands) {
+        return Bind(std::get<KernelLaunch>(steps[i].work), args, /*bad_index=*/nullptr, operands);
+      };
+      const BoundKernel before = fused.has_before ? bind(0, &operands_[0]) : BoundKernel();
+      const BoundKernel after = call + 1 < count ? bind(call + 1, &operands_[1]) : BoundKernel();
+      Patch(&prepared, args);
+      if (!fused.run(fused.plan.get(), prepared.arguments, before, after)) {
+        for (size_t i = first; i < first + count; ++i) RunStep(i, args, result);
+        return;
+      }
+    } catch (...) {
+      for (size_t i = 0; i < count; ++i) Fail(prepared.call, prepared.call->name, steps[i].writes, result);
+    }
+    ReleaseAll(steps, count);
+  }
+
+  void ReleaseAll(const StepSpec* steps, size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+      for (int32_t memory : steps[i].releases) Release(memory);
+    }
   }
 
   // Builds every ATen call's tensors.
@@ -280,17 +335,19 @@ class StepProgram : public Program {
     result->failed_index = call != nullptr ? call->index : -1;
   }
 
-  // Where a launch's operands are in this run.
-  struct Operands {
+  void Launch(const KernelLaunch& launch, const RunArgs& args, RunResult* result) {
     char bad_index = 0;
-    absl::InlinedVector<void*, 16> buffers;
-    absl::InlinedVector<uint64_t, 16> scalars;
-  };
+    const BoundKernel bound = Bind(launch, args, &bad_index, &operands_[0]);
+    launch.run(bound.kernel, bound.buffers, bound.scalars, bound.symbols);
+    if (bad_index != 0) ThrowForIndex(launch, args, result);
+  }
 
-  BoundLaunch Bind(const KernelLaunch& launch, const RunArgs& args, Operands* operands) {
+  BoundKernel Bind(const KernelLaunch& launch, const RunArgs& args, char* bad_index, Operands* operands) const {
+    operands->buffers.clear();
+    operands->scalars.clear();
     for (const auto& buffer : launch.buffers) {
       if (buffer.memory < 0) {
-        operands->buffers.push_back(&operands->bad_index);
+        operands->buffers.push_back(bad_index);
         continue;
       }
       const int64_t offset = buffer.offset_slot < 0 ? 0 : offsets_[buffer.offset_slot] * buffer.element_size;
@@ -298,37 +355,6 @@ class StepProgram : public Program {
     }
     for (int32_t slot : launch.scalar_slots) operands->scalars.push_back(args.scalars[slot]);
     return {launch.kernel.get(), operands->buffers.data(), operands->buffers.size(), operands->scalars.data(), launch.symbols.data()};
-  }
-
-  void Launch(const KernelLaunch& launch, const RunArgs& args, RunResult* result) {
-    Operands operands;
-    const BoundLaunch bound = Bind(launch, args, &operands);
-    launch.run(bound.kernel, bound.buffers, bound.scalars, bound.symbols);
-    if (operands.bad_index != 0) ThrowForIndex(launch, args, result);
-  }
-
-  // False: the steps are yet to run.
-  bool RunFused(const FusedSteps& fused, const RunArgs& args, RunResult* result) {
-    Operands before, after;
-    const auto bind = [&](bool exists, int32_t step, Operands* operands) {
-      return exists ? Bind(std::get<KernelLaunch>(spec_.steps[step].work), args, operands) : BoundLaunch();
-    };
-    const BoundLaunch bound_before = bind(fused.has_before, fused.first, &before);
-    const BoundLaunch bound_after = bind(fused.has_after(), fused.call() + 1, &after);
-    PreparedCall& call = calls_[fused.call()];
-    const auto for_steps = [&](const auto& fn) {
-      for (int32_t s = fused.first; s < fused.first + fused.count; ++s) fn(spec_.steps[s]);
-    };
-    try {
-      Patch(&call, args);
-      if (!fused.run(fused.plan.get(), call.arguments, bound_before, bound_after)) return false;
-    } catch (...) {
-      for_steps([&](const StepSpec& step) { Fail(call.call, call.call->name, step.writes, result); });
-    }
-    for_steps([&](const StepSpec& step) {
-      for (const int32_t memory : step.releases) Release(memory);
-    });
-    return true;
   }
 
   // The kernel has computed everything, but what depends on a bad index is wrong.
@@ -408,8 +434,10 @@ class StepProgram : public Program {
   SpecSymbols symbols_;
   bool prepared_ = false;
   bool failed_ = false;
-  at::DataPtr arena_;                   // Only while running.
-  std::vector<PreparedCall> calls_;     // By step.
+  at::DataPtr arena_;                // Only while running.
+  std::vector<PreparedCall> calls_;  // By step.
+  std::vector<Operands> operands_;   // Of the launch that runs, or of each of its batch. At least one.
+  std::vector<BoundKernel> batch_;
   std::vector<void*> bases_;            // By memory: where it is now.
   std::vector<bool> poisoned_;          // By memory: its writer failed in this run.
   std::vector<at::DataPtr> adopted_;    // By memory.

@@ -11,10 +11,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "runtime/program.h"
 #include "runtime/symbols.h"
 
@@ -80,9 +82,20 @@ struct AtenCall {
   DirectCall direct = nullptr;  // Tried before `op` is called.
 };
 
+// A kernel and what it is to run on.
+struct BoundKernel {
+  const void* kernel = nullptr;
+  void* const* buffers = nullptr;
+  size_t num_buffers = 0;
+  const uint64_t* scalars = nullptr;
+  const int64_t* symbols = nullptr;
+};
+
 struct KernelLaunch {
   std::shared_ptr<const void> kernel;  // Passed to `run`.
   void (*run)(const void* kernel, void* const* buffers, const uint64_t* scalars, const int64_t* symbols) = nullptr;
+  // Runs several kernels together, in any order. Null: this one runs alone.
+  void (*run_batch)(absl::Span<const BoundKernel> batch) = nullptr;
   struct Buffer {
     int32_t memory = -1;  // -1: a byte, 0 at first, that the kernel changes when it meets an index that an operator throws for.
     int32_t offset_slot = -1;
@@ -101,39 +114,27 @@ struct KernelLaunch {
   std::string name;
 };
 
+// A call, with kernels on the rows of its operand and of its result.
+struct FusedSteps {
+  bool has_before = false;  // The first step is a kernel. Then comes the call, and then perhaps a kernel.
+  std::shared_ptr<const void> plan;
+  // Does what the steps do, and returns true; or returns false, having done nothing: then they run one by one. A null kernel: none.
+  bool (*run)(const void* plan, const torch::jit::Stack& arguments, const BoundKernel& before, const BoundKernel& after) = nullptr;
+};
+
 struct StepSpec {
   std::variant<KernelLaunch, AtenCall> work;
   std::vector<int32_t> reads;     // Memories whose content it needs.
   std::vector<int32_t> writes;    // Memories that are invalid when it fails.
   std::vector<int32_t> releases;  // kAdopted memories of which it is the last user.
-};
-
-// A launch's arguments in one run.
-struct BoundLaunch {
-  const void* kernel = nullptr;
-  void* const* buffers = nullptr;
-  size_t num_buffers = 0;
-  const uint64_t* scalars = nullptr;
-  const int64_t* symbols = nullptr;
-};
-
-// Neighbouring steps that may run together: a call, and kernels on the rows of its operand and of its result.
-struct FusedSteps {
-  int32_t first = 0;  // Steps [first, first + count).
-  int32_t count = 0;
-  bool has_before = false;  // The first is a kernel. Then comes the call, and then perhaps a kernel.
-  std::shared_ptr<const void> plan;
-  // Does what the steps do, and returns true; or returns false, having done nothing: then they run one by one. A null kernel: none.
-  bool (*run)(const void* plan, const torch::jit::Stack& arguments, const BoundLaunch& before, const BoundLaunch& after) = nullptr;
-
-  int32_t call() const { return first + (has_before ? 1 : 0); }
-  bool has_after() const { return call() + 1 < first + count; }
+  // On the first of so many steps that run together: launches with one `run_batch`, of which none depends on another, or what `fused` says.
+  int32_t batch = 1;
+  std::optional<FusedSteps> fused;
 };
 
 struct ProgramSpec {
   std::vector<MemorySpec> memories;
   std::vector<StepSpec> steps;
-  std::vector<FusedSteps> fused;  // In the order of their steps.
   int64_t arena_bytes = 0;
   // Offset slots are those of the run, and from `num_offsets` on these.
   int32_t num_offsets = 0;

@@ -179,7 +179,8 @@ std::vector<OptionRow> MakeTable() {
            "that fail after they were recorded. Slows recording down."),
       Text("LAZULI_LOGS", Kind::kList, A::logs(), "", LogCategoryNames(),
            "What to log, as a comma-separated list with torch.compile's names. recompiles_verbose includes recompiles. fusion: the groups, "
-           "and what the cost model makes of each. cache: why a kernel was not taken from the disk cache. summary says at the end of the "
+           "what the cost model makes of each, and which kernels run together. cache: why a kernel was not taken from the disk cache. "
+           "summary says at the end of the "
            "process what lazuli::explain() says. cudagraphs is accepted and logs nothing yet."),
       Text("LAZULI_LOG_FILE", Kind::kText, A::log_file(), "", {}, "File that logs are appended to. Empty: stderr."),
       Text("LAZULI_DUMP", Kind::kList, A::dump(), "", {"all", "trace", "graph", "fold", "dce", "cse", "fuse", "kernel", "llvm"},

@@ -6,8 +6,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "codegen/lower_group.h"
 #include "codegen/out_variants.h"
+#include "codegen/passes/batch.h"
 #include "codegen/products/direct_calls.h"
 #include "codegen/products/fused_product.h"
 #include "runtime/dump.h"
@@ -60,6 +62,8 @@ class Planner {
     }
     if (sizes_differ_) return absl::UnimplementedError("a result in memory of another size that changes");
     if (options_.direct_calls) BringProductsTogether();
+    BatchKernels(graph_.symbols, &spec_);
+    LogBatches();
     PlaceInArena();
     spec_.symbols = graph_.symbols;
     spec_.num_offsets = graph_.num_offsets;
@@ -137,6 +141,7 @@ class Planner {
       }
     }
     for (const NodeId n : lowered->checks) launch.checks.push_back(CheckOf(group, n, &step));
+    if (lowered->checks.empty() && static_cast<const CompiledKernel*>(launch.kernel.get())->CanBatch()) launch.run_batch = &RunBatch;
     step.work = std::move(launch);
     spec_.steps.push_back(std::move(step));
     return absl::OkStatus();
@@ -183,6 +188,23 @@ class Planner {
     return absl::OkStatus();
   }
 
+  void LogBatches() const {
+    if (!runtime::LogEnabled(runtime::LogCategory::kFusion)) return;
+    for (auto step = spec_.steps.begin(); step != spec_.steps.end(); step += step->batch) {
+      if (step->batch == 1) continue;
+      std::vector<std::pair<std::string, int>> names;
+      for (auto member = step; member != step + step->batch; ++member) {
+        const std::string& name = std::get<KernelLaunch>(member->work).name;
+        if (names.empty() || names.back().first != name) names.emplace_back(name, 0);
+        ++names.back().second;
+      }
+      const auto text = absl::StrJoin(names, ", ", [](std::string* out, const auto& name) {
+        absl::StrAppend(out, name.second == 1 ? "" : absl::StrCat(name.second, " times "), name.first);
+      });
+      runtime::Log(runtime::LogCategory::kFusion, absl::StrCat("Batch of trace #", options_.serial, ": ", text));
+    }
+  }
+
   std::string NameOf(const Group& group) const {
     std::string name;
     for (NodeId n : group.nodes) {
@@ -226,11 +248,12 @@ class Planner {
 
   void BringProductsTogether() {
     products_.resize(spec_.steps.size());
-    const bool log = runtime::LogEnabled(runtime::LogCategory::kFusion);
-    for (const std::string& line : FuseProducts(products_, &spec_)) {
-      if (log) runtime::Log(runtime::LogCategory::kFusion, absl::StrCat("Fused rows of trace #", options_.serial, ": ", line));
+    const std::vector<std::string> lines = FuseProducts(products_, &spec_);
+    spec_.bit_exact &= lines.empty();
+    if (!runtime::LogEnabled(runtime::LogCategory::kFusion)) return;
+    for (const std::string& line : lines) {
+      runtime::Log(runtime::LogCategory::kFusion, absl::StrCat("Fused rows of trace #", options_.serial, ": ", line));
     }
-    spec_.bit_exact &= spec_.fused.empty();
   }
 
   int32_t Scratch(const TensorRef& ref) {
@@ -282,19 +305,16 @@ class Planner {
     bool Overlaps(const Interval& other) const { return other.first <= last && other.last >= first; }
   };
 
-  // First fit over the steps during which each memory is in use; largest first.
+  // First fit over the steps during which each memory is in use; largest first. The steps of a batch are one.
   void PlaceInArena() {
     std::vector<Interval> intervals(spec_.memories.size(), {-1, 0, 0});
-    std::vector<std::pair<int, int>> together;  // By step: the first and the last one that it runs together with.
-    for (int s = 0; s < static_cast<int>(spec_.steps.size()); ++s) together.emplace_back(s, s);
-    for (const runtime::FusedSteps& fused : spec_.fused) {
-      std::fill_n(together.begin() + fused.first, fused.count, std::pair<int, int>(fused.first, fused.first + fused.count - 1));
-    }
+    int first = 0, last = -1;
     for (int s = 0; s < static_cast<int>(spec_.steps.size()); ++s) {
+      if (s > last) first = s, last = s + spec_.steps[s].batch - 1;
       const auto touch = [&](int32_t memory) {
         Interval& interval = intervals[memory];
-        if (interval.memory < 0) interval = {memory, together[s].first, together[s].second};
-        interval.last = together[s].second;
+        if (interval.memory < 0) interval = {memory, first, last};
+        interval.last = last;
       };
       for (int32_t memory : spec_.steps[s].reads) touch(memory);
       for (int32_t memory : spec_.steps[s].writes) touch(memory);

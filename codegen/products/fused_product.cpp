@@ -12,7 +12,7 @@ namespace lazuli::codegen {
 namespace {
 
 using runtime::AtenCall;
-using runtime::BoundLaunch;
+using runtime::BoundKernel;
 using runtime::FusedSteps;
 using runtime::KernelLaunch;
 using runtime::MemorySpec;
@@ -33,7 +33,7 @@ struct FusedProduct {
 class RowKernel {
  public:
   // `buffer`: the kernel's, which is the matrix, of rows of `row` elements.
-  RowKernel(const BoundLaunch& launch, int buffer, int64_t row, int64_t rows) : launch_(launch), buffer_(buffer), row_(row) {
+  RowKernel(const BoundKernel& launch, int buffer, int64_t row, int64_t rows) : launch_(launch), buffer_(buffer), row_(row) {
     if (!exists()) return;
     walk_ = kernel().WalkOf(buffer, launch.symbols);
     granule_ = walk_.elements == rows * row ? walk_.RowsOfUnits(row) : 0;
@@ -54,14 +54,14 @@ class RowKernel {
  private:
   const CompiledKernel& kernel() const { return *static_cast<const CompiledKernel*>(launch_.kernel); }
 
-  BoundLaunch launch_;
+  BoundKernel launch_;
   int buffer_;
   int64_t row_;
   UnitWalk walk_;
   int64_t granule_ = 1;
 };
 
-bool Run(const void* plan, const torch::jit::Stack& arguments, const BoundLaunch& before, const BoundLaunch& after) {
+bool Run(const void* plan, const torch::jit::Stack& arguments, const BoundKernel& before, const BoundKernel& after) {
   const auto& fused = *static_cast<const FusedProduct*>(plan);
   Product product;
   if (!fused.describe(arguments, &product)) return false;
@@ -260,16 +260,16 @@ class Fuser {
   }
 
   void Add(const Chosen& chosen) {
+    const size_t first = spec_.steps.size();
     FusedSteps fused;
-    fused.first = static_cast<int32_t>(spec_.steps.size());
     fused.has_before = chosen.before >= 0;
     fused.plan = std::make_shared<const FusedProduct>(chosen.plan);
     fused.run = &codegen::Run;
     for (const int s : {chosen.before, chosen.call, chosen.after}) {
       if (s >= 0) spec_.steps.push_back(std::move(steps_[s].spec));
     }
-    fused.count = static_cast<int32_t>(spec_.steps.size()) - fused.first;
-    spec_.fused.push_back(std::move(fused));
+    spec_.steps[first].batch = static_cast<int32_t>(spec_.steps.size() - first);
+    spec_.steps[first].fused = std::move(fused);
   }
 
   std::string LineOf(const Chosen& chosen) const {

@@ -13,8 +13,8 @@ namespace lazuli::codegen {
 // By step of a program: which product it is. `describe` is null for what is none.
 using ProductSteps = std::vector<ProductCall>;
 
-// Finds products in `spec` that kernels can run with, brings such steps together, and adds them to ProgramSpec::fused. Memories have no
-// place in the arena yet. Returns lines that say what was found, for the log.
+// Finds products in `spec` that kernels can run with, brings such steps together, and sets StepSpec::fused. Memories have no place in the
+// arena yet. Returns lines that say what was found, for the log.
 std::vector<std::string> FuseProducts(const ProductSteps& products, runtime::ProgramSpec* spec);
 
 }  // namespace lazuli::codegen

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "codegen/passes/plan.h"
@@ -25,10 +26,10 @@ struct Runs {
 std::ostream& operator<<(std::ostream& out, const Runs& runs) { return out << runs.fused << " fused, " << runs.single << " one by one"; }
 
 Runs counted;
-bool (*original)(const void*, const torch::jit::Stack&, const runtime::BoundLaunch&, const runtime::BoundLaunch&) = nullptr;
+bool (*original)(const void*, const torch::jit::Stack&, const runtime::BoundKernel&, const runtime::BoundKernel&) = nullptr;
 
-bool CountedRun(const void* plan, const torch::jit::Stack& arguments, const runtime::BoundLaunch& before,
-                const runtime::BoundLaunch& after) {
+bool CountedRun(const void* plan, const torch::jit::Stack& arguments, const runtime::BoundKernel& before,
+                const runtime::BoundKernel& after) {
   const bool fused = original(plan, arguments, before, after);
   ++(fused ? counted.fused : counted.single);
   return fused;
@@ -60,8 +61,10 @@ class FusedProductTest : public ::testing::Test {
   // The trace's fused steps, each as the kernels before and after its call: "k*k" is both.
   static std::string Shape(const runtime::ProgramSpec& spec) {
     std::string shape;
-    for (const runtime::FusedSteps& fused : spec.fused) {
-      shape += (shape.empty() ? "" : " ") + std::string(fused.has_before ? "k*" : "*") + (fused.has_after() ? "k" : "");
+    for (const runtime::StepSpec& step : spec.steps) {
+      if (!step.fused) continue;
+      const int before = step.fused->has_before ? 1 : 0;
+      shape += (shape.empty() ? "" : " ") + std::string(before == 1 ? "k*" : "*") + (step.batch > before + 1 ? "k" : "");
     }
     return shape;
   }
@@ -70,10 +73,9 @@ class FusedProductTest : public ::testing::Test {
   static void Expect(const EagerTrace& trace, const std::string& shape, Runs runs) {
     runtime::ProgramSpec spec = SpecOf(trace);
     EXPECT_EQ(Shape(spec), shape);
-    EXPECT_TRUE(spec.fused.empty() || !spec.bit_exact);
-    for (runtime::FusedSteps& fused : spec.fused) {
-      original = fused.run;
-      fused.run = &CountedRun;
+    EXPECT_TRUE(shape.empty() || !spec.bit_exact);
+    for (runtime::StepSpec& step : spec.steps) {
+      if (step.fused) original = std::exchange(step.fused->run, &CountedRun);
     }
     counted = {};
     const auto program = runtime::MakeProgram(std::move(spec));
