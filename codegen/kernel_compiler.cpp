@@ -97,9 +97,7 @@ absl::StatusOr<MadeKernel> Link(const PlannedKernel& planned, std::string object
 absl::StatusOr<MadeKernel> LoadOrCompile(const KernelIR& kernel, const std::string& key, Isa isa, const KernelTarget& target,
                                          KernelOrigin* origin) {
   *origin = KernelOrigin::kFound;
-  if (HasNoWork(kernel))
-    return MadeKernel{
-        std::make_shared<KernelRunner>(nullptr, std::vector<RunnablePhase>(), ScratchSize(), true, std::vector<SymbolicWalk>()), ""};
+  if (HasNoWork(kernel)) return MadeKernel{std::make_shared<KernelRunner>(nullptr, std::vector<RunnablePhase>(), ScratchSize(), true), ""};
   const PlannedKernel planned = PlanKernel(kernel, InfoOf(isa), KernelSymbol(key));
   if (std::optional<std::string> object = FindObject(target.disk, key)) {
     absl::StatusOr<MadeKernel> loaded = Link(planned, *std::move(object));

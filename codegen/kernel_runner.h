@@ -39,7 +39,7 @@ class KernelRunner : public CompiledKernel {
  public:
   // `code` holds the phases' functions. Without phases, Run does nothing.
   KernelRunner(std::shared_ptr<const JitCode> code, std::vector<RunnablePhase> phases, ScratchSize scratch, bool can_batch,
-               std::vector<SymbolicWalk> walks);
+               std::vector<SymbolicWalk> walks = {});
   void Run(void* const* buffers, const uint64_t* scalars, const int64_t* symbols) const override;
   bool CanBatch() const override { return can_batch_; }
   void RunUnits(void* const* buffers, const uint64_t* scalars, const int64_t* symbols, int64_t begin, int64_t end) const override;

@@ -259,7 +259,8 @@ TEST_P(BatchUnitsTest, EveryUnitRunsOnceForAllSizes) {
       buffers.push_back(counts.back().data());
     }
     std::vector<BoundKernel> batch;
-    for (size_t i = 0; i < runners.size(); ++i) batch.push_back({static_cast<CompiledKernel*>(&runners[i]), &buffers[i], nullptr, &size});
+    for (size_t i = 0; i < runners.size(); ++i)
+      batch.push_back({static_cast<CompiledKernel*>(&runners[i]), &buffers[i], 1, nullptr, &size});
     RunBatch(batch);
     const int64_t units[] = {size, 1, 0, 2 * size, size};
     for (size_t i = 0; i < runners.size(); ++i) {
@@ -284,7 +285,7 @@ TEST_P(BatchUnitsTest, PhasesFollowEachOtherEachInScratchOfItsOwn) {
   std::vector<std::atomic<int>> counts(64);
   void* buffers[] = {&counts[0], &counts[1], &counts[2]};
   std::vector<BoundKernel> batch;
-  for (int i = 0; i < 3; ++i) batch.push_back({static_cast<CompiledKernel*>(&runners[i]), &buffers[i], nullptr, &sizes[i]});
+  for (int i = 0; i < 3; ++i) batch.push_back({static_cast<CompiledKernel*>(&runners[i]), &buffers[i], 1, nullptr, &sizes[i]});
   RunBatch(batch);
   EXPECT_EQ(counts[0].load(), 5);
   EXPECT_EQ(counts[1].load(), 300);
