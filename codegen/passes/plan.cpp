@@ -240,7 +240,7 @@ class Planner {
     if (out != nullptr && options_.direct_calls) call.direct = FindDirectCall(node, *out, graph_);
     spec_.bit_exact &= call.direct == nullptr;
     products_.resize(spec_.steps.size());
-    products_.push_back(FindProductCall(node, out != nullptr ? *out : *node.op.info));
+    products_.push_back(FindProductCall(node, out != nullptr ? *out : *node.op.info, graph_));
     step.work = std::move(call);
     spec_.steps.push_back(std::move(step));
     return absl::OkStatus();

@@ -164,14 +164,14 @@ runtime::DirectCall FindDirectCall(const Node& node, const OpInfo& out, const Gr
   return IsWritten(w_t, graph) ? row->call_with_fresh_w : row->call;
 }
 
-ProductCall FindProductCall(const Node& node, const OpInfo& called) {
+ProductCall FindProductCall(const Node& node, const OpInfo& called, const Graph& graph) {
   const Row* row = FindRow(called.name);
   if (row == nullptr) return {};
   const TensorRef& x = node.op.args[row->x].tensors[0];
   const TensorRef& w = node.op.args[row->w_t].tensors[0];
   if (x.dtype != c10::kFloat || w.dtype != c10::kFloat || w.sizes.size() < 2 || !IsOnePixel(w.sizes)) return {};
   const bool takes_all = row->strides < 0 || AllAre(node.op.args[row->strides].value, 1);
-  return {row->describe, row->x, takes_all};
+  return {row->describe, row->x, takes_all, IsWritten(w, graph)};
 }
 
 }  // namespace lazuli::codegen

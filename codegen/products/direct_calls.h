@@ -19,9 +19,10 @@ struct ProductCall {
   bool (*describe)(const torch::jit::Stack& arguments, Product* product) = nullptr;
   int x = -1;                  // The argument.
   bool takes_all_rows = true;  // Of x.
+  bool fresh_w = false;        // As in Product.
 };
 
-// For `node`, which operator `called` computes: its own or its out-variant. `describe` is null where it can be none.
-ProductCall FindProductCall(const Node& node, const OpInfo& called);
+// For `node` of `graph`, which operator `called` computes: its own or its out-variant. `describe` is null where it can be none.
+ProductCall FindProductCall(const Node& node, const OpInfo& called, const Graph& graph);
 
 }  // namespace lazuli::codegen

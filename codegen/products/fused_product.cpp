@@ -23,8 +23,9 @@ using runtime::WindowSpec;
 // What a run needs to know of fused steps.
 struct FusedProduct {
   bool (*describe)(const torch::jit::Stack& arguments, Product* product) = nullptr;
-  int x_buffer = -1;  // Of the prologue.
-  int y_buffer = -1;  // Of the epilogue.
+  bool fresh_w = false;  // As in Product.
+  int x_buffer = -1;     // Of the prologue.
+  int y_buffer = -1;     // Of the epilogue.
   bool private_x = false;
   bool private_y = false;
 };
@@ -71,7 +72,8 @@ bool Run(const void* plan, const torch::jit::Stack& arguments, const BoundKernel
   const auto before_rows = [&](int64_t begin, int64_t end, float* rows) { prologue.Run(begin, end, rows); };
   const auto after_rows = [&](int64_t begin, int64_t end, float* rows) { epilogue.Run(begin, end, rows); };
   const RowStages stages{before_rows, after_rows, fused.private_x, fused.private_y, std::lcm(prologue.granule(), epilogue.granule())};
-  if (!SuitsRowStages(product.rows, product.cols, product.depth, stages.granule)) return false;
+  product.fresh_w = fused.fresh_w;
+  if (!SuitsRowStages(product, stages.granule)) return false;
   RunProduct(product, stages, runtime::Active().isa);
   return true;
 }
@@ -178,6 +180,7 @@ class Fuser {
   void TryFuse(int call) {
     Chosen chosen{-1, call, -1, {}};
     chosen.plan.describe = steps_[call].product.describe;
+    chosen.plan.fresh_w = steps_[call].product.fresh_w;
     FindEpilogue(&chosen);
     FindPrologue(&chosen);
     const bool needs_epilogue = spec_.memories[spec(call).writes[0]].kind == MemorySpec::Kind::kAdopted;

@@ -191,12 +191,16 @@ void RunProduct(const Product& product, runtime::Isa isa) {
 
 void RunProduct(const Product& product) { RunProduct(product, runtime::Active().isa); }
 
-bool SuitsRowStages(int64_t rows, int64_t cols, int64_t depth, int64_t granule) {
-  constexpr int64_t kMinRows = kBlockRows;      // Of a thread: with fewer, columns are better divided, too.
+bool SuitsRowStages(const Product& product, int64_t granule) {
   constexpr int64_t kMaxBlockFloats = 1 << 18;  // Rows of x, once more as a panel, and of y, should stay in a core's cache.
-  if (rows <= 0 || cols <= 0 || depth <= 0 || granule <= 0 || granule > 2 * kBlockRows || TilesFor(runtime::Active().isa) == nullptr)
-    return false;
-  return rows >= kMinRows * at::get_num_threads() && (2 * depth + cols) * std::max(granule, kBlockRows) <= kMaxBlockFloats;
+  const ProductTiles* tiles = TilesFor(runtime::Active().isa);
+  if (product.rows <= 0 || product.cols <= 0 || product.depth <= 0 || tiles == nullptr) return false;
+  if (granule <= 0 || granule > 2 * kBlockRows || product.rows <= tiles->direct_rows) return false;
+  if ((2 * product.depth + product.cols) * std::max(granule, kBlockRows) > kMaxBlockFloats) return false;
+  const int64_t threads = NumThreads(product);
+  if (product.rows >= kBlockRows * threads) return true;
+  // With fewer rows, dividing columns, too, may be better.
+  return Divide(product, threads, tiles->lanes).col_parts == 1 && product.rows >= std::lcm(tiles->lanes, granule) * threads;
 }
 
 void RunProduct(const Product& product, const RowStages& stages, runtime::Isa isa) {

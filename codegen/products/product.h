@@ -51,8 +51,8 @@ struct RowStages {
   int64_t granule = 1;  // `begin` is a multiple of it, and `end`, but at the end of all rows.
 };
 
-// Whether a product in blocks of whole rows is as fast as the library's.
-bool SuitsRowStages(int64_t rows, int64_t cols, int64_t depth, int64_t granule);
+// Whether a product in blocks of whole rows is as fast as any other. Of `product`, only its sizes and fresh_w count.
+bool SuitsRowStages(const Product& product, int64_t granule);
 
 // The product with its stages. Throws std::bad_alloc.
 void RunProduct(const Product& product, const RowStages& stages, runtime::Isa isa);

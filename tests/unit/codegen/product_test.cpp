@@ -224,12 +224,24 @@ TEST(SuitsRowStages, ManyRowsThatFitACache) {
   if (runtime::WidestIsa() < runtime::Isa::kAvx2) GTEST_SKIP() << "this CPU has no AVX2";
   const int threads = at::get_num_threads();
   at::set_num_threads(2);
-  EXPECT_TRUE(SuitsRowStages(128, 256, 256, 1));
-  EXPECT_FALSE(SuitsRowStages(127, 256, 256, 1));  // Dividing columns, too, is better.
-  EXPECT_TRUE(SuitsRowStages(10000, 1024, 1024, 64));
-  EXPECT_FALSE(SuitsRowStages(10000, 4096, 4096, 64));
-  EXPECT_FALSE(SuitsRowStages(10000, 1024, 1024, 0));
-  EXPECT_FALSE(SuitsRowStages(10000, 64, 64, 1000));
+  const auto suits = [](int64_t rows, int64_t cols, int64_t depth, int64_t granule, bool fresh_w = false) {
+    Product product;
+    product.rows = rows;
+    product.cols = cols;
+    product.depth = depth;
+    product.fresh_w = fresh_w;
+    return SuitsRowStages(product, granule);
+  };
+  EXPECT_TRUE(suits(128, 256, 256, 1));
+  EXPECT_TRUE(suits(10000, 1024, 1024, 64));
+  EXPECT_FALSE(suits(10000, 4096, 4096, 64));
+  EXPECT_FALSE(suits(10000, 1024, 1024, 0));
+  EXPECT_FALSE(suits(10000, 64, 64, 1000));
+  EXPECT_FALSE(suits(1, 1024, 1024, 1));
+  // With fewer rows, only where nobody would divide columns: weights from another core's cache are divided.
+  EXPECT_TRUE(suits(64, 256, 256, 1));
+  EXPECT_FALSE(suits(64, 256, 256, 1, /*fresh_w=*/true));
+  EXPECT_FALSE(suits(64, 256, 256, 48));
   at::set_num_threads(threads);
 }
 
