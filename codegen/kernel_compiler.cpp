@@ -48,17 +48,6 @@ bool HasNoWork(const KernelIR& kernel) {
   return !has_store || std::any_of(kernel.sizes.begin(), kernel.sizes.begin() + num_kept, [](int64_t size) { return size == 0; });
 }
 
-// Of what its buffers are windows over: elements that are visited several times count once.
-int64_t TouchedBytes(const KernelIR& kernel) {
-  int64_t bytes = 0;
-  for (const auto& buffer : kernel.buffers) {
-    int64_t elements = 1;
-    for (size_t d = 0; d < kernel.sizes.size(); ++d) elements *= buffer.strides[d] != 0 ? kernel.symbols.Hint(kernel.sizes[d]) : 1;
-    bytes += elements * ElementBytes(buffer.dtype);
-  }
-  return bytes;
-}
-
 int64_t GrainOf(const KernelPhase& phase) {
   return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(static_cast<double>(kGrainNs) / std::max(phase.unit_ns, 1.0))));
 }
@@ -159,6 +148,16 @@ absl::StatusOr<std::shared_ptr<const CompiledKernel>> CompileKernel(const Kernel
   std::lock_guard<std::mutex> lock(cache.mutex);
   cache.Sweep();
   return cache.kernels.emplace(key, *std::move(made)).first->second.kernel;
+}
+
+int64_t TouchedBytes(const KernelIR& kernel) {
+  int64_t bytes = 0;
+  for (const auto& buffer : kernel.buffers) {
+    int64_t elements = 1;
+    for (size_t d = 0; d < kernel.sizes.size(); ++d) elements *= buffer.strides[d] != 0 ? kernel.symbols.Hint(kernel.sizes[d]) : 1;
+    bytes += elements * ElementBytes(buffer.dtype);
+  }
+  return bytes;
 }
 
 void ForgetIdleKernels() {

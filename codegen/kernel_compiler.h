@@ -67,6 +67,10 @@ enum class KernelOrigin : uint8_t {
 absl::StatusOr<std::shared_ptr<const CompiledKernel>> CompileKernel(const KernelIR& kernel, const KernelTarget& target,
                                                                     KernelOrigin* origin);
 
+// Memory that a kernel's buffers are windows over: elements that are visited several times count once. Symbols count as what they were when
+// the kernel was made.
+int64_t TouchedBytes(const KernelIR& kernel);
+
 // Writes the kernels that this process compiled or loaded, and still has, to one file.
 absl::Status SaveCompiledKernels(const std::string& path);
 

@@ -104,6 +104,7 @@ struct KernelLaunch {
   std::vector<Buffer> buffers;
   std::vector<int32_t> scalar_slots;
   std::vector<int64_t> symbols;  // What the kernel's own symbols stand for.
+  int64_t touched_bytes = 0;     // Memory that it reads and writes, with the symbols' first values.
   // The operators among its own that may throw for an index, in program order. They are called when the kernel met one, to throw; what they
   // return is dropped.
   struct Check {

@@ -11,8 +11,8 @@ using runtime::MemorySpec;
 using runtime::StepSpec;
 
 constexpr int kAnySlot = -1;
-constexpr int kMaxDistance = 256;                  // Slots that a launch moves past.
-constexpr int64_t kNearBytes = int64_t{64} << 10;  // Results of more stay where they were made: in the caches, when they are read.
+constexpr int kMaxDistance = 256;                   // Slots that a launch moves past.
+constexpr int64_t kSmallBytes = int64_t{64} << 10;  // Launches that touch more only join the slot before them.
 
 const KernelLaunch* BatchableLaunch(const StepSpec& step) {
   const auto* launch = std::get_if<KernelLaunch>(&step.work);
@@ -100,9 +100,7 @@ class Batcher {
     const KernelLaunch* launch = BatchableLaunch(step);
     if (launch == nullptr) return -1;
     const int end = static_cast<int>(slots_.size());
-    int64_t results = 0;
-    for (const int32_t memory : step.writes) results += memories_[memory].seen ? 0 : memories_[memory].bytes;
-    const int distance = results > kNearBytes ? 1 : kMaxDistance;
+    const int distance = launch->touched_bytes > kSmallBytes ? 1 : kMaxDistance;
     int found = -1;
     for (int slot = end - 1; slot >= std::max(EarliestSlot(step), end - distance); --slot) {
       if (fresh > 0 && slots_[slot].live_bytes + fresh > peak_) break;

@@ -8,8 +8,8 @@ namespace lazuli::codegen {
 
 // Reorders steps and sets StepSpec::batch; before memories are placed in the arena. A launch that can batch (KernelLaunch::run_batch) moves
 // to the first batch that comes after all that it depends on. Other steps stay in order. What is alive at a time never takes more memory
-// than before at its peak, and a launch whose results are large stays close to those who read them. `symbols` are those of the memories'
-// sizes, which count as their first values.
+// than before at its peak, and a launch that touches much memory only joins its neighbours: others still need what is in the caches.
+// `symbols` are those of the memories' sizes, which count as their first values.
 void BatchKernels(const runtime::SymbolTable& symbols, runtime::ProgramSpec* spec);
 
 }  // namespace lazuli::codegen

@@ -126,6 +126,7 @@ class Planner {
     launch.run = &RunKernel;
     launch.scalar_slots = lowered->scalar_slots;
     launch.symbols = lowered->symbols;
+    launch.touched_bytes = TouchedBytes(lowered->kernel);
     launch.name = NameOf(group);
     for (const auto& buffer : lowered->buffers) {
       if (buffer.memory == kNoValue) {

@@ -126,14 +126,15 @@ TEST(BatchPassTest, NoMoreMemoryAtThePeak) {
   EXPECT_EQ(Batched(more), "0>1 0>3 | 1>2 | 2>0 | 3>0 | 0>5 | 0>6 | 0>7 | 5>4");
 }
 
-TEST(BatchPassTest, LargeResultsStayCloseToTheirReaders) {
-  const auto spec = [](int64_t nbytes) {
-    ProgramSpec spec = SpecOf(5, {Launch(0, 1), Launch(2, 3, false), Launch(0, 5), Launch(5, 4, false)});
-    spec.memories.push_back(Arena(nbytes));
+TEST(BatchPassTest, LaunchesOverMuchMemoryOnlyJoinTheirNeighbours) {
+  const auto spec = [](int64_t touched_bytes) {
+    ProgramSpec spec = SpecOf(7, {Launch(0, 1), Launch(2, 3, false), Launch(0, 5), Launch(0, 6), Launch(5, 4, false)});
+    std::get<KernelLaunch>(spec.steps[2].work).touched_bytes = touched_bytes;
+    std::get<KernelLaunch>(spec.steps[3].work).touched_bytes = touched_bytes;
     return spec;
   };
-  EXPECT_EQ(Batched(spec(1 << 10)), "0>1 0>5 | 2>3 | 5>4");
-  EXPECT_EQ(Batched(spec(1 << 20)), "0>1 | 2>3 | 0>5 | 5>4");
+  EXPECT_EQ(Batched(spec(1 << 10)), "0>1 0>5 0>6 | 2>3 | 5>4");
+  EXPECT_EQ(Batched(spec(1 << 20)), "0>1 | 2>3 | 0>5 0>6 | 5>4");
 }
 
 // Inputs of one float each, from 1 on, run through `spec`.
