@@ -17,14 +17,16 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODES = ["eager", "compile", "lazuli"]
 TITLES = {"eager": "eager", "compile": "torch.compile", "compile-dynamic": "torch.compile dyn", "compile-autotune": "torch.compile max",
-          "lazuli": "lazuli"}
+          "lazuli": "lazuli", "lazuli-autotune": "lazuli max"}
+# What runs in a worker's mode of another name, with these variables.
+VARIANTS = {"lazuli-autotune": ("lazuli", {"LAZULI_MODE": "max-autotune"})}
 CPP = "cpp:"  # What names of C++ workloads begin with.
 TOLERANCE = 1e-3  # Relative, of the mean magnitude of a workload's first result: a mode that is off by more has not done the work.
 
 
 def modes_of(workload, args):
     """torch.compile is for Python."""
-    return [mode for mode in args.modes if not workload.startswith(CPP) or mode in ("eager", "lazuli")]
+    return [mode for mode in args.modes if not workload.startswith(CPP) or not mode.startswith("compile")]
 
 
 def known_workloads(args):
@@ -40,6 +42,8 @@ def known_workloads(args):
 def run_worker(workload, mode, args, cache_dir):
     """The worker's JSON as a dict, or a dict with `error`."""
     env = dict(os.environ, TORCHINDUCTOR_CACHE_DIR=cache_dir, LAZULI_CACHE_DIR=os.path.join(cache_dir, "lazuli"))
+    mode, variables = VARIANTS.get(mode, (mode, {}))
+    env.update(variables)
     if workload.startswith(CPP):
         command = [args.cpp, "--workload", workload[len(CPP):], "--mode", mode]
     else:
@@ -142,7 +146,7 @@ def parse_arguments():
     unknown = set(args.modes) - set(TITLES)
     if unknown:
         parser.error(f"unknown mode: {', '.join(sorted(unknown))}")
-    if "lazuli" in args.modes and not os.path.isfile(args.lib):
+    if any(mode.startswith("lazuli") for mode in args.modes) and not os.path.isfile(args.lib):
         parser.error(f"no library at '{args.lib}': build it and give its path with --lib, or leave lazuli out of --modes")
     if args.cpp and not os.path.isfile(args.cpp):
         parser.error(f"no program at '{args.cpp}': build the target cpp_workloads and give its path with --cpp")

@@ -39,9 +39,9 @@ std::vector<KernelPhase> SplitPhases(const LoopPlan& plan, const std::string& pr
 
 }  // namespace
 
-PlannedKernel PlanKernel(const KernelIR& kernel, const IsaInfo& isa, const std::string& prefix) {
+PlannedKernel PlanKernel(const KernelIR& kernel, const IsaInfo& isa, const std::string& prefix, const Schedule& schedule) {
   PlannedKernel planned;
-  planned.plan = PlanLoops(kernel, isa);
+  planned.plan = PlanLoops(kernel, isa, schedule);
   planned.scratch = ScratchOf(planned.plan);
   if (planned.plan.IsSplit()) {
     planned.phases = SplitPhases(planned.plan, prefix);

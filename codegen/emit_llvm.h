@@ -35,7 +35,7 @@ struct PlannedKernel {
 };
 
 // `kernel` must verify and have no kept dimension of size 0. Function names start with `prefix`.
-PlannedKernel PlanKernel(const KernelIR& kernel, const IsaInfo& isa, const std::string& prefix);
+PlannedKernel PlanKernel(const KernelIR& kernel, const IsaInfo& isa, const std::string& prefix, const Schedule& schedule = {});
 
 struct EmittedKernel {
   std::unique_ptr<llvm::LLVMContext> context;  // Before the module, which must die first.

@@ -48,7 +48,7 @@ double Weight(const KInst& inst) {
 
 class Planner {
  public:
-  Planner(const KernelIR& kernel, const IsaInfo& isa) : isa_(isa) {
+  Planner(const KernelIR& kernel, const IsaInfo& isa, const Schedule& schedule) : isa_(isa), schedule_(schedule) {
     plan_.kernel = CanonicalizeDomain(kernel);
     plan_.rank = static_cast<int>(plan_.kernel.sizes.size());
     plan_.num_kept = plan_.rank - plan_.kernel.num_reduced;
@@ -69,7 +69,7 @@ class Planner {
     Splats();
     Passes();
     ChooseUnits();
-    PlanMemory(&plan_);
+    PlanMemory(&plan_, schedule_);
     return std::move(plan_);
   }
 
@@ -137,7 +137,7 @@ class Planner {
       four |= ElementBytes(inst(i).type) == 4;
       eight |= ElementBytes(inst(i).type) == 8;
     }
-    plan_.lanes = isa_.vector_bytes / (four ? 4 : eight ? 8 : 2);
+    plan_.lanes = isa_.vector_bytes / (four ? 4 : eight ? 8 : 2) / (schedule_.narrow != 0 ? 2 : 1);
   }
 
   // Whether the instruction is evaluated (or accumulated) at every point, rather than once per kept point.
@@ -259,6 +259,7 @@ class Planner {
     // Wider blocks of columns make longer contiguous runs out of strided rows.
     if (reduction && !plan_.VectorIsReduced()) unroll = weight <= 3 ? 16 : weight <= 6 ? 8 : weight <= 16 ? 4 : weight <= 40 ? 2 : 1;
     if (reduction && plan_.VectorIsReduced() && unroll == 1 && weight <= 40) unroll = 2;
+    if (schedule_.unroll > 0) unroll = schedule_.unroll;
     if (plan_.IsTiled()) unroll = 1;  // Keeps tiles small.
     while (unroll > 1 && plan_.lanes * unroll > plan_.SizeHint(plan_.vector_dim)) unroll /= 2;
     plan_.unroll = unroll;
@@ -428,6 +429,7 @@ class Planner {
   }
 
   IsaInfo isa_;
+  Schedule schedule_;
   LoopPlan plan_;
   int64_t cache_bytes_ = 0;
 };
@@ -475,7 +477,7 @@ int64_t LoopPlan::StreamedBytes() const {
   return bytes;
 }
 
-LoopPlan PlanLoops(const KernelIR& kernel, const IsaInfo& isa) { return Planner(kernel, isa).Run(); }
+LoopPlan PlanLoops(const KernelIR& kernel, const IsaInfo& isa, const Schedule& schedule) { return Planner(kernel, isa, schedule).Run(); }
 
 int ElementBytes(c10::ScalarType type) { return static_cast<int>(c10::elementSize(type)); }
 

@@ -16,6 +16,19 @@ struct IsaInfo {
   bool half_conversion = false;  // F16C.
 };
 
+// What is chosen other than by the cost model; see schedule.h. Without a change to it, the cost model chooses everything.
+struct Schedule {
+  int unroll = 0;    // Vectors per iteration of the main loop. 0: the cost model's.
+  int narrow = 0;    // 1: vectors of half the instruction set's width.
+  int prefetch = 1;  // 0: nothing is asked for ahead of time,
+  int stream = 1;    // and nothing stored past the caches, even where the cost model would.
+  int grain = 0;     // How much work is worth a thread: a quarter (-1) or four times (1) of what the cost model says.
+
+  bool operator==(const Schedule& o) const {
+    return unroll == o.unroll && narrow == o.narrow && prefetch == o.prefetch && stream == o.stream && grain == o.grain;
+  }
+};
+
 // How many units of parallel work a kernel has.
 struct UnitCount {
   runtime::Product outer;  // Sizes of the loops of which every index is a unit, times splits.
@@ -134,10 +147,10 @@ struct LoopPlan {
 };
 
 // `kernel` must verify.
-LoopPlan PlanLoops(const KernelIR& kernel, const IsaInfo& isa);
+LoopPlan PlanLoops(const KernelIR& kernel, const IsaInfo& isa, const Schedule& schedule = {});
 
 // Fills in `prefetched` and `streams`, when all else is planned.
-void PlanMemory(LoopPlan* plan);
+void PlanMemory(LoopPlan* plan, const Schedule& schedule);
 
 // Bytes of one element in memory.
 int ElementBytes(c10::ScalarType type);

@@ -17,9 +17,11 @@ class MemoryPlanner {
  public:
   explicit MemoryPlanner(LoopPlan* plan) : plan_(plan) {}
 
-  void Run() {
+  void Run(const Schedule& schedule) {
     ChoosePrefetches();
     ChooseStreams();
+    if (schedule.prefetch == 0) plan_->prefetched.assign(num_insts(), false);
+    if (schedule.stream == 0) plan_->streams.assign(num_insts(), false);
   }
 
  private:
@@ -93,6 +95,6 @@ class MemoryPlanner {
 
 }  // namespace
 
-void PlanMemory(LoopPlan* plan) { MemoryPlanner(plan).Run(); }
+void PlanMemory(LoopPlan* plan, const Schedule& schedule) { MemoryPlanner(plan).Run(schedule); }
 
 }  // namespace lazuli::codegen

@@ -1,5 +1,7 @@
 #include "codegen/kernel_compiler.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <cmath>
 #include <mutex>
@@ -9,12 +11,14 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "codegen/autotune.h"
 #include "codegen/emit_llvm.h"
 #include "codegen/emit_llvm_math.h"
 #include "codegen/kernel_runner.h"
 #include "codegen/kernel_store.h"
 #include "codegen/orc_compiler.h"
 #include "codegen/orc_linker.h"
+#include "codegen/schedule.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -48,22 +52,34 @@ bool HasNoWork(const KernelIR& kernel) {
   return !has_store || std::any_of(kernel.sizes.begin(), kernel.sizes.begin() + num_kept, [](int64_t size) { return size == 0; });
 }
 
-int64_t GrainOf(const KernelPhase& phase) {
-  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(static_cast<double>(kGrainNs) / std::max(phase.unit_ns, 1.0))));
+int64_t GrainOf(const KernelPhase& phase, const Schedule& schedule) {
+  const double ns = static_cast<double>(schedule.grain < 0 ? kGrainNs / 4 : schedule.grain > 0 ? kGrainNs * 4 : kGrainNs);
+  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(ns / std::max(phase.unit_ns, 1.0))));
 }
 
 // A kernel with what other processes need to run it.
 struct MadeKernel {
   std::shared_ptr<const CompiledKernel> kernel;
+  std::string key;     // Of the object.
   std::string object;  // Empty for a kernel without work.
 };
 
-absl::StatusOr<std::string> EmitObject(const PlannedKernel& planned, Isa isa, const std::string& precision) {
-  EmittedKernel emitted = EmitKernel(planned, InfoOf(isa), precision);
-  return CompileObject(*emitted.module, isa);
-}
+// What is to be made.
+struct Job {
+  const KernelIR& kernel;
+  const std::string text;
+  const Isa isa;
+  const KernelTarget& target;
 
-absl::StatusOr<MadeKernel> Link(const PlannedKernel& planned, std::string object) {
+  // How much work is worth a thread is no matter of code.
+  std::string Key(Schedule schedule) const {
+    schedule.grain = 0;
+    return KernelKey(text, isa, target.precision, PrintSchedule(schedule));
+  }
+  PlannedKernel Plan(const Schedule& schedule) const { return PlanKernel(kernel, InfoOf(isa), KernelSymbol(Key(schedule)), schedule); }
+};
+
+absl::StatusOr<MadeKernel> Link(const Job& job, const PlannedKernel& planned, const Schedule& schedule, std::string object) {
   std::vector<std::string> names;
   for (const KernelPhase& phase : planned.phases) names.push_back(phase.function);
   absl::StatusOr<std::shared_ptr<const JitCode>> code = LinkObject(object, names, ResolveKernelSymbol);
@@ -74,33 +90,70 @@ absl::StatusOr<MadeKernel> Link(const PlannedKernel& planned, std::string object
     phase.function = reinterpret_cast<KernelFunction>((*code)->addresses()[i]);
     phase.units = planned.phases[i].units;
     phase.unit_ns = static_cast<int64_t>(std::ceil(planned.phases[i].unit_ns));
-    phase.grain = GrainOf(planned.phases[i]);
+    phase.grain = GrainOf(planned.phases[i], schedule);
     phase.min_threads = planned.phases[i].min_threads;
     phases.push_back(phase);
   }
   auto runner =
       std::make_shared<KernelRunner>(*std::move(code), std::move(phases), planned.scratch, !planned.plan.IsParted(), WalksOf(planned.plan));
-  return MadeKernel{std::move(runner), std::move(object)};
+  return MadeKernel{std::move(runner), job.Key(schedule), std::move(object)};
 }
 
-absl::StatusOr<MadeKernel> LoadOrCompile(const KernelIR& kernel, const std::string& key, Isa isa, const KernelTarget& target,
-                                         KernelOrigin* origin) {
+absl::StatusOr<MadeKernel> Compile(const Job& job, const Schedule& schedule) {
+  const PlannedKernel planned = job.Plan(schedule);
+  EmittedKernel emitted = EmitKernel(planned, InfoOf(job.isa), job.target.precision);
+  absl::StatusOr<std::string> object = CompileObject(*emitted.module, job.isa);
+  if (!object.ok()) return object.status();
+  return Link(job, planned, schedule, *std::move(object));
+}
+
+absl::StatusOr<MadeKernel> LoadOrCompile(const Job& job, const Schedule& schedule, KernelOrigin* origin) {
   *origin = KernelOrigin::kFound;
-  if (HasNoWork(kernel)) return MadeKernel{std::make_shared<KernelRunner>(nullptr, std::vector<RunnablePhase>(), ScratchSize(), true), ""};
-  const PlannedKernel planned = PlanKernel(kernel, InfoOf(isa), KernelSymbol(key));
-  if (std::optional<std::string> object = FindObject(target.disk, key)) {
-    absl::StatusOr<MadeKernel> loaded = Link(planned, *std::move(object));
+  if (HasNoWork(job.kernel)) {
+    return MadeKernel{std::make_shared<KernelRunner>(nullptr, std::vector<RunnablePhase>(), ScratchSize(), true), "", ""};
+  }
+  runtime::DiskCache* disk = job.target.disk;
+  const std::string key = job.Key(schedule);
+  if (std::optional<std::string> object = FindObject(disk, key)) {
+    absl::StatusOr<MadeKernel> loaded = Link(job, job.Plan(schedule), schedule, *std::move(object));
     *origin = KernelOrigin::kLoaded;
     if (loaded.ok()) return loaded;
-    RejectObject(target.disk, key, std::string(loaded.status().message()));
+    RejectObject(disk, key, std::string(loaded.status().message()));
   }
-  if (target.cached_only) return absl::UnavailableError("a kernel is not in the cache");
+  if (job.target.cached_only) return absl::UnavailableError("a kernel is not in the cache");
   *origin = KernelOrigin::kCompiled;
-  absl::StatusOr<std::string> object = EmitObject(planned, isa, target.precision);
-  if (!object.ok()) return object.status();
-  absl::StatusOr<MadeKernel> compiled = Link(planned, *std::move(object));
-  if (compiled.ok()) KeepObject(target.disk, key, compiled->object);
+  absl::StatusOr<MadeKernel> compiled = Compile(job, schedule);
+  if (compiled.ok()) KeepObject(disk, key, compiled->object);
   return compiled;
+}
+
+// With the schedule that is the fastest, as an earlier process found or is found out now. Of what is compiled for that, only the fastest
+// and the default's code are kept on disk.
+absl::StatusOr<MadeKernel> LoadOrTune(const Job& job, KernelOrigin* origin) {
+  if (HasNoWork(job.kernel)) return LoadOrCompile(job, {}, origin);
+  const std::string key = job.Key({});
+  const int threads = at::get_num_threads();
+  if (const std::optional<std::string> known = FindSchedule(job.target.disk, key, threads)) {
+    if (const absl::StatusOr<Schedule> schedule = ParseSchedule(*known); schedule.ok()) return LoadOrCompile(job, *schedule, origin);
+  }
+  absl::StatusOr<MadeKernel> by_default = LoadOrCompile(job, {}, origin);
+  if (!by_default.ok() || job.target.cached_only) return by_default;
+  std::vector<std::pair<Schedule, MadeKernel>> others;
+  const auto make = [&](const Schedule& schedule) -> absl::StatusOr<std::shared_ptr<const CompiledKernel>> {
+    absl::StatusOr<MadeKernel> made = Compile(job, schedule);
+    if (!made.ok()) return made.status();
+    others.emplace_back(schedule, *made);
+    return made->kernel;
+  };
+  const LoopPlan plan = job.Plan({}).plan;
+  const Schedule best = Autotune(job.kernel, plan, InfoOf(job.isa), job.target.autotune_ms, *by_default->kernel, make);
+  KeepSchedule(job.target.disk, key, threads, PrintSchedule(best));
+  for (auto& [schedule, made] : others) {
+    if (!(schedule == best)) continue;
+    KeepObject(job.target.disk, made.key, made.object);
+    return std::move(made);
+  }
+  return by_default;
 }
 
 constexpr size_t kMaxIdleKernels = 4096;
@@ -135,14 +188,18 @@ absl::StatusOr<std::shared_ptr<const CompiledKernel>> CompileKernel(const Kernel
   if (absl::Status status = VerifyKernel(kernel); !status.ok()) return status;
   absl::StatusOr<Isa> isa = IsaOf(target);
   if (!isa.ok()) return isa.status();
-  const std::string key = KernelKey(PrintKernel(kernel), *isa, target.precision);
+  absl::StatusOr<Schedule> schedule = ParseSchedule(target.schedule);
+  if (!schedule.ok()) return schedule.status();
+  const Job job{kernel, PrintKernel(kernel), *isa, target};
+  const bool tunes = target.autotune_ms > 0;
+  const std::string key = KernelKey(job.text, *isa, target.precision, tunes ? "autotuned" : target.schedule);
   KernelCache& cache = Cache();
   {
     std::lock_guard<std::mutex> lock(cache.mutex);
     auto it = cache.kernels.find(key);
     if (it != cache.kernels.end()) return it->second.kernel;
   }
-  absl::StatusOr<MadeKernel> made = LoadOrCompile(kernel, key, *isa, target, origin);
+  absl::StatusOr<MadeKernel> made = tunes ? LoadOrTune(job, origin) : LoadOrCompile(job, *schedule, origin);
   if (!made.ok()) return made.status();
   // Two threads may have made the same kernel; all go on with the first.
   std::lock_guard<std::mutex> lock(cache.mutex);
@@ -172,18 +229,22 @@ absl::Status SaveCompiledKernels(const std::string& path) {
     KernelCache& cache = Cache();
     std::lock_guard<std::mutex> lock(cache.mutex);
     for (const auto& [key, made] : cache.kernels) {
-      if (!made.object.empty()) kernels.emplace_back(key, made.object);
+      if (!made.object.empty()) kernels.emplace_back(made.key, made.object);
     }
   }
   std::sort(kernels.begin(), kernels.end());  // Equal kernels, equal files.
+  kernels.erase(std::unique(kernels.begin(), kernels.end(), [](const auto& a, const auto& b) { return a.first == b.first; }),
+                kernels.end());
   return SaveKernels(path, kernels);
 }
 
 absl::StatusOr<std::string> ExplainKernel(const KernelIR& kernel, const KernelTarget& target) {
   absl::StatusOr<Isa> isa = IsaOf(target);
   if (!isa.ok()) return isa.status();
+  const absl::StatusOr<Schedule> schedule = ParseSchedule(target.schedule);
+  if (!schedule.ok()) return schedule.status();
   if (HasNoWork(kernel)) return std::string("no work");
-  const PlannedKernel planned = PlanKernel(kernel, InfoOf(*isa), "kernel");
+  const PlannedKernel planned = PlanKernel(kernel, InfoOf(*isa), "kernel", *schedule);
   const LoopPlan& plan = planned.plan;
   double ns = 0;
   int64_t units = 0, tasks = 0;
@@ -191,7 +252,7 @@ absl::StatusOr<std::string> ExplainKernel(const KernelIR& kernel, const KernelTa
     const int64_t count = phase.units.CountHint(kernel.symbols);
     ns += phase.unit_ns * static_cast<double>(count);
     units = std::max(units, count);
-    tasks = std::max(tasks, (count + GrainOf(phase) - 1) / GrainOf(phase));
+    tasks = std::max(tasks, (count + GrainOf(phase, *schedule) - 1) / GrainOf(phase, *schedule));
   }
   return absl::StrFormat(
       "%.1f KB of memory, estimated %.1f us on one thread; %d units for at most %d threads, %d at a time along loop %d of %d%s%s",
@@ -204,8 +265,10 @@ absl::StatusOr<std::string> KernelLlvmIr(const KernelIR& kernel, const KernelTar
   if (absl::Status status = VerifyKernel(kernel); !status.ok()) return status;
   absl::StatusOr<Isa> isa = IsaOf(target);
   if (!isa.ok()) return isa.status();
+  const absl::StatusOr<Schedule> schedule = ParseSchedule(target.schedule);
+  if (!schedule.ok()) return schedule.status();
   if (HasNoWork(kernel)) return std::string("; no work\n");
-  EmittedKernel emitted = EmitKernel(PlanKernel(kernel, InfoOf(*isa), "kernel"), InfoOf(*isa), target.precision);
+  EmittedKernel emitted = EmitKernel(PlanKernel(kernel, InfoOf(*isa), "kernel", *schedule), InfoOf(*isa), target.precision);
   return ModuleText(*emitted.module, *isa);
 }
 

@@ -53,6 +53,8 @@ struct KernelTarget {
   std::string isa;                     // "avx512", "avx2" or "sse4": the widest to use, capped by the CPU's own.
   std::string precision;               // "eager", "strict" or "fast".
   runtime::DiskCache* disk = nullptr;  // Where code is kept across processes; null: nowhere.
+  std::string schedule = "default";    // Of its loops, as PrintSchedule of schedule.h writes it.
+  int64_t autotune_ms = 0;             // For choosing that of each kernel by timing. 0: it is `schedule`.
   bool cached_only = false;            // Fail with Unavailable where code would have to be generated.
 };
 

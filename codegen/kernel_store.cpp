@@ -20,6 +20,7 @@ namespace lazuli::codegen {
 namespace {
 
 constexpr const char* kKind = "kernel";
+constexpr const char* kScheduleKind = "schedule";
 
 // What is the same for all kernels of this process. The libraries of functions that LibTorch brings decide which of them code calls. Code
 // is made for a level of instructions (`isa`), not for one CPU.
@@ -61,14 +62,19 @@ std::optional<std::string> FindLoaded(const std::string& key) {
   return it->second;
 }
 
+std::string ScheduleKey(const std::string& key, int threads) {
+  return absl::StrCat("cpu ", HostCpuName(), "\nthreads ", threads, "\n", key);
+}
+
 absl::Status WithPath(const char* what, const std::string& path, const absl::Status& status, const char* what_to_do) {
   return absl::Status(status.code(), absl::StrCat(what, " '", path, "': ", std::string(status.message()), "; ", what_to_do));
 }
 
 }  // namespace
 
-std::string KernelKey(const std::string& kernel_text, Isa isa, const std::string& precision) {
-  return absl::StrCat(FactsFor(isa), "precision ", precision, "\n\n", kernel_text);
+std::string KernelKey(const std::string& kernel_text, Isa isa, const std::string& precision, const std::string& schedule) {
+  const std::string chosen = schedule == "default" ? "" : absl::StrCat("schedule ", schedule, "\n");
+  return absl::StrCat(FactsFor(isa), "precision ", precision, "\n", chosen, "\n", kernel_text);
 }
 
 std::string KernelSymbol(const std::string& key) { return absl::StrCat("lazuli_", runtime::EntryName(kKind, key)); }
@@ -92,6 +98,14 @@ void RejectObject(runtime::DiskCache* disk, const std::string& key, const std::s
     loaded.objects.erase(key);
   }
   if (disk != nullptr) disk->Reject(kKind, key, reason);
+}
+
+std::optional<std::string> FindSchedule(runtime::DiskCache* disk, const std::string& key, int threads) {
+  return disk != nullptr ? disk->Get(kScheduleKind, ScheduleKey(key, threads), runtime::DiskCache::Count::kNo) : std::nullopt;
+}
+
+void KeepSchedule(runtime::DiskCache* disk, const std::string& key, int threads, const std::string& schedule) {
+  if (disk != nullptr) disk->Put(kScheduleKind, ScheduleKey(key, threads), schedule, runtime::DiskCache::Count::kNo);
 }
 
 absl::Status SaveKernels(const std::string& path, const std::vector<std::pair<std::string, std::string>>& kernels) {

@@ -12,9 +12,9 @@
 
 namespace lazuli::codegen {
 
-// Everything that a kernel's code depends on: this library's code generator, the libraries it builds on, the CPU, the target and the
-// kernel's text. Equal keys, equal code.
-std::string KernelKey(const std::string& kernel_text, Isa isa, const std::string& precision);
+// Everything that a kernel's code depends on: this library's code generator, the libraries it builds on, the CPU, the target, the schedule
+// and the kernel's text. Equal keys, equal code.
+std::string KernelKey(const std::string& kernel_text, Isa isa, const std::string& precision, const std::string& schedule = "default");
 
 // What the names of the kernel's functions start with.
 std::string KernelSymbol(const std::string& key);
@@ -27,6 +27,10 @@ void KeepObject(runtime::DiskCache* disk, const std::string& key, const std::str
 
 // What FindObject returned does not link, because of `reason`.
 void RejectObject(runtime::DiskCache* disk, const std::string& key, const std::string& reason);
+
+// The schedule that was found the fastest on this CPU, with this many threads, for the kernel whose key with the default schedule is `key`.
+std::optional<std::string> FindSchedule(runtime::DiskCache* disk, const std::string& key, int threads);
+void KeepSchedule(runtime::DiskCache* disk, const std::string& key, int threads, const std::string& schedule);
 
 // Writes keys and objects to one file.
 absl::Status SaveKernels(const std::string& path, const std::vector<std::pair<std::string, std::string>>& kernels);

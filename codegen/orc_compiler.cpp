@@ -129,6 +129,8 @@ Isa HostIsa() {
   return isa;
 }
 
+std::string HostCpuName() { return llvm::sys::getHostCPUName().str(); }
+
 absl::StatusOr<std::string> CompileObject(llvm::Module& module, Isa isa) {
   absl::StatusOr<llvm::TargetMachine*> machine = ThreadTargetMachine(isa);
   if (!machine.ok()) return machine.status();

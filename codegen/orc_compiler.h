@@ -18,6 +18,9 @@ enum class Isa : uint8_t { kSse4, kAvx2, kAvx512 };
 // The widest that this CPU has.
 Isa HostIsa();
 
+// "sapphirerapids".
+std::string HostCpuName();
+
 // Optimises and compiles `module`, using no instruction beyond `isa`, into a relocatable object. Thread-safe, for modules with contexts of
 // their own.
 absl::StatusOr<std::string> CompileObject(llvm::Module& module, Isa isa);

@@ -16,6 +16,8 @@ namespace {
 
 void CloseAtExit();
 
+thread_local bool on_pool_thread = false;
+
 struct Job {
   std::shared_ptr<const CompileDemand> demand;
   std::function<void()> run;
@@ -33,6 +35,7 @@ struct CompilePool::State {
   bool forking = false;  // No job begins before fork() is done.
 
   void Work() {
+    on_pool_thread = true;
     std::unique_lock<std::mutex> lock(mutex);
     for (;;) {
       changed.wait(lock, [this] { return !waiting.empty() && !closed && !forking; });
@@ -89,6 +92,8 @@ struct MainThread {
 }();
 
 }  // namespace
+
+bool CompilePool::OnItsThread() { return on_pool_thread; }
 
 CompilePool& CompilePool::Get() {
   static auto* const pool = [] {

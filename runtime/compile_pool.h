@@ -27,6 +27,9 @@ class CompilePool {
   // Returns when every job submitted before has run.
   void Wait();
 
+  // Whether the calling thread is one of its own.
+  static bool OnItsThread();
+
   // Begins no job any more, and returns when those that have begun are done. For the end of the process.
   void Close();
 

@@ -35,6 +35,8 @@ namespace lazuli::runtime {
   X(disk_cache_misses)      \
   X(disk_cache_writes)      \
   X(disk_cache_errors)      \
+  X(kernels_tuned)          \
+  X(schedules_timed)        \
   X(kernel_launches)        \
   X(aten_calls)             \
   X(observations)           \

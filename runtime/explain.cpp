@@ -74,7 +74,10 @@ std::string History::CompileText() const {
   const Stats stats = Counters::Get().Snapshot();
   return absl::StrCat("compilation: ", Milliseconds(compile_total_ns_), " in all; p50 ", percentile(50), ", p90 ", percentile(90), ", max ",
                       Milliseconds(times.back()), "; ", Plural(stats.kernels_compiled, "kernel"), " compiled, ", stats.kernel_cache_hits,
-                      " from the cache\n");
+                      " from the cache\n",
+                      stats.kernels_tuned > 0 ? absl::StrCat("autotuning: ", Plural(stats.kernels_tuned, "kernel"), ", ",
+                                                             Plural(stats.schedules_timed, "schedule"), " timed\n")
+                                              : "");
 }
 
 std::string History::SitesText() const {

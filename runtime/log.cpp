@@ -17,9 +17,9 @@ std::atomic<uint32_t> log_mask{0};
 
 namespace {
 
-constexpr const char* kCategoryNames[kNumLogCategories] = {"recompiles", "recompiles_verbose", "guards", "graph_breaks",
-                                                           "graph_code", "output_code",        "fusion", "perf_hints",
-                                                           "dynamic",    "cudagraphs",         "cache",  "summary"};
+constexpr const char* kCategoryNames[kNumLogCategories] = {
+    "recompiles", "recompiles_verbose", "guards",     "graph_breaks", "graph_code", "output_code", "fusion", "perf_hints",
+    "dynamic",    "cudagraphs",         "autotuning", "cache",        "summary"};
 
 struct Sink {
   std::mutex mutex;

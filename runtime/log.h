@@ -23,10 +23,11 @@ enum class LogCategory : uint8_t {
   kPerfHints,
   kDynamic,
   kCudagraphs,
+  kAutotuning,
   kCache,
   kSummary,
 };
-constexpr int kNumLogCategories = 12;
+constexpr int kNumLogCategories = 13;
 
 // "recompiles_verbose".
 const char* LogCategoryName(LogCategory category);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -44,6 +45,7 @@ struct OptionAccess {
   LAZULI_MEMBER(bool, error_on_recompile)
   LAZULI_MEMBER(bool, fail_on_recompile_limit_hit)
   LAZULI_MEMBER(bool, fullgraph)
+  LAZULI_MEMBER(int64_t, autotune_ms)
   LAZULI_MEMBER(int64_t, cache_size)
   LAZULI_MEMBER(bool, disk_cache)
   LAZULI_MEMBER(std::string, cache_dir)
@@ -114,7 +116,13 @@ std::vector<OptionRow> MakeTable() {
   return {
       Bool("LAZULI", nullptr, "0", "1 turns the mode on for the main thread when the library is loaded. Environment only."),
       Text("LAZULI_MODE", Kind::kChoice, A::mode(), "default", {"default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"},
-           "torch.compile's mode. On the CPU all of them currently act as default."),
+           "torch.compile's mode. max-autotune, max-autotune-no-cudagraphs: where a kernel is compiled, other schedules of its loops than "
+           "the "
+           "cost model's are timed, the fastest is used, and the disk cache remembers it; values do not depend on it. default, "
+           "reduce-overhead: the cost model decides."),
+      Int("LAZULI_AUTOTUNE_MS", A::autotune_ms(), "200", 0,
+          "Milliseconds that mode max-autotune may take for the schedules of one kernel, compiling them included. 0: none, as in mode "
+          "default."),
       Text("LAZULI_BACKEND", Kind::kChoice, A::backend(), "llvm", {"llvm", "aten"},
            "What compiled programs are made of: llvm, fused kernels with library calls for the rest; aten, one library call per operator, "
            "for comparison."),
@@ -179,8 +187,8 @@ std::vector<OptionRow> MakeTable() {
            "that fail after they were recorded. Slows recording down."),
       Text("LAZULI_LOGS", Kind::kList, A::logs(), "", LogCategoryNames(),
            "What to log, as a comma-separated list with torch.compile's names. recompiles_verbose includes recompiles. fusion: the groups, "
-           "what the cost model makes of each, and which kernels run together. cache: why a kernel was not taken from the disk cache. "
-           "summary says at the end of the "
+           "what the cost model makes of each, and which kernels run together. autotuning: the schedules that mode max-autotune timed. "
+           "cache: why a kernel was not taken from the disk cache. summary says at the end of the "
            "process what lazuli::explain() says. cudagraphs is accepted and logs nothing yet."),
       Text("LAZULI_LOG_FILE", Kind::kText, A::log_file(), "", {}, "File that logs are appended to. Empty: stderr."),
       Text("LAZULI_DUMP", Kind::kList, A::dump(), "", {"all", "trace", "graph", "fold", "dce", "cse", "fuse", "kernel", "llvm"},
@@ -316,6 +324,7 @@ const ActiveOptions* MakeActive(const Options& options) {
   active->fail_on_recompile_limit_hit = options.fail_on_recompile_limit_hit();
   active->fullgraph = options.fullgraph();
   active->verify = options.verify();
+  active->autotune_ms = absl::StartsWith(options.mode(), "max-autotune") ? options.autotune_ms() : 0;
   active->cache_size = options.cache_size();
   active->trace_limit = options.trace_limit();
   active->trace_bytes = options.trace_bytes();

@@ -62,6 +62,7 @@ class LAZULI_API Options {
   LAZULI_OPTION(bool, error_on_recompile);              // Throw where a site would get a further program.
   LAZULI_OPTION(bool, fail_on_recompile_limit_hit);     // Throw past a limit.
   LAZULI_OPTION(bool, fullgraph);                       // Throw at graph breaks.
+  LAZULI_OPTION(int64_t, autotune_ms);                  // For timing the schedules of one kernel.
   LAZULI_OPTION(int64_t, cache_size);                   // Programs kept.
   LAZULI_OPTION(bool, disk_cache);                      // Keep compiled kernels on disk.
   LAZULI_OPTION(std::string, cache_dir);                // Where; empty: in the user's cache folder.

@@ -30,6 +30,8 @@ struct LAZULI_API Stats {
   int64_t disk_cache_misses = 0;       // Kernels looked for there and not found (unusable entries included).
   int64_t disk_cache_writes = 0;       // Entries written.
   int64_t disk_cache_errors = 0;       // Entries that were unusable or could not be written. LAZULI_LOGS=cache says why.
+  int64_t kernels_tuned = 0;           // Kernels that LAZULI_MODE=max-autotune timed schedules of.
+  int64_t schedules_timed = 0;         // Schedules timed for that, the cost model's own among them.
   int64_t kernel_launches = 0;         // Fused kernels run.
   int64_t aten_calls = 0;              // Library calls made by programs.
   int64_t observations = 0;            // Operators run once eagerly to learn their outputs' shapes.

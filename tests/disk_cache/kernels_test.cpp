@@ -1,4 +1,5 @@
 // Kernels that come from the disk cache compute what compiled ones do; files and objects that are no good are compiled anew.
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 
 #include <random>
@@ -87,6 +88,31 @@ TEST_F(KernelsOnDisk, EveryTarget) {
   }
   EXPECT_EQ(Counts().disk_cache_errors, 0);
   EXPECT_EQ(Counts().disk_cache_hits, Counts().disk_cache_writes);
+}
+
+// A schedule found in another process is used without being timed.
+TEST_F(KernelsOnDisk, SchedulesAreRemembered) {
+  const KernelIR kernel = Pointwise(K::kAbs, T::Float, 100003);
+  CheckOptions options = Options("avx2", "eager");
+  options.with_symbols = false;
+  options.target.autotune_ms = 1000;
+  const codegen::Isa isa = std::min(codegen::HostIsa(), codegen::Isa::kAvx2);
+  const std::string text = PrintKernel(kernel), key = codegen::KernelKey(text, isa, "eager");
+  codegen::KeepSchedule(&disk_, key, at::get_num_threads(), "unroll=8 grain=1");
+  EXPECT_EQ(Origin(kernel, options), KernelOrigin::kCompiled);
+  EXPECT_EQ(CheckKernel(kernel, options), "");
+  EXPECT_EQ(Counts().kernels_tuned, 0);
+  EXPECT_FALSE(codegen::FindObject(&disk_, key).has_value());
+  // How much work is worth a thread is no matter of code.
+  EXPECT_TRUE(codegen::FindObject(&disk_, codegen::KernelKey(text, isa, "eager", "unroll=8")).has_value());
+  ForgetIdleKernels();
+  EXPECT_EQ(Origin(kernel, options), KernelOrigin::kLoaded);
+
+  // What makes no sense is found out anew.
+  codegen::KeepSchedule(&disk_, key, at::get_num_threads(), "unroll=7");
+  ForgetIdleKernels();
+  EXPECT_EQ(Origin(kernel, options), KernelOrigin::kCompiled);
+  EXPECT_EQ(CheckKernel(kernel, options), "");
 }
 
 // Calls into SLEEF, VML, libm and this library's own functions are resolved when an object is loaded.

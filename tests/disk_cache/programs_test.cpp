@@ -68,6 +68,27 @@ TEST_F(ProgramsOnDisk, ASecondProcessCompilesNothing) {
   EXPECT_EQ(second.programs_compiled, first.programs_compiled);
 }
 
+// What was found the fastest is remembered: the next process times nothing, and compiles nothing.
+TEST_F(ProgramsOnDisk, ASecondProcessTimesNothing) {
+  const Options tuned = On().mode("max-autotune").autotune_ms(5000);
+  const Stats first = Run(tuned, 300000);
+  EXPECT_GE(first.kernels_tuned, 1);
+  EXPECT_GT(first.schedules_timed, first.kernels_tuned);
+  const Stats second = Run(tuned, 300000);
+  EXPECT_EQ(second.kernels_tuned + second.schedules_timed, 0);
+  EXPECT_EQ(second.kernels_compiled, 0);
+  EXPECT_EQ(second.disk_cache_misses, 0);
+  EXPECT_EQ(second.disk_cache_hits, first.kernels_compiled);
+  EXPECT_EQ(second.disk_cache_errors, 0);
+}
+
+TEST_F(ProgramsOnDisk, OtherModesAndNoBudgetTimeNothing) {
+  for (const Options& options : {On(), On().mode("reduce-overhead"), On().mode("max-autotune").autotune_ms(0)}) {
+    const Stats counts = Run(options, 300001);
+    EXPECT_EQ(counts.kernels_tuned + counts.schedules_timed, 0);
+  }
+}
+
 TEST_F(ProgramsOnDisk, OffMeansNothingIsReadOrWritten) {
   Run(On(), 101);
   const size_t entries = Entries().size();

@@ -41,6 +41,7 @@ TEST(OptionsTest, DefaultsAreTheDocumentedOnes) {
   EXPECT_FALSE(options.error_on_recompile());
   EXPECT_FALSE(options.fail_on_recompile_limit_hit());
   EXPECT_FALSE(options.fullgraph());
+  EXPECT_EQ(options.autotune_ms(), 200);
   EXPECT_EQ(options.cache_size(), 1024);
   EXPECT_TRUE(options.disk_cache());
   EXPECT_EQ(options.cache_dir(), "");
