@@ -180,7 +180,9 @@ class Tuner {
   }
 
   // Whether there is time to compile and time one more.
-  bool HasTime() const { return clock_.seconds() + kCompileSeconds + 2.0 * kMinTurns * repeats_ * seconds_ < budget_; }
+  bool HasTime() const {
+    return !runtime::CompilePool::Hurries() && clock_.seconds() + kCompileSeconds + 2.0 * kMinTurns * repeats_ * seconds_ < budget_;
+  }
 
   // Times `schedule` by turns with the best so far, which it becomes when it is faster.
   void Try(const Schedule& schedule) {

@@ -294,9 +294,9 @@ class Planner {
       units = units / size * ((size + block - 1) / block);
     }
     const double total = TotalNs();
-    if (total < kMinSplitTotalNs || (units >= kEnoughUnits && !TakesPiecesOfRows())) return;
+    if (total < kMinSplitTotalNs || units >= kEnoughUnits) return;
     int64_t wanted = std::min<int64_t>(kMaxSplits, static_cast<int64_t>(total / kSplitNs)) / units;
-    if (TakesPiecesOfRows()) wanted = std::max(wanted, plan_.Hint(plan_.reduced_numel) / kColumnRows);
+    if (TakesPiecesOfRows()) wanted = std::max(wanted, std::min(kMaxSplits, plan_.Hint(plan_.reduced_numel) / kColumnRows));
     if (wanted < 2) return;
     int best = plan_.num_kept;
     for (int d = plan_.num_kept; d < plan_.rank && plan_.SizeHint(best) < wanted; ++d) {

@@ -19,6 +19,7 @@
 #include "codegen/orc_compiler.h"
 #include "codegen/orc_linker.h"
 #include "codegen/schedule.h"
+#include "runtime/compile_pool.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -147,7 +148,7 @@ absl::StatusOr<MadeKernel> LoadOrTune(const Job& job, KernelOrigin* origin) {
   };
   const LoopPlan plan = job.Plan({}).plan;
   const Schedule best = Autotune(job.kernel, plan, InfoOf(job.isa), job.target.autotune_ms, *by_default->kernel, make);
-  KeepSchedule(job.target.disk, key, threads, PrintSchedule(best));
+  if (!runtime::CompilePool::Hurries()) KeepSchedule(job.target.disk, key, threads, PrintSchedule(best));
   for (auto& [schedule, made] : others) {
     if (!(schedule == best)) continue;
     KeepObject(job.target.disk, made.key, made.object);

@@ -17,6 +17,7 @@ namespace {
 void CloseAtExit();
 
 thread_local bool on_pool_thread = false;
+std::atomic<bool> hurries{false};
 
 struct Job {
   std::shared_ptr<const CompileDemand> demand;
@@ -94,6 +95,7 @@ struct MainThread {
 }  // namespace
 
 bool CompilePool::OnItsThread() { return on_pool_thread; }
+bool CompilePool::Hurries() { return hurries; }
 
 CompilePool& CompilePool::Get() {
   static auto* const pool = [] {
@@ -105,6 +107,7 @@ CompilePool& CompilePool::Get() {
 
 void CompilePool::Close() {
   State& state = *state_;
+  hurries = true;
   std::unique_lock<std::mutex> lock(state.mutex);
   state.closed = true;
   state.WaitForRunning(&lock);
@@ -115,6 +118,7 @@ CompilePool::CompilePool() : state_(new State) {
   pthread_atfork(
       [] {
         State& state = *Get().state_;
+        hurries = true;
         std::unique_lock<std::mutex> lock(state.mutex);
         state.forking = true;
         state.WaitForRunning(&lock);
@@ -123,12 +127,14 @@ CompilePool::CompilePool() : state_(new State) {
       [] {
         State& state = *Get().state_;
         state.forking = false;
+        hurries = false;
         state.mutex.unlock();
         state.changed.notify_all();
       },
       [] {
         // The threads are gone, and with them the meaning of locks that they waited on.
         State& state = *Get().state_;
+        hurries = false;
         auto waiting = std::move(state.waiting);
         Get().state_ = new State;
         Get().state_->waiting = std::move(waiting);

@@ -30,6 +30,9 @@ class CompilePool {
   // Whether the calling thread is one of its own.
   static bool OnItsThread();
 
+  // Whether the process ends, or forks, and waits for jobs: long ones should come to an end.
+  static bool Hurries();
+
   // Begins no job any more, and returns when those that have begun are done. For the end of the process.
   void Close();
 

@@ -80,8 +80,9 @@ TEST(KernelStream, WalksDownColumnsAreShort) {
     return codegen::PlanLoops(SumOfColumns(rows, columns), {64, true, true}).num_splits;
   };
   EXPECT_EQ(splits(16384, 1024), 64);
-  EXPECT_EQ(splits(16384, 8192), 64);
-  EXPECT_LT(splits(16384, 128), 64);  // One unit takes whole rows.
+  EXPECT_EQ(splits(8192, 512), 32);
+  EXPECT_EQ(splits(1 << 20, 512), 64);
+  EXPECT_EQ(splits(16384, 8192), 1);  // There are units enough for many threads.
   EXPECT_EQ(splits(256, 1024), splits(255, 1024));
 }
 
