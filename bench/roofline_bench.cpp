@@ -166,7 +166,7 @@ struct Result {
 };
 
 Result Measure(const Row& row, const Copy& copy, double seconds) {
-  const DeviceMode mode;
+  const DeviceMode mode(Options().step_aside(false).async(false));
   const auto run = [&] {
     const Stopwatch watch;
     const at::Tensor result = row.run();
