@@ -85,6 +85,8 @@ struct OpRow {
   bool only_computed = false;
   bool only_known_sizes = false;
   uint64_t known_args = 0;
+  // ATen's kernel is faster than a kernel of this op alone, unless channels come last. The op has no shape_args.
+  bool only_fused = false;
   // Whether the row can lower `op` as it is: types, layouts, flags.
   bool (*accepts)(const OpRow& row, const TraceOp& op) = nullptr;
   Iteration (*iterate)(const OpRow& row, const Node& node) = nullptr;

@@ -86,6 +86,8 @@ OpRow SpreadRow();
 // Windows of up to 16 elements; those of averages without padding.
 OpRow MaxPoolRow();
 OpRow AvgPoolRow();
+OpRow MaxPoolBackwardRow();
+OpRow AvgPoolBackwardRow();
 OpRow NllLossRow();
 OpRow NllLossBackwardRow();
 // In-place ops that write self where indices say.

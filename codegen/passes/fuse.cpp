@@ -398,9 +398,15 @@ class Fuser {
     return false;
   }
 
+  bool IsBetterLeftToAten(const WorkGroup& group) const {
+    if (IsLoneTranspose(group)) return true;
+    const Node& node = graph_.nodes[group.nodes[0]];
+    return group.nodes.size() == 1 && node.row != nullptr && node.row->only_fused && node.op.results[0].strides.back() == 1;
+  }
+
   void Finish(WorkGroup& group) {
     Group out;
-    if (group.fusable && options_.enabled && IsLoneTranspose(group)) {
+    if (group.fusable && options_.enabled && IsBetterLeftToAten(group)) {
       Node& node = graph_.nodes[group.nodes[0]];
       node.kind = Node::Kind::kExtern;
       node.row = nullptr;
