@@ -87,6 +87,10 @@ struct OpRow {
   uint64_t known_args = 0;
   // ATen's kernel is faster than a kernel of this op alone, unless channels come last. The op has no shape_args.
   bool only_fused = false;
+  // Argument `made_arg` has to be all of a result of an operator of the trace of which `made_by` is true; otherwise the op is left to ATen.
+  // Null: whatever it is. The op has no shape_args.
+  int made_arg = -1;
+  bool (*made_by)(const TraceOp& op, const TraceOp& maker) = nullptr;
   // Whether the row can lower `op` as it is: types, layouts, flags.
   bool (*accepts)(const OpRow& row, const TraceOp& op) = nullptr;
   Iteration (*iterate)(const OpRow& row, const Node& node) = nullptr;

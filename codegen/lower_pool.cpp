@@ -203,6 +203,18 @@ bool AcceptsMaxPoolBackward(const OpRow&, const TraceOp& op) {
          Rank(op.args[7].tensors[0]) == Rank(op.results[0]);
 }
 
+// Indices that this very pooling made: each lies in its window.
+bool AreIndicesOf(const TraceOp& op, const TraceOp& maker) {
+  if (maker.info->name != "aten::max_pool2d_with_indices" || !IsPool(maker, kFloats) || !IsIntList(maker.args[4])) return false;
+  const TraceOp pool = WithoutSelf(op);
+  const c10::DimVector &to = op.results[0].sizes, &from = maker.args[0].tensors[0].sizes;
+  for (size_t dim : {0, 1}) {
+    const Window a = WindowOf(pool, dim), b = WindowOf(maker, dim);
+    if (a.kernel != b.kernel || a.stride != b.stride || a.padding != b.padding || NumberOf(maker, 4, dim) != 1) return false;
+  }
+  return to == from;
+}
+
 Iteration IteratePoolBackward(const OpRow&, const Node& node) {
   Iteration it = codegen::Whole(node.op.results[0]);
   const size_t rank = it.sizes.size();
@@ -313,6 +325,8 @@ OpRow MaxPoolBackwardRow() {
   OpRow row = AvgPoolBackwardRow();
   row.shape_args = 0;
   row.only_fused = true;
+  row.made_arg = 7;
+  row.made_by = &AreIndicesOf;
   row.indexed_args = uint64_t{1} | uint64_t{1} << 7;
   row.accepts = &AcceptsMaxPoolBackward;
   row.emit = &EmitMaxPoolBackward;

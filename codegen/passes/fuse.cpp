@@ -89,6 +89,7 @@ class Fuser {
   void Start(NodeId n) {
     WorkGroup& group = groups_[n - begin_];
     const Node& node = graph_.nodes[n];
+    if (node.row != nullptr && node.row->made_by != nullptr && !IsMadeAsNeeded(node)) LeaveToAten(n);
     group.alive = true;
     group.nodes = {n};
     group.ancestors = BitSet(end_ - begin_);
@@ -113,6 +114,24 @@ class Fuser {
     placement.coordinates = std::move(iteration.coordinates);
     const bool reduces = node.row != nullptr && (node.row->reducing_parts >> node.part & 1) != 0;
     group.space = SqueezeSpace(iteration.sizes, iteration.reduced, reduces, &placement);
+  }
+
+  bool IsMadeAsNeeded(const Node& node) const {
+    const TensorRef& use = node.op.args[node.row->made_arg].tensors[0];
+    const NodeId producer = graph_.values[use.storage].producer;
+    if (producer == kNoNode || graph_.nodes[producer].op.info == nullptr) return false;
+    const Node& maker = graph_.nodes[producer];
+    for (size_t i = 0; i < maker.results.size(); ++i) {
+      const TensorRef& made = maker.op.results[i];
+      if (maker.results[i] != use.storage) continue;
+      return use.offset_slot == -1 && use.sizes == made.sizes && use.strides == made.strides && node.row->made_by(node.op, maker.op);
+    }
+    return false;
+  }
+
+  void LeaveToAten(NodeId n) {
+    graph_.nodes[n].kind = Node::Kind::kExtern;
+    graph_.nodes[n].row = nullptr;
   }
 
   void TryCandidates(NodeId n) {
@@ -407,9 +426,7 @@ class Fuser {
   void Finish(WorkGroup& group) {
     Group out;
     if (group.fusable && options_.enabled && IsBetterLeftToAten(group)) {
-      Node& node = graph_.nodes[group.nodes[0]];
-      node.kind = Node::Kind::kExtern;
-      node.row = nullptr;
+      LeaveToAten(group.nodes[0]);
       group.fusable = false;
     }
     out.nodes = std::move(group.nodes);

@@ -65,6 +65,19 @@ TEST_F(PoolsTest, GradientsOfMaximaAreKernelsWhereThatIsFaster) {
   EXPECT_EQ(Calls(backward(Image(false), 3, true)), 1);
 }
 
+// The operator adds to wherever indices say, in a window or not.
+TEST_F(PoolsTest, GradientsAtOtherIndicesAreLeftToATen) {
+  const auto x = Image(true);
+  const auto indices = torch::randint(0, 11 * 12, {2, 8, 5, 6}, torch::kLong).contiguous(torch::MemoryFormat::ChannelsLast);
+  const auto y = torch::randn({2, 8, 5, 6}).contiguous(torch::MemoryFormat::ChannelsLast);
+  const auto gradient = [&](const torch::Tensor& indices) {
+    return at::max_pool2d_with_indices_backward(y * 2, x, 2, 2, 0, 1, false, indices);
+  };
+  EXPECT_EQ(Calls([&] { return Tensors{gradient(indices)}; }), 1);
+  EXPECT_EQ(Calls([&] { return Tensors{gradient(std::get<1>(torch::max_pool2d_with_indices(x, 4, 2, 1)))}; }), 1);
+  EXPECT_EQ(Calls([&] { return Tensors{gradient(std::get<1>(torch::max_pool2d_with_indices(x, 2, 2)).flip({0}))}; }), 1);
+}
+
 TEST_F(PoolsTest, OneProgramForAllSizes) {
   const auto program = [](int64_t size) {
     const auto x = Image(false, size);
