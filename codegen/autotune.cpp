@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <mutex>
 
 #include "absl/strings/str_cat.h"
@@ -168,7 +169,11 @@ class Tuner {
   // Why the kernel is not timed; empty: it can be, and this is done for the default schedule.
   std::string Begin(const CompiledKernel& by_default) {
     if (operands_.bytes() > kMaxBytes) return absl::StrCat("not timed: it is over ", operands_.bytes() >> 20, " MiB of memory");
-    operands_.Allocate();
+    try {
+      operands_.Allocate();
+    } catch (const std::exception& error) {
+      return absl::StrCat("not timed: ", error.what());
+    }
     best_ = &by_default;
     Sample(by_default);
     const double once = Sample(by_default);
