@@ -209,11 +209,14 @@ TEST_F(FusedProductTest, NotWhenRowsDependOnOtherRows) {
   Expect(half, "*k", {0, 1});  // Only the run finds out that it takes half of the rows.
 }
 
-TEST_F(FusedProductTest, FewRowsRunOneByOne) {
-  EagerTrace t;
-  const auto x = t.Input(at::randn({60, 96}));
-  t.Keep(t.Op1("aten::gelu", {Apply(&t, Linear(&t, 96, 64), x)}));
-  Expect(t, "*k", {0, 1});
+// Rows that leave a thread without work run one by one, where columns are divided.
+TEST_F(FusedProductTest, FewRows) {
+  for (const int64_t rows : {20, 64}) {
+    EagerTrace t;
+    const auto x = t.Input(at::randn({rows, 256}));
+    t.Keep(t.Op1("aten::gelu", {Apply(&t, Linear(&t, 256, 256), x)}));
+    Expect(t, "*k", rows == 64 ? Runs{1, 0} : Runs{0, 1});
+  }
 }
 
 // A step between that nobody here depends on comes first; one that needs the product's result stays behind.
