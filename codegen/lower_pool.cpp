@@ -40,10 +40,11 @@ bool IsPool(const TraceOp& op, uint8_t types) {
   return WindowOf(op, 0).kernel * WindowOf(op, 1).kernel <= kMaxWindow;
 }
 
+// Whether argument `arg`, the dilation, is 1.
+bool IsUndilated(const TraceOp& op, int arg) { return IsIntList(op.args[arg]) && NumberOf(op, arg, 0) == 1 && NumberOf(op, arg, 1) == 1; }
+
 // (..., dilation, ceil_mode)
-bool AcceptsMaxPool(const OpRow&, const TraceOp& op) {
-  return IsPool(op, kFloats) && IsIntList(op.args[4]) && NumberOf(op, 4, 0) == 1 && NumberOf(op, 4, 1) == 1 && IsFalse(op.args[5]);
-}
+bool AcceptsMaxPool(const OpRow&, const TraceOp& op) { return IsPool(op, kFloats) && IsUndilated(op, 4) && IsFalse(op.args[5]); }
 
 // (..., ceil_mode, count_include_pad, divisor_override), from argument `first` on.
 bool IsAverage(const TraceOp& op, int first) {
@@ -53,6 +54,15 @@ bool IsAverage(const TraceOp& op, int first) {
 }
 
 bool AcceptsAvgPool(const OpRow&, const TraceOp& op) { return IsPool(op, kFloats) && IsAverage(op, 4); }
+
+// Of the two dimensions that windows lie in.
+void AddCoordinates(Iteration* it) {
+  const size_t rank = it->sizes.size();
+  for (size_t dim : {rank - 2, rank - 1}) {
+    it->coordinates.emplace_back(rank, 0);
+    it->coordinates.back()[dim] = it->sizes[dim] == 1 ? 0 : 1;
+  }
+}
 
 Iteration IteratePool(const OpRow&, const Node& node) {
   const TensorRef& self = node.op.args[0].tensors[0];
@@ -66,11 +76,8 @@ Iteration IteratePool(const OpRow&, const Node& node) {
     it.results.push_back(result.defined() ? BroadcastStrides(result, it.sizes) : c10::DimVector());
   }
   c10::DimVector source = StridesOf(it.sizes, self.strides);
-  for (size_t dim : {rank - 2, rank - 1}) {
-    source[dim] = 0;
-    it.coordinates.emplace_back(rank, 0);
-    it.coordinates.back()[dim] = it.sizes[dim] == 1 ? 0 : 1;
-  }
+  source[rank - 2] = source[rank - 1] = 0;
+  AddCoordinates(&it);
   it.uses.push_back(std::move(source));
   return it;
 }
@@ -199,18 +206,17 @@ bool AcceptsMaxPoolBackward(const OpRow&, const TraceOp& op) {
   for (size_t dim : {0, 1}) {
     if (op.results[0].strides.back() == 1 && WindowOf(pool, dim).kernel > WindowOf(pool, dim).stride) return false;
   }
-  return IsIntList(op.args[5]) && NumberOf(op, 5, 0) == 1 && NumberOf(op, 5, 1) == 1 && IsTensor(op.args[7]) &&
-         Rank(op.args[7].tensors[0]) == Rank(op.results[0]);
+  return IsUndilated(op, 5) && IsTensor(op.args[7]) && Rank(op.args[7].tensors[0]) == Rank(op.results[0]);
 }
 
 // Indices that this very pooling made: each lies in its window.
 bool AreIndicesOf(const TraceOp& op, const TraceOp& maker) {
-  if (maker.info->name != "aten::max_pool2d_with_indices" || !IsPool(maker, kFloats) || !IsIntList(maker.args[4])) return false;
+  if (maker.info->name != "aten::max_pool2d_with_indices" || !IsPool(maker, kFloats) || !IsUndilated(maker, 4)) return false;
   const TraceOp pool = WithoutSelf(op);
   const c10::DimVector &to = op.results[0].sizes, &from = maker.args[0].tensors[0].sizes;
   for (size_t dim : {0, 1}) {
     const Window a = WindowOf(pool, dim), b = WindowOf(maker, dim);
-    if (a.kernel != b.kernel || a.stride != b.stride || a.padding != b.padding || NumberOf(maker, 4, dim) != 1) return false;
+    if (a.kernel != b.kernel || a.stride != b.stride || a.padding != b.padding) return false;
   }
   return to == from;
 }
@@ -222,10 +228,7 @@ Iteration IteratePoolBackward(const OpRow&, const Node& node) {
     it.uses.push_back(StridesOf(it.sizes, use.strides));
     if (arg != 1) it.uses.back()[rank - 2] = it.uses.back()[rank - 1] = 0;
   });
-  for (size_t dim : {rank - 2, rank - 1}) {
-    it.coordinates.emplace_back(rank, 0);
-    it.coordinates.back()[dim] = it.sizes[dim] == 1 ? 0 : 1;
-  }
+  AddCoordinates(&it);
   return it;
 }
 

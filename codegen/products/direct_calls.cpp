@@ -62,18 +62,6 @@ bool AllAre(const c10::IValue& list, int64_t number) {
   return std::all_of(numbers.begin(), numbers.end(), [&](int64_t n) { return n == number; });
 }
 
-// Whether images (batch, channels, pixels...) have their channels together, and pixels and images one after another.
-bool IsDenseChannelsLast(const at::Tensor& images) {
-  int64_t next = images.size(1);
-  if (images.size(1) != 1 && images.stride(1) != 1) return false;
-  for (int64_t k = images.dim() - 1; k >= 1; --k) {
-    const int64_t d = k == 1 ? 0 : k;
-    if (images.size(d) != 1 && images.stride(d) != next) return false;
-    next *= images.size(d);
-  }
-  return true;
-}
-
 bool IsOnePixel(c10::IntArrayRef weight_sizes) {
   return std::all_of(weight_sizes.begin() + 2, weight_sizes.end(), [](int64_t size) { return size == 1; });
 }
@@ -99,7 +87,7 @@ bool DescribeConvolution(const torch::jit::Stack& arguments, Product* product) {
   const at::Tensor bias = arguments[2].isNone() ? at::Tensor() : arguments[2].toTensor();
   if (x.scalar_type() != c10::kFloat || w.scalar_type() != c10::kFloat || x.dim() < 3 || x.dim() != w.dim() || x.size(1) == 0) return false;
   if (!IsOnePixel(w.sizes()) || (w.size(1) != 1 && w.stride(1) != 1) || arguments[8].toInt() != 1) return false;
-  if (!AllAre(arguments[4], 0) || arguments[6].toBool() || !IsDenseChannelsLast(x)) return false;
+  if (!AllAre(arguments[4], 0) || arguments[6].toBool() || !HasDenseRows(x.sizes(), x.strides())) return false;
   if (bias.defined() && (bias.scalar_type() != c10::kFloat || bias.stride(0) != 1)) return false;
   if (MayRound(at::Float32Op::CONV)) return false;
   product->cols = w.size(0);
@@ -162,6 +150,18 @@ runtime::DirectCall FindDirectCall(const Node& node, const OpInfo& out, const Gr
   const TensorRef& w_t = node.op.args[row->w_t].tensors[0];
   if (!MaySuit(node.op.args[row->x].tensors[0], w_t, graph.symbols)) return nullptr;
   return IsWritten(w_t, graph) ? row->call_with_fresh_w : row->call;
+}
+
+bool HasDenseRows(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  int64_t next = 1;
+  const auto follows = [&](size_t d) {
+    const bool dense = sizes[d] == 1 || strides[d] == next;
+    next *= sizes[d];
+    return dense;
+  };
+  bool dense = follows(1);
+  for (size_t d = sizes.size() - 1; d >= 2; --d) dense = dense && follows(d);
+  return dense && follows(0);
 }
 
 ProductCall FindProductCall(const Node& node, const OpInfo& called, const Graph& graph) {

@@ -22,6 +22,10 @@ struct ProductCall {
   bool fresh_w = false;        // As in Product.
 };
 
+// Whether a tensor is one dense block of rows, one after another: of dimension 1, and of all others, in order, for rows. A matrix, or
+// images (batch, channels, pixels...) whose channels come last. At least two dimensions.
+bool HasDenseRows(c10::IntArrayRef sizes, c10::IntArrayRef strides);
+
 // For `node` of `graph`, which operator `called` computes: its own or its out-variant. `describe` is null where it can be none.
 ProductCall FindProductCall(const Node& node, const OpInfo& called, const Graph& graph);
 

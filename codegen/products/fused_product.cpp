@@ -123,7 +123,6 @@ class Fuser {
     int before, call, after;
     FusedProduct plan;
     int last() const { return after >= 0 ? after : call; }
-    int first() const { return before >= 0 ? before : call; }
   };
 
   int size() const { return static_cast<int>(steps_.size()); }
@@ -134,26 +133,18 @@ class Fuser {
   int32_t ResultOf(int s) const {
     const auto& call = std::get<AtenCall>(spec(s).work);
     const WindowSpec& window = call.results.empty() ? call.args.back().windows[0] : call.results[0];
-    return spec(s).writes.size() == 1 && HasDenseRows(window) ? window.memory : -1;
+    return spec(s).writes.size() == 1 && IsMatrix(window) ? window.memory : -1;
   }
 
   int32_t OperandOf(int s) const {
     const WindowSpec& window = std::get<AtenCall>(spec(s).work).args[steps_[s].product.x].windows[0];
-    return steps_[s].product.takes_all_rows && HasDenseRows(window) ? window.memory : -1;
+    return steps_[s].product.takes_all_rows && IsMatrix(window) ? window.memory : -1;
   }
 
-  // Whether the window is a dense matrix from its memory's first element on: of dimension 1, and of all others for rows.
-  static bool HasDenseRows(const WindowSpec& window) {
-    if (window.offset_slot >= 0 || window.sizes.size() < 2 || window.dtype != c10::kFloat || window.sizes[1] == 0) return false;
-    int64_t stride = 1;
-    const auto is_next = [&](size_t d) {
-      const bool next = window.sizes[d] == 1 || window.strides[d] == stride;
-      stride *= window.sizes[d];
-      return next;
-    };
-    bool dense = is_next(1);
-    for (size_t d = window.sizes.size() - 1; d >= 2; --d) dense = dense && is_next(d);
-    return dense && is_next(0);
+  // Whether the window is a dense matrix from its memory's first element on.
+  static bool IsMatrix(const WindowSpec& window) {
+    return window.offset_slot < 0 && window.sizes.size() >= 2 && window.dtype == c10::kFloat && window.sizes[1] != 0 &&
+           HasDenseRows(window.sizes, window.strides);
   }
 
   // The one buffer of a kernel that is `memory`, where it walks it in order; -1 if there is no such.
