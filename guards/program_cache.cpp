@@ -53,6 +53,16 @@ void NoteCompiled(int64_t serial, int64_t site, const codegen::CompileReport& re
   runtime::History::Get().EndCompile(end);
 }
 
+// codegen::Compile, where a defect in it costs the program its speed, not its results.
+absl::StatusOr<std::unique_ptr<runtime::Program>> CompileOrExplain(const codegen::Trace& trace, const codegen::PipelineOptions& options,
+                                                                   codegen::CompileReport* report) {
+  try {
+    return codegen::Compile(trace, options, report);
+  } catch (const std::exception& e) {
+    return absl::InternalError(absl::StrCat("the compiler failed, please report this: ", e.what()));
+  }
+}
+
 // Compiles `trace`. Unavailable, and nothing happened, when code would have to be generated though `options` forbid it.
 absl::StatusOr<std::unique_ptr<runtime::Program>> CompileTrace(const codegen::Trace& trace, int64_t site,
                                                                const codegen::PipelineOptions& options) {
@@ -61,7 +71,7 @@ absl::StatusOr<std::unique_ptr<runtime::Program>> CompileTrace(const codegen::Tr
   if (runtime::DumpEnabled("trace")) runtime::WriteDump("trace", options.serial, codegen::PrintTrace(trace));
   codegen::CompileReport report;
   const auto begin = std::chrono::steady_clock::now();
-  auto program = codegen::Compile(trace, options, &report);
+  auto program = CompileOrExplain(trace, options, &report);
   if (absl::IsUnavailable(program.status())) return program;
   NoteCompiled(options.serial, site, report, program.status(), begin);
   counters.kernels_compiled.Add(report.kernels_compiled);

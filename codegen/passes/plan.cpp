@@ -192,7 +192,7 @@ class Planner {
   void LogBatches() const {
     if (!runtime::LogEnabled(runtime::LogCategory::kFusion)) return;
     for (auto step = spec_.steps.begin(); step != spec_.steps.end(); step += step->batch) {
-      if (step->batch == 1) continue;
+      if (step->batch == 1 || step->fused) continue;
       std::vector<std::pair<std::string, int>> names;
       for (auto member = step; member != step + step->batch; ++member) {
         const std::string& name = std::get<KernelLaunch>(member->work).name;

@@ -126,6 +126,25 @@ TEST_F(BatchesTest, SizesThatChange) {
   EXPECT_EQ(lazuli::stats().programs_compiled, warm_programs_);
 }
 
+// A product and the kernel on its rows run together, too, but are no batch: the log has a line of another kind.
+TEST_F(BatchesTest, ProductWithAKernel) {
+  if (!__builtin_cpu_supports("avx2")) GTEST_SKIP() << "this CPU has no AVX2";
+  const auto x = torch::randn({256, 64}), weight = torch::randn({128, 64}), bias = torch::randn({128});
+  const auto eager = torch::gelu(torch::linear(x, weight, bias));
+  const LogFile log;
+  const DeviceMode mode(Options().logs("fusion").log_file(log.path()));
+  torch::Tensor lazy;
+  for (int i = 0; i < 3; ++i) {
+    lazy = torch::gelu(torch::linear(x, weight, bias));
+    lazuli::sync();
+  }
+  EXPECT_THAT(log.text(), ::testing::HasSubstr("Fused rows of trace #"));
+  EXPECT_EQ(BatchesIn(log), "");
+  EXPECT_EQ(lazuli::stats().compile_failures, 0);
+  EXPECT_EQ(lazuli::stats().programs_compiled, 1);
+  EXPECT_TRUE(torch::allclose(eager, lazy, 1e-4, 1e-5));
+}
+
 // A bad index takes with it what depends on it, and nothing else.
 TEST_F(BatchesTest, FailureBeforeABatch) {
   const LogFile log;
