@@ -19,9 +19,13 @@ class ExpLogEmitter : public VectorMath {
       : VectorMath(builder, x->getType(), isa), x_(x), table_(PolyTableFor(x->getType()->getScalarType()->isFloatTy())) {}
 
   Value* Exp() {
-    // Beyond these the result is 0 or infinity; a NaN passes both comparisons.
-    Reduced reduced = ReduceByLn2(Clamp(x_, table_.exp_low, table_.exp_high));
-    return ScaleWide(ExpReduced(reduced.r), reduced.n);
+    // A result that is rounded to 0 would take CPUs a hundred times as long as others, and masks are made of minus infinity.
+    Value* vanishes = Less(x_, table_.exp_low);
+    // Above, the result is infinity; a NaN passes both comparisons.
+    Value* high = C(table_.exp_high);
+    Value* bounded = Select(b_.CreateFCmpOGT(x_, high), high, x_);
+    Reduced reduced = ReduceByLn2(Select(vanishes, C(0), bounded));
+    return Select(vanishes, C(0), ScaleWide(ExpReduced(reduced.r), reduced.n));
   }
 
   // 2^r = exp(y) with y = r ln 2 in two parts.

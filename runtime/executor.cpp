@@ -387,11 +387,12 @@ class StepProgram : public Program {
   void Call(PreparedCall* prepared, const RunArgs& args) {
     const AtenCall& call = *prepared->call;
     Patch(prepared, args);
-    if (call.direct != nullptr && call.direct(prepared->arguments)) return;
-    stack_.assign(prepared->arguments.begin(), prepared->arguments.end());
-    // Lists are shared, and some operators (_unsafe_masked_index) change the one they get.
-    for (const int position : prepared->lists) stack_[position] = stack_[position].toList().copy();
-    call.op.callBoxed(&stack_);
+    if (call.direct == nullptr || !call.direct(prepared->arguments, &stack_)) {
+      stack_.assign(prepared->arguments.begin(), prepared->arguments.end());
+      // Lists are shared, and some operators (_unsafe_masked_index) change the one they get.
+      for (const int position : prepared->lists) stack_[position] = stack_[position].toList().copy();
+      call.op.callBoxed(&stack_);
+    }
     for (size_t i = 0; i < call.results.size(); ++i) {
       if (call.results[i].memory >= 0) Adopt(call, call.results[i], std::move(stack_[i]).toTensor());
     }

@@ -69,8 +69,9 @@ struct CallArg {
   c10::ScalarType scalar_type = c10::ScalarType::Undefined;
 };
 
-// Computes an operator from its arguments, out tensors last, and returns true; or returns false, having done nothing.
-using DirectCall = bool (*)(const torch::jit::Stack& arguments);
+// Computes an operator from its arguments and returns true; or returns false, having done nothing. Results go into the arguments' out
+// tensors, which are last; an operator that makes its results pushes them onto `results`, which is empty.
+using DirectCall = bool (*)(const torch::jit::Stack& arguments, torch::jit::Stack* results);
 
 struct AtenCall {
   c10::OperatorHandle op;

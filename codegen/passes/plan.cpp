@@ -238,7 +238,7 @@ class Planner {
       }
     }
     for (ValueId version : node.versions) AddWrite(Memory(version), &step);
-    if (out != nullptr && options_.direct_calls) call.direct = FindDirectCall(node, *out, graph_);
+    if (options_.direct_calls) call.direct = FindDirectCall(node, out != nullptr ? *out : *node.op.info, graph_);
     spec_.bit_exact &= call.direct == nullptr;
     products_.resize(spec_.steps.size());
     products_.push_back(FindProductCall(node, out != nullptr ? *out : *node.op.info, graph_));
@@ -281,6 +281,8 @@ class Planner {
         break;
       case TraceArg::Kind::kTensor:
       case TraceArg::Kind::kTensorList:
+        // An optional tensor that is there but undefined is not what operators expect where there is none.
+        if (arg.kind == TraceArg::Kind::kTensor && type.kind() == c10::TypeKind::OptionalType && !arg.tensors[0].defined()) break;
         out.kind = arg.kind == TraceArg::Kind::kTensor ? CallArg::Kind::kTensor
                    : IsOptionalList(type)              ? CallArg::Kind::kOptionalTensorList
                                                        : CallArg::Kind::kTensorList;

@@ -8,9 +8,9 @@
 
 namespace lazuli::codegen {
 
-// For `node` of `graph`, which `out`, an out-variant, is to compute: what to try before calling `out`. Null where sizes or strides that are
-// known by now rule our code out, or there is none.
-runtime::DirectCall FindDirectCall(const Node& node, const OpInfo& out, const Graph& graph);
+// For `node` of `graph`, which operator `called` computes, its own or its out-variant: what to try before calling that. Null where sizes or
+// strides that are known by now rule our code out, or there is none.
+runtime::DirectCall FindDirectCall(const Node& node, const OpInfo& called, const Graph& graph);
 
 // Which product a call is.
 struct ProductCall {

@@ -1,5 +1,6 @@
 #include <immintrin.h>
 
+#include "codegen/products/attention_tiles.h"
 #include "codegen/products/product_tiles.h"
 
 namespace lazuli::codegen {
@@ -26,6 +27,22 @@ inline Vec High(Vec a, Vec b) { return _mm256_unpackhi_ps(a, b); }
 inline Vec LowPairs(Vec a, Vec b) { return _mm256_castpd_ps(_mm256_unpacklo_pd(_mm256_castps_pd(a), _mm256_castps_pd(b))); }
 inline Vec HighPairs(Vec a, Vec b) { return _mm256_castpd_ps(_mm256_unpackhi_pd(_mm256_castps_pd(a), _mm256_castps_pd(b))); }
 
+inline Vec Constant(float value) { return _mm256_set1_ps(value); }
+inline Vec Subtract(Vec a, Vec b) { return _mm256_sub_ps(a, b); }
+inline Vec Multiply(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
+inline Vec Divide(Vec a, Vec b) { return _mm256_div_ps(a, b); }
+inline Vec Max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
+inline Vec LaneIndex() { return _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7); }
+inline Vec HideAbove(Vec limit, Vec index, Vec v) {
+  return _mm256_blendv_ps(v, Constant(-__builtin_inff()), _mm256_cmp_ps(index, limit, _CMP_GT_OQ));
+}
+inline Vec Round(Vec v) { return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+inline Vec ZeroBelow(Vec limit, Vec x, Vec v) { return _mm256_and_ps(v, _mm256_cmp_ps(x, limit, _CMP_NLT_UQ)); }
+inline Vec ScaleByPowerOf2(Vec v, Vec n) {
+  const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+  return _mm256_mul_ps(v, _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23)));
+}
+
 // v from t, by whole quarters of 128 bits: the transpose of a matrix of quarters.
 inline __attribute__((always_inline)) void TransposeQuarters(const Vec (&t)[kLanes], Vec (&v)[kLanes]) {
   for (int i = 0; i < 4; ++i) {
@@ -37,6 +54,8 @@ inline __attribute__((always_inline)) void TransposeQuarters(const Vec (&t)[kLan
 inline __m128 AddQuarters(Vec v) { return _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1)); }
 
 #include "codegen/products/product_tiles_impl.h"
+
+#include "codegen/products/attention_tiles_impl.h"
 
 // fn(shape) with the shape of tiles for so many vectors.
 template <class Fn>
@@ -50,5 +69,6 @@ void ForShape(int64_t vectors, const Fn& fn) {
 }  // namespace
 
 const ProductTiles kProductTilesAvx2 = {kLanes, 2, 4, &Pack, &Panel, &Columns, &Direct<3, 1>};
+const AttentionTiles kAttentionTilesAvx2 = {kLanes, 2, &Attend};
 
 }  // namespace lazuli::codegen

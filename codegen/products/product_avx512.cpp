@@ -1,5 +1,6 @@
 #include <immintrin.h>
 
+#include "codegen/products/attention_tiles.h"
 #include "codegen/products/product_tiles.h"
 
 namespace lazuli::codegen {
@@ -22,6 +23,19 @@ inline Vec High(Vec a, Vec b) { return _mm512_unpackhi_ps(a, b); }
 inline Vec LowPairs(Vec a, Vec b) { return _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b))); }
 inline Vec HighPairs(Vec a, Vec b) { return _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b))); }
 
+inline Vec Constant(float value) { return _mm512_set1_ps(value); }
+inline Vec Subtract(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
+inline Vec Multiply(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
+inline Vec Divide(Vec a, Vec b) { return _mm512_div_ps(a, b); }
+inline Vec Max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+inline Vec LaneIndex() { return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15); }
+inline Vec HideAbove(Vec limit, Vec index, Vec v) {
+  return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(index, limit, _CMP_GT_OQ), Constant(-__builtin_inff()));
+}
+inline Vec Round(Vec v) { return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+inline Vec ZeroBelow(Vec limit, Vec x, Vec v) { return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, limit, _CMP_NLT_UQ), v); }
+inline Vec ScaleByPowerOf2(Vec v, Vec n) { return _mm512_scalef_ps(v, n); }
+
 // v from t, by whole quarters of 128 bits: the transpose of a matrix of quarters.
 inline __attribute__((always_inline)) void TransposeQuarters(const Vec (&t)[kLanes], Vec (&v)[kLanes]) {
   for (int i = 0; i < 4; ++i) {
@@ -41,6 +55,8 @@ inline __m128 AddQuarters(Vec v) {
 
 #include "codegen/products/product_tiles_impl.h"
 
+#include "codegen/products/attention_tiles_impl.h"
+
 // fn(shape) with the shape of tiles for so many vectors.
 template <class Fn>
 void ForShape(int64_t vectors, const Fn& fn) {
@@ -55,5 +71,6 @@ void ForShape(int64_t vectors, const Fn& fn) {
 }  // namespace
 
 const ProductTiles kProductTilesAvx512 = {kLanes, 4, 8, &Pack, &Panel, &Columns, &Direct<6, 2>};
+const AttentionTiles kAttentionTilesAvx512 = {kLanes, 4, &Attend};
 
 }  // namespace lazuli::codegen

@@ -1,4 +1,4 @@
-// ProductTiles' functions, after product_tiles_impl.h and a ForShape.
+// Functions of ProductTiles and AttentionTiles, after their implementations and a ForShape.
 #pragma once
 
 void Pack(const Product& product, int64_t first, int64_t count, int64_t vectors, float* panel) {
@@ -12,4 +12,8 @@ void Panel(const Product& product, int64_t first, int64_t count, int64_t vectors
 
 void Columns(const Product& product, int64_t first, int64_t end, int64_t vectors, const float* panel, int64_t begin, int64_t count) {
   ForShape(vectors, [&](auto shape) { ColumnsBlock<shape.kRows, shape.kVectors>(product, first, end, panel, begin, count); });
+}
+
+void Attend(const AttentionBlock& block, int64_t vectors, float* scratch, float* stats) {
+  ForShape(vectors, [&](auto shape) { AttendBlock<shape.kRows, shape.kVectors>(block, scratch, stats); });
 }

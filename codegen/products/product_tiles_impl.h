@@ -45,10 +45,29 @@ inline Vec4 SumEach(Vec a, Vec b, Vec c, Vec d) {
   return AddQuarters(Add(LowPairs(ab, cd), HighPairs(ab, cd)));
 }
 
-// sink(r, v, sum over k of w[r][k] * panel[k * kVectors + v]) for each r and v. `next_w`: what will come after w.
-template <int kRows, int kVectors, class Sink>
-inline __attribute__((always_inline)) void Tile(const float* w, const float* next_w, int64_t w_stride, const float* panel, int64_t depth,
-                                                const Sink& sink) {
+// Rows of a matrix, one after another in memory.
+struct MatrixRows {
+  const float* first;
+  const float* next;  // What will be read after them.
+  int64_t stride;
+  inline __attribute__((always_inline)) const float* At(int64_t row, int64_t k) const { return first + row * stride + k; }
+  inline __attribute__((always_inline)) void FetchNext(int64_t row, int64_t k) const { __builtin_prefetch(next + row * stride + k); }
+  // From `row` on; then comes `next_row`, or what comes after all of them if that is negative.
+  MatrixRows From(int64_t row, int64_t next_row) const { return {At(row, 0), next_row >= 0 ? At(next_row, 0) : next, stride}; }
+};
+
+// The same of a matrix that lies transposed.
+struct MatrixColumns {
+  const float* first;
+  int64_t stride;
+  inline __attribute__((always_inline)) const float* At(int64_t row, int64_t k) const { return first + k * stride + row; }
+  void FetchNext(int64_t, int64_t) const {}
+  MatrixColumns From(int64_t row, int64_t) const { return {At(row, 0), stride}; }
+};
+
+// sink(r, v, sum over k of w[r][k] * panel[k * kVectors + v]) for each r and v.
+template <int kRows, int kVectors, class Matrix, class Sink>
+inline __attribute__((always_inline)) void Tile(const Matrix& w, const float* panel, int64_t depth, const Sink& sink) {
   Vec sums[kRows][kVectors];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
@@ -57,7 +76,7 @@ inline __attribute__((always_inline)) void Tile(const float* w, const float* nex
   }
   for (int64_t line = 0; line < depth; line += kCacheLine) {
 #pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) __builtin_prefetch(next_w + r * w_stride + line);
+    for (int r = 0; r < kRows; ++r) w.FetchNext(r, line);
     const int64_t end = depth - line < kCacheLine ? depth : line + kCacheLine;
     for (int64_t k = line; k < end; ++k) {
       Vec x[kVectors];
@@ -65,7 +84,7 @@ inline __attribute__((always_inline)) void Tile(const float* w, const float* nex
       for (int v = 0; v < kVectors; ++v) x[v] = Load(panel + (k * kVectors + v) * kLanes);
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {
-        const Vec weight = Broadcast(w + r * w_stride + k);
+        const Vec weight = Broadcast(w.At(r, k));
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v) sums[r][v] = MultiplyAdd(weight, x[v], sums[r][v]);
       }
@@ -79,23 +98,21 @@ inline __attribute__((always_inline)) void Tile(const float* w, const float* nex
 }
 
 // Tile for a number of rows that is known only now, at most kRows.
-template <int kRows, int kVectors, class Sink>
-void LastTile(int64_t rows, const float* w, const float* next_w, int64_t w_stride, const float* panel, int64_t depth, const Sink& sink) {
-  if (rows == kRows) return Tile<kRows, kVectors>(w, next_w, w_stride, panel, depth, sink);
-  if constexpr (kRows > 1) LastTile<kRows - 1, kVectors>(rows, w, next_w, w_stride, panel, depth, sink);
+template <int kRows, int kVectors, class Matrix, class Sink>
+void LastTile(int64_t rows, const Matrix& w, const float* panel, int64_t depth, const Sink& sink) {
+  if (rows == kRows) return Tile<kRows, kVectors>(w, panel, depth, sink);
+  if constexpr (kRows > 1) LastTile<kRows - 1, kVectors>(rows, w, panel, depth, sink);
 }
 
-// Tiles for all of `rows` rows of w; sink(row, v, sum). `next_w`: what will come after them.
-template <int kRows, int kVectors, class Sink>
-inline __attribute__((always_inline)) void Tiles(int64_t rows, const float* w, const float* next_w, int64_t w_stride, const float* panel,
-                                                 int64_t depth, const Sink& sink) {
+// Tiles for all of `rows` rows of w; sink(row, v, sum).
+template <int kRows, int kVectors, class Matrix, class Sink>
+inline __attribute__((always_inline)) void Tiles(int64_t rows, const Matrix& w, const float* panel, int64_t depth, const Sink& sink) {
   int64_t row = 0;
   const auto shifted = [&](int r, int v, Vec sum) __attribute__((always_inline)) { sink(row + r, v, sum); };
   for (; rows - row >= kRows; row += kRows) {
-    const float* next = rows - row > kRows ? w + (row + kRows) * w_stride : next_w;
-    Tile<kRows, kVectors>(w + row * w_stride, next, w_stride, panel, depth, shifted);
+    Tile<kRows, kVectors>(w.From(row, rows - row > kRows ? row + kRows : -1), panel, depth, shifted);
   }
-  if (rows > row) LastTile<kRows, kVectors>(rows - row, w + row * w_stride, next_w, w_stride, panel, depth, shifted);
+  if (rows > row) LastTile<kRows, kVectors>(rows - row, w.From(row, -1), panel, depth, shifted);
 }
 
 // y[i][j] = scratch[j * row + i] + bias[j] for the first `height` rows and `width` columns, at most kLanes each.
@@ -140,7 +157,7 @@ void PanelBlock(const Product& product, int64_t first, int64_t rows, const float
       float* place = scratch + (row * kVectors + v) * kLanes;
       Store(place, k > 0 ? Add(Load(place), sum) : sum);
     };
-    Tiles<kRows, kVectors>(end - begin, w, next, product.w_stride, panel + k * kVectors * kLanes, depth, sink);
+    Tiles<kRows, kVectors>(end - begin, MatrixRows{w, next, product.w_stride}, panel + k * kVectors * kLanes, depth, sink);
   }
   WriteBlock<kVectors>(product, first, rows, begin, end - begin, scratch);
 }
@@ -163,7 +180,7 @@ void ColumnsBlock(const Product& product, int64_t first, int64_t end, const floa
         StoreFirst(y, sum, width);
       }
     };
-    Tiles<kRows, kVectors>(end - first, x, x + depth, product.x_stride, panel + k * kVectors * kLanes, depth, sink);
+    Tiles<kRows, kVectors>(end - first, MatrixRows{x, x + depth, product.x_stride}, panel + k * kVectors * kLanes, depth, sink);
   }
 }
 

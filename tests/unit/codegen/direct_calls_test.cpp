@@ -102,6 +102,36 @@ TEST_F(DirectCallsTest, BiasesOfEveryShape) {
   ExpectAddmm(at::randn({30}), 0, 1, 1);
 }
 
+TEST_F(DirectCallsTest, Attention) {
+  const auto attend = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal, const c10::IValue& scale,
+                         int64_t direct) {
+    SCOPED_TRACE(::testing::Message() << q.scalar_type() << q.sizes() << q.strides() << k.sizes());
+    EagerTrace t;
+    const auto a = t.Input(q), b = t.Input(k), c = t.Input(v);
+    const auto results = t.Op("aten::_scaled_dot_product_flash_attention_for_cpu", {a, b, c, 0.0, causal, c10::IValue(), scale});
+    t.Keep(t.Op1("aten::relu", {results[0]}));
+    t.Keep(results[1]);
+    Expect(t, direct);
+  };
+  const at::Tensor q = at::randn({2, 4, 40, 16}), k = at::randn({2, 4, 50, 16}), v = at::randn({2, 4, 50, 16});
+  attend(q, k, v, false, {}, 1);
+  attend(q, k, v, true, 0.1, 1);
+  attend(q, k.slice(1, 0, 2), v.slice(1, 2, 4), false, {}, 1);                 // Heads that share keys.
+  attend(q.slice(2, 0, 4), k, v, false, {}, 0);                                // Few queries.
+  attend(q.to(at::kDouble), k.to(at::kDouble), v.to(at::kDouble), false, {}, 0);
+  attend(q.to(at::kBFloat16), k.to(at::kBFloat16), v.to(at::kBFloat16), false, {}, 0);
+  const auto qkv = at::randn({2, 40, 3, 4, 16}).permute({2, 0, 3, 1, 4}).unbind();  // As a layer leaves them.
+  attend(qkv[0].clone(), qkv[1].clone(), qkv[2].clone(), true, {}, 1);
+}
+
+// With a mask it is the library's.
+TEST_F(DirectCallsTest, AttentionWithAMask) {
+  EagerTrace t;
+  const auto q = t.Input(at::randn({1, 2, 40, 16})), mask = t.Input(at::randn({40, 40}));
+  t.Keep(t.Op("aten::_scaled_dot_product_flash_attention_for_cpu", {q, q, q, 0.0, false, mask, c10::IValue()})[0]);
+  Expect(t, 0);
+}
+
 TEST_F(DirectCallsTest, ProductsInARowWithKernelsBetween) {
   EagerTrace t;
   auto x = t.Input(at::randn({33, 100}));

@@ -1,0 +1,45 @@
+// Scaled dot-product attention over short sequences, forward: softmax(q k^T * scale) v for each head.
+//
+// Scores exist for some keys at a time, with the queries along the vectors, so that all sums and maxima run down columns; sums so far are
+// scaled when a larger score comes. Sources: Milakov and Gimelshein, Online normalizer calculation for softmax, 2018; Dao et al.,
+// FlashAttention, 2022.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/options.h"
+
+namespace lazuli::codegen {
+
+// Where rows of `width` floats are: element e of row r of head h of batch b at data + b * batch + h * head + r * row + e.
+template <class Float>
+struct HeadRows {
+  Float* data = nullptr;
+  int64_t batch = 0;
+  int64_t head = 0;
+  int64_t row = 0;
+};
+
+struct Attention {
+  int64_t batch = 0;
+  int64_t heads = 0;     // Of queries.
+  int64_t kv_heads = 0;  // Of keys and values: a divisor of `heads`; neighbours share one.
+  int64_t queries = 0;
+  int64_t keys = 0;
+  int64_t width = 0;  // Of a head, in q, k, v and y.
+  HeadRows<const float> q, k, v;
+  HeadRows<float> y;
+  HeadRows<float> logsumexp;  // Of each query's scores: rows of one float.
+  bool causal = false;        // Query i sees keys 0 to i.
+  float scale = 1;
+};
+
+// Whether RunAttention beats the library by these sizes and by the instructions that the options in force allow.
+bool SuitsAttention(int64_t queries, int64_t keys, int64_t width);
+
+// On LibTorch's threads; the order of all sums depends on the sizes alone. No size is 0. `isa`, for tests: kAvx2 or kAvx512. Throws
+// std::bad_alloc.
+void RunAttention(const Attention& attention);
+void RunAttention(const Attention& attention, runtime::Isa isa);
+
+}  // namespace lazuli::codegen
