@@ -27,6 +27,13 @@ struct QueryStats {
   Vec max[kVectors], sum[kVectors];
 };
 
+// Asks for rows that others may have written, far from each other.
+inline void Fetch(const float* rows, int64_t count, int64_t width, int64_t stride) {
+  for (int64_t r = 0; r < count; ++r) {
+    for (int64_t e = 0; e < width; e += kCacheLine) __builtin_prefetch(rows + r * stride + e);
+  }
+}
+
 // scores[key * row + query] for keys [begin, end).
 template <int kRows, int kVectors>
 void Score(const AttentionBlock& block, const float* queries, int64_t begin, int64_t end, float* scores) {
@@ -58,7 +65,6 @@ void Exponentiate(const AttentionBlock& block, int64_t begin, int64_t end, float
     for (int v = 0; v < kVectors; ++v) max[v] = Max(max[v], Load(scores + (key - begin) * kRow + v * kLanes));
   }
   for (int64_t key = begin; key < end; ++key) {
-    for (int64_t e = 0; e < block.width; e += kCacheLine) __builtin_prefetch(block.v + key * block.v_stride + e);
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
       float* place = scores + (key - begin) * kRow + v * kLanes;
@@ -101,11 +107,13 @@ void AttendBlock(const AttentionBlock& block, float* scratch, float* stats_out) 
   rows.x_stride = block.q_stride;
   rows.y = block.y;
   rows.y_stride = block.y_stride;
+  Fetch(block.k, block.keys < kKeyBlock ? block.keys : kKeyBlock, block.width, block.k_stride);
   PackPanel<kVectors>(rows, 0, block.rows, queries);
   QueryStats<kVectors> stats;
   for (int v = 0; v < kVectors; ++v) stats.max[v] = Constant(-__builtin_inff()), stats.sum[v] = Zero();
   for (int64_t begin = 0; begin < block.keys; begin += kKeyBlock) {
     const int64_t end = block.keys - begin < kKeyBlock ? block.keys : begin + kKeyBlock;
+    Fetch(block.v + begin * block.v_stride, end - begin, block.width, block.v_stride);
     Score<kRows, kVectors>(block, queries, begin, end, scores);
     Exponentiate<kVectors>(block, begin, end, scores, results, &stats);
     AddValues<kRows, kVectors>(block, scores, begin, end, results);
