@@ -80,6 +80,12 @@ Expr GeluBackward(const Operands& x) {
   return grad * (left_derivative + left * tanh_derivative * inner_derivative);
 }
 
+Expr LogSigmoid(const Operands& x) {
+  const Expr exp = Exp(-Abs(x(0)));
+  x.emitter().Result(1, exp);
+  return Min(x(0), Like(x(0), 0)) - Log1p(exp);
+}
+
 Expr MishBackward(Expr grad, Expr x) {
   const Expr tanh_softplus = Tanh(Log1p(Exp(x)));
   return grad * Fma(x * Sigmoid(x), Fma(-tanh_softplus, tanh_softplus, Like(x, 1)), tanh_softplus);

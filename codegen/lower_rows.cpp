@@ -54,7 +54,7 @@ Iteration IteratePointwise(const OpRow& row, const Node& node) {
   it.sizes = node.op.results[0].sizes;
   it.reduced.assign(it.sizes.size(), false);
   ForEachUse(node, [&](const TensorRef& use) { it.uses.push_back(BroadcastStrides(use, it.sizes)); });
-  it.results.push_back(BroadcastStrides(node.op.results[0], it.sizes));
+  for (const TensorRef& result : node.op.results) it.results.push_back(BroadcastStrides(result, it.sizes));
   return it;
 }
 

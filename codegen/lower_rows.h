@@ -57,6 +57,8 @@ Expr PowScalar(const Operands& x);
 Expr Elu(const Operands& x);
 Expr Gelu(const Operands& x);
 Expr GeluBackward(const Operands& x);
+// Also gives result 1, exp(-|x|).
+Expr LogSigmoid(const Operands& x);
 Expr MishBackward(Expr grad, Expr x);
 Expr MseBackward(const Operands& x);
 void EmitSoftmax(OpEmitter& e);

@@ -152,6 +152,8 @@ const std::vector<OpCase>& BackwardOps() {
       LAZULI_BINARY("mish_backward", kFinite, kFinite, kComposite, torch::mish_backward(x, y)),
       LAZULI_BINARY("elu_backward", kFinite, kFinite, kComposite, torch::elu_backward(x, 1, 1, 1, false, y)),
       LAZULI_BINARY("softplus_backward", kFinite, kFinite, kComposite, torch::softplus_backward(x, y, 1, 20)),
+      LAZULI_BINARY("log_sigmoid_backward", kFinite, kFinite, kComposite,
+                    torch::log_sigmoid_backward(x, y.expand_as(x), torch::exp(-y.expand_as(x).abs()))),
       LAZULI_BINARY("logit_backward", kFinite, kUnit, kComposite, torch::logit_backward(x, y.abs(), 1e-3)),
       LAZULI_BINARY("native_dropout_backward", kFinite, kFinite, kExact, torch::native_dropout_backward(x, y > 0, 2.0)),
   };

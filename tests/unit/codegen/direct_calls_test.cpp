@@ -116,8 +116,8 @@ TEST_F(DirectCallsTest, Attention) {
   const at::Tensor q = at::randn({2, 4, 40, 16}), k = at::randn({2, 4, 50, 16}), v = at::randn({2, 4, 50, 16});
   attend(q, k, v, false, {}, 1);
   attend(q, k, v, true, 0.1, 1);
-  attend(q, k.slice(1, 0, 2), v.slice(1, 2, 4), false, {}, 1);                 // Heads that share keys.
-  attend(q.slice(2, 0, 4), k, v, false, {}, 0);                                // Few queries.
+  attend(q, k.slice(1, 0, 2), v.slice(1, 2, 4), false, {}, 1);  // Heads that share keys.
+  attend(q.slice(2, 0, 4), k, v, false, {}, 0);                 // Few queries.
   attend(q.to(at::kDouble), k.to(at::kDouble), v.to(at::kDouble), false, {}, 0);
   attend(q.to(at::kBFloat16), k.to(at::kBFloat16), v.to(at::kBFloat16), false, {}, 0);
   const auto qkv = at::randn({2, 40, 3, 4, 16}).permute({2, 0, 3, 1, 4}).unbind();  // As a layer leaves them.
