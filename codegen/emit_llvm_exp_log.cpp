@@ -57,6 +57,7 @@ class ExpLogEmitter : public VectorMath {
 
   // Odd polynomial below 1; above, 1 - 2 / (exp(2|x|) + 1), where the quotient is below 1/4 and so are its errors.
   Value* Tanh() {
+    if (HasLookup()) return OddByIntervals(kTanhTable);
     Value* magnitude = Abs(x_);
     Value* z = Mul(x_, x_);
     Value* small = Fma(Mul(x_, z), Polynomial(z, table_.tanh), x_);
@@ -84,6 +85,7 @@ class ExpLogEmitter : public VectorMath {
 
   // Odd polynomial for small numbers; else 1 - exp(-g(|x|)) with g = -log(erfc).
   Value* Erf() {
+    if (HasLookup()) return OddByIntervals(kErfTable);
     Value* magnitude = Abs(x_);
     Value* small = Fma(x_, Polynomial(Mul(x_, x_), table_.erf), x_);
     Value* t = Select(b_.CreateFCmpOGT(magnitude, C(table_.erf_high)), C(table_.erf_high), magnitude);
@@ -143,6 +145,20 @@ class ExpLogEmitter : public VectorMath {
   struct TwoParts {
     double high, low;
   };
+
+  // Without a division, and without computing what small and large numbers need both.
+  Value* OddByIntervals(const IntervalTable& table) {
+    Value* magnitude = Abs(x_);
+    Value* bounded = Select(b_.CreateFCmpOGT(magnitude, C(table.high)), C(table.high), magnitude);
+    Value* index = b_.CreateLShr(Bits(Add(bounded, C(table.offset))), I(table.shift));
+    const auto row = [&](int i) { return Lookup(table.rows[i], index); };
+    Value* d = Sub(bounded, row(0));  // Exact.
+    Value* p = row(6);
+    for (int i = 5; i >= 2; --i) p = Fma(p, d, row(i));
+    Value* value = row(1);
+    Value* known = Select(b_.CreateFCmpOGT(value, d), value, d);
+    return CopySign(Fma(d, p, known), x_);  // Keeps -0.
+  }
 
   Reduced ReduceByLn2(Value* x) {
     Value* n = NearestWhole(x, kLog2E).n;

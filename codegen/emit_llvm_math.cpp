@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "codegen/emit_llvm_poly.h"
+#include "codegen/emit_llvm_vector_math.h"
 #include "codegen/thread_scratch.h"
 
 namespace lazuli::codegen {
@@ -153,33 +154,7 @@ Value* MathEmitter::Emit(KOp op, c10::ScalarType type, Value* a, Value* b, bool 
   if (sleef.empty()) return EmitPerLane(row.name, is_float, a, b);
 
   // A scalar takes the vector function too, so that a value does not depend on where it is computed.
-  auto* vector_type = llvm::dyn_cast<FixedVectorType>(a->getType());
-  if (vector_type == nullptr) {
-    Value* wide_b = b != nullptr ? builder_.CreateVectorSplat(native, b) : nullptr;
-    return builder_.CreateExtractElement(CallNative(sleef, builder_.CreateVectorSplat(native, a), wide_b), uint64_t{0});
-  }
-  const int lanes = static_cast<int>(vector_type->getNumElements());
-  if (lanes == native) return CallNative(sleef, a, b);
-  // Cut into native vectors (or widen into one) and put the results together again.
-  Value* result = nullptr;
-  for (int start = 0; start < lanes; start += native) {
-    llvm::SmallVector<int, 16> mask;
-    for (int i = 0; i < native; ++i) mask.push_back(start + i % lanes);
-    Value* part = CallNative(sleef, builder_.CreateShuffleVector(a, mask), b != nullptr ? builder_.CreateShuffleVector(b, mask) : nullptr);
-    if (lanes < native) {
-      mask.resize(lanes);
-      return builder_.CreateShuffleVector(part, mask);
-    }
-    if (result == nullptr) {
-      result = llvm::PoisonValue::get(vector_type);
-    }
-    llvm::SmallVector<int, 32> widen(lanes, -1), blend;
-    for (int i = 0; i < native; ++i) widen[i] = i;
-    Value* wide = builder_.CreateShuffleVector(part, widen);
-    for (int i = 0; i < lanes; ++i) blend.push_back(i >= start && i < start + native ? lanes + i - start : i);
-    result = builder_.CreateShuffleVector(result, wide, blend);
-  }
-  return result;
+  return InVectorsOf(builder_, native, a, b, [&](Value* x, Value* y) { return CallNative(sleef, x, y); });
 }
 
 // VML works on arrays; its results do not depend on how an array is cut.

@@ -45,6 +45,20 @@ struct PolyTable {
 
 const PolyTable& PolyTableFor(bool is_float);
 
+// An odd function of floats, by intervals of |x| < high: function(center + d) = value + d (p0 + p1 d + ... + p4 d^4). The interval's index
+// is the lowest five bits of the bits of |x| + offset, shifted right. Each center is chosen such that the value is next to a float, and
+// larger than any d. In the interval that begins at 0 the center and the value are 0, and it is d + d (p0 + ...).
+struct IntervalTable {
+  static constexpr int kIntervals = 32;
+
+  double offset;
+  int shift;
+  double high;
+  const double (&rows)[7][kIntervals];  // Centers, values, p0 to p4.
+};
+
+extern const IntervalTable kTanhTable, kErfTable;
+
 // For floats in double arithmetic.
 extern const llvm::ArrayRef<double> kSinWide;   // sin(x) / x, in x^2 <= (pi/2)^2.
 extern const llvm::ArrayRef<double> kTanWide;   // tan(x) / x, in x^2 <= (pi/4)^2.

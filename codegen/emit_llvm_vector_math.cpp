@@ -6,14 +6,39 @@
 #include <cmath>
 #include <limits>
 
-#include "codegen/emit_llvm_poly_tables.h"
-
 namespace lazuli::codegen {
 
 using llvm::Value;
 
 // Coefficients from which on parts of a polynomial are evaluated side by side.
 constexpr size_t kLongPolynomial = 8;
+
+Value* InVectorsOf(llvm::IRBuilder<>& builder, int lanes, Value* a, Value* b, llvm::function_ref<Value*(Value*, Value*)> compute) {
+  auto* vector_type = llvm::dyn_cast<llvm::FixedVectorType>(a->getType());
+  if (vector_type == nullptr) {
+    Value* wide_b = b != nullptr ? builder.CreateVectorSplat(lanes, b) : nullptr;
+    return builder.CreateExtractElement(compute(builder.CreateVectorSplat(lanes, a), wide_b), uint64_t{0});
+  }
+  const int all = static_cast<int>(vector_type->getNumElements());
+  if (all == lanes) return compute(a, b);
+  Value* result = nullptr;
+  for (int start = 0; start < all; start += lanes) {
+    llvm::SmallVector<int, 16> mask;
+    for (int i = 0; i < lanes; ++i) mask.push_back(start + i % all);
+    Value* part = compute(builder.CreateShuffleVector(a, mask), b != nullptr ? builder.CreateShuffleVector(b, mask) : nullptr);
+    if (all < lanes) {
+      mask.resize(all);
+      return builder.CreateShuffleVector(part, mask);
+    }
+    if (result == nullptr) result = llvm::PoisonValue::get(llvm::FixedVectorType::get(part->getType()->getScalarType(), all));
+    llvm::SmallVector<int, 32> widen(all, -1), blend;
+    for (int i = 0; i < lanes; ++i) widen[i] = i;
+    Value* wide = builder.CreateShuffleVector(part, widen);
+    for (int i = 0; i < all; ++i) blend.push_back(i >= start && i < start + lanes ? all + i - start : i);
+    result = builder.CreateShuffleVector(result, wide, blend);
+  }
+  return result;
+}
 
 VectorMath::VectorMath(llvm::IRBuilder<>& builder, llvm::Type* type, const IsaInfo& isa)
     : b_(builder),
@@ -95,6 +120,16 @@ VectorMath::Split VectorMath::SplitAny(Value* x) {
   Value* is_small = Less(x, PolyTableFor(is_float_).min_normal);
   Split split = SplitExponent(Select(is_small, Mul(x, PowerOf2(C(mantissa_bits_))), x));
   return {Select(is_small, Sub(split.n, C(mantissa_bits_)), split.n), nullptr, split.m};
+}
+
+Value* VectorMath::Lookup(const double (&table)[IntervalTable::kIntervals], Value* index) {
+  constexpr int kLanes = 16;
+  llvm::SmallVector<llvm::Constant*, kLanes> halves[2];
+  for (int i = 0; i < IntervalTable::kIntervals; ++i) halves[i / kLanes].push_back(llvm::ConstantFP::get(b_.getFloatTy(), table[i]));
+  return InVectorsOf(b_, kLanes, index, nullptr, [&](Value* indices, Value* /*none*/) {
+    return b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_vpermi2var_ps_512, {},
+                              {llvm::ConstantVector::get(halves[0]), indices, llvm::ConstantVector::get(halves[1])});
+  });
 }
 
 Value* VectorMath::Exp2ForFloat(Value* x) {

@@ -3,13 +3,20 @@
 #pragma once
 
 #include <llvm/ADT/ArrayRef.h>
+#include <llvm/ADT/STLFunctionalExtras.h>
 #include <llvm/IR/IRBuilder.h>
 
 #include <limits>
 
 #include "codegen/emit_llvm_plan.h"
+#include "codegen/emit_llvm_poly_tables.h"
 
 namespace lazuli::codegen {
+
+// `compute` of vectors of `lanes` lanes, for operands of any number of lanes: they are cut, or filled up with lanes whose results are
+// dropped. `b` may be null.
+llvm::Value* InVectorsOf(llvm::IRBuilder<>& builder, int lanes, llvm::Value* a, llvm::Value* b,
+                         llvm::function_ref<llvm::Value*(llvm::Value*, llvm::Value*)> compute);
 
 class VectorMath {
  public:
@@ -71,6 +78,11 @@ class VectorMath {
   // Of positive normal numbers, and of any positive ones (without `exponent`). Other numbers give some numbers.
   Split SplitExponent(Value* x);
   Split SplitAny(Value* x);
+
+  // Whether numbers can be looked up in tables that registers hold: floats of AVX-512.
+  bool HasLookup() const { return is_float_ && native_lanes_ == 16; }
+  // table[the lowest five bits of index].
+  Value* Lookup(const double (&table)[IntervalTable::kIntervals], Value* index);
 
   // 2^x of doubles, for results to be rounded to float.
   Value* Exp2ForFloat(Value* x);

@@ -139,7 +139,65 @@ def table():
     }
 
 
+def float_ulp(value):
+    return mpf(2) ** (int(mp.floor(log(abs(value), 2))) - 23)
+
+
+def best_center(function, low, high):
+    """The float around the middle whose function value is nearest to a float."""
+    candidates = [round_to((low + high) / 2 + (high - low) * i / 8000, 24) for i in range(-1000, 1001)]
+    return min(candidates, key=lambda c: abs(function(c) - round_to(function(c), 24)) / float_ulp(function(c)))
+
+
+def interval_row(function, slope, low, high):
+    """center, function there, and p with function(center + d) = function(center) + d p(d), or d + d p(d) where the center is 0."""
+    slack = mpf(2) ** -21
+    center = best_center(function, low, high) if low > 0 else mpf(0)
+    at_center = function(center)
+    known = 1 if low == 0 else 0
+    target = rest(lambda d: (function(center + d) - at_center) / d - known, slope(center) - known)
+    weight = lambda d: d / function(center + d) if center + d > 0 else mpf(1)
+    odd_from_0 = low == 0 and slope(mpf(0)) == 1  # There p(0) is 0, so that tiny numbers are their own result.
+    powers = range(1, 5) if odd_from_0 else range(5)
+    begin = low - center - slack if low > 0 else mpf(2) ** -20
+    coefficients, error = fit(target, weight, begin, high - center + slack, powers, 24)
+    if odd_from_0:
+        coefficients = [mpf(0)] + coefficients
+    return [center, round_to(at_center, 24)] + coefficients, error
+
+
+def interval_table(function, slope, offset, bits, high):
+    """Rows for |x| < high, by the lowest five bits of the exponent and the highest `bits` of the mantissa of |x| + offset."""
+    rows = [[mpf(0)] * 7 for _ in range(32)]
+    worst = mpf(0)
+    u = mpf(offset)
+    while u < offset + high:
+        exponent = int(mp.floor(log(u, 2) + mpf(10) ** -9))
+        step = mpf(2) ** (exponent - bits)
+        index = ((exponent + 127) * 2**bits + int((u / mpf(2) ** exponent - 1) * 2**bits)) % 32
+        assert not any(rows[index])
+        rows[index], error = interval_row(function, slope, u - offset, u + step - offset)
+        worst = max(worst, error)
+        u += step
+    return rows, worst
+
+
+def print_tables(names):
+    tables = {
+        "tanh_table": (tanh, lambda x: 1 - tanh(x) ** 2, 1, 3, 10),
+        "erf_table": (erf, lambda x: 2 / sqrt(pi) * exp(-x * x), 2, 4, 4),
+    }
+    for name, args in tables.items():
+        if names and name not in names:
+            continue
+        rows, error = interval_table(*args)
+        print(f"{name}: error 2^{float(log(error, 2)):.1f}")
+        for column in range(7):
+            print("  {" + ", ".join(f"{float(row[column]):.9g}" for row in rows) + "},")
+
+
 def main():
+    print_tables(sys.argv[1:])
     for name, args in table().items():
         if len(sys.argv) > 1 and name not in sys.argv[1:]:
             continue
