@@ -9,6 +9,7 @@
 #include <functional>
 #include <vector>
 
+#include "codegen/emit_llvm_divide.h"
 #include "codegen/emit_llvm_memory.h"
 #include "codegen/emit_llvm_ops.h"
 #include "codegen/emit_llvm_plan.h"
@@ -35,6 +36,7 @@ class FunctionEmitter {
     llvm::Value* scalar = nullptr;
     llvm::Value* splat = nullptr;
     llvm::SmallVector<llvm::Value*, 8> vectors;
+    Divisor divisor;  // Of a uniform one.
   };
   struct Slot {  // A buffer, or a scratch array indexed by kept point.
     c10::ScalarType dtype;

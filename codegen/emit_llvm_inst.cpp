@@ -308,6 +308,7 @@ void FunctionEmitter::Define(int i, Value* scalar) {
   values_[i] = Values();
   values_[i].scalar = scalar;
   if (plan_.needs_splat[i]) values_[i].splat = builder_.CreateVectorSplat(plan_.lanes, scalar);
+  if (plan_.needs_reciprocal[i]) values_[i].divisor = MakeDivisor(builder_, scalar, plan_.lanes);
 }
 
 Value* FunctionEmitter::Vector(int i, int step) const { return values_[i].scalar != nullptr ? values_[i].splat : values_[i].vectors[step]; }
@@ -366,6 +367,12 @@ void FunctionEmitter::EmitArithmetic(int i) {
   };
   if (plan_.IsUniform(i)) return Define(i, ops_.Emit(op, in_type, operand(0, -1), operand(1, -1), operand(2, -1), nullptr));
   Values result;
+  if (plan_.by_reciprocal[i]) {
+    for (int u = 0; u < width_; ++u) result.vectors.push_back(operand(0, u));
+    result.vectors = DivideBy(builder_, values_[op.in[1]].divisor, result.vectors);
+    values_[i] = std::move(result);
+    return;
+  }
   for (int u = 0; u < width_; ++u)
     result.vectors.push_back(ops_.Emit(op, in_type, operand(0, u), operand(1, u), operand(2, u), tail_.mask));
   values_[i] = std::move(result);

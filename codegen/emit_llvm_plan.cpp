@@ -28,24 +28,6 @@ constexpr int64_t kMinColumns = 256;  // Of a row that is written in several pie
 constexpr int64_t kCacheBytes = 32 * 1024;
 constexpr double kCacheWorth = 12;  // Vector operations above which a value is kept rather than recomputed.
 
-double Weight(const KInst& inst) {
-  if (IsTranscendental(inst.op)) return 24;
-  switch (inst.op) {
-    case KOp::kConst:
-    case KOp::kScalar:
-      return 0;
-    case KOp::kDiv:
-    case KOp::kSqrt:
-      return 8;
-    case KOp::kMod:
-      return 30;
-    case KOp::kCast:
-      return 3;
-    default:
-      return 1;
-  }
-}
-
 class Planner {
  public:
   Planner(const KernelIR& kernel, const IsaInfo& isa, const Schedule& schedule) : isa_(isa), schedule_(schedule) {
@@ -70,6 +52,7 @@ class Planner {
     Passes();
     ChooseUnits();
     PlanMemory(&plan_, schedule_);
+    PlanDivisions(&plan_, isa_);
     return std::move(plan_);
   }
 
@@ -435,6 +418,24 @@ class Planner {
 };
 
 }  // namespace
+
+double Weight(const KInst& inst) {
+  if (IsTranscendental(inst.op)) return 24;
+  switch (inst.op) {
+    case KOp::kConst:
+    case KOp::kScalar:
+      return 0;
+    case KOp::kDiv:
+    case KOp::kSqrt:
+      return 8;
+    case KOp::kMod:
+      return 30;
+    case KOp::kCast:
+      return 3;
+    default:
+      return 1;
+  }
+}
 
 int LoopPlan::Depth(int inst) const {
   int depth = 0;

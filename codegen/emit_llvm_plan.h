@@ -90,6 +90,8 @@ struct LoopPlan {
   std::vector<bool> packed;                   // Loads whose tile is copied to the stack before the loop over it.
   std::vector<bool> prefetched;               // Loads and stores whose lines are asked for some vectors ahead.
   std::vector<bool> streams;                  // Stores that go past the caches when the kernel writes kStreamBytes or more.
+  std::vector<bool> by_reciprocal;            // Divisions done by their divisor's reciprocal,
+  std::vector<bool> needs_reciprocal;         // and these divisors.
   std::vector<std::vector<bool>> pass_needs;  // [pass][instruction]: full-level instructions evaluated in that pass.
   int num_passes = 0;
 
@@ -151,6 +153,12 @@ LoopPlan PlanLoops(const KernelIR& kernel, const IsaInfo& isa, const Schedule& s
 
 // Fills in `prefetched` and `streams`, when all else is planned.
 void PlanMemory(LoopPlan* plan, const Schedule& schedule);
+
+// Fills in `by_reciprocal` and `needs_reciprocal`, when passes are planned.
+void PlanDivisions(LoopPlan* plan, const IsaInfo& isa);
+
+// Vector operations that the instruction takes, about.
+double Weight(const KInst& inst);
 
 // Bytes of one element in memory.
 int ElementBytes(c10::ScalarType type);
