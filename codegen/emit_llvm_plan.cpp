@@ -241,7 +241,8 @@ class Planner {
     int unroll = weight <= 10 ? 4 : weight <= 24 ? 2 : 1;
     // Wider blocks of columns make longer contiguous runs out of strided rows.
     if (reduction && !plan_.VectorIsReduced()) unroll = weight <= 3 ? 16 : weight <= 6 ? 8 : weight <= 16 ? 4 : weight <= 40 ? 2 : 1;
-    if (reduction && plan_.VectorIsReduced() && unroll == 1 && weight <= 40) unroll = 2;
+    // So that what is accumulated waits for itself less often.
+    if (reduction && plan_.VectorIsReduced() && weight <= 40) unroll = 4;
     if (schedule_.unroll > 0) unroll = schedule_.unroll;
     if (plan_.IsTiled()) unroll = 1;  // Keeps tiles small.
     while (unroll > 1 && plan_.lanes * unroll > plan_.SizeHint(plan_.vector_dim)) unroll /= 2;
