@@ -1,5 +1,6 @@
 #include "codegen/emit_llvm_poly.h"
 
+#include "codegen/emit_llvm_erfc.h"
 #include "codegen/emit_llvm_exp_log.h"
 #include "codegen/emit_llvm_pow.h"
 #include "codegen/emit_llvm_wide.h"
@@ -12,7 +13,8 @@ Value* EmitPolynomial(llvm::IRBuilder<>& builder, const IsaInfo& isa, KOp op, Va
   if (op == KOp::kPow) return EmitPow(builder, isa, a, b);
   if (Value* value = EmitExpLog(builder, isa, op, a)) return value;
   if (Value* value = EmitTrig(builder, op, a, call)) return value;
-  return a->getType()->getScalarType()->isFloatTy() ? EmitWide(builder, isa, op, a, b) : nullptr;
+  if (a->getType()->getScalarType()->isFloatTy()) return EmitWide(builder, isa, op, a, b);
+  return op == KOp::kErfc ? EmitErfcOfDouble(builder, isa, a) : nullptr;
 }
 
 }  // namespace lazuli::codegen

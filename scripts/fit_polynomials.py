@@ -182,18 +182,41 @@ def interval_table(function, slope, offset, bits, high):
     return rows, worst
 
 
+def scaled_erfc_table():
+    """Rows for exp(x^2) erfc(x) = high + low + d p(d), d = x - center, by the exponent and the three highest bits of 1 + x <= 32."""
+    function = lambda x: exp(x * x) * erfc(x)
+    rows, worst = [], mpf(0)
+    for i in range(39):
+        step = mpf(2) ** (i // 8 - 3)
+        low = 2 ** (i // 8) + i % 8 * step - 1
+        center = low + step / 2
+        at_center = function(center)
+        slope = 2 * center * at_center - 2 / sqrt(pi)
+        target = rest(lambda d: (function(center + d) - at_center) / d, slope)
+        weight = lambda d: d / function(center + d)
+        coefficients, error = fit(target, weight, -step / 2, step / 2, range(11))
+        high = round_to(at_center, 53)
+        rows.append([center, high, round_to(at_center - high, 53)] + coefficients)
+        worst = max(worst, error)
+    return rows, worst
+
+
+def print_columns(name, rows, error, digits):
+    print(f"{name}: error 2^{float(log(error, 2)):.1f}")
+    for column in zip(*rows):
+        print("  {" + ", ".join(f"{float(value):.{digits}g}" for value in column) + "},")
+
+
 def print_tables(names):
     tables = {
         "tanh_table": (tanh, lambda x: 1 - tanh(x) ** 2, 1, 3, 10),
         "erf_table": (erf, lambda x: 2 / sqrt(pi) * exp(-x * x), 2, 4, 4),
     }
     for name, args in tables.items():
-        if names and name not in names:
-            continue
-        rows, error = interval_table(*args)
-        print(f"{name}: error 2^{float(log(error, 2)):.1f}")
-        for column in range(7):
-            print("  {" + ", ".join(f"{float(row[column]):.9g}" for row in rows) + "},")
+        if not names or name in names:
+            print_columns(name, *interval_table(*args), 9)
+    if not names or "scaled_erfc_table" in names:
+        print_columns("scaled_erfc_table", *scaled_erfc_table(), 17)
 
 
 def main():
