@@ -20,6 +20,7 @@
 #include "runtime/history.h"
 #include "runtime/log.h"
 #include "runtime/options.h"
+#include "runtime/own_code.h"
 
 namespace lazuli::guards {
 namespace {
@@ -76,8 +77,10 @@ absl::StatusOr<std::unique_ptr<runtime::Program>> CompileTrace(const codegen::Tr
   NoteCompiled(options.serial, site, report, program.status(), begin);
   counters.kernels_compiled.Add(report.kernels_compiled);
   counters.kernel_cache_hits.Add(report.kernel_cache_hits);
-  // The compiler's heap is tens of megabytes that the program, whose peak is still to come, would never see again.
-  if (report.kernels_compiled > 0) malloc_trim(0);
+  // The compiler's heap and code, and what replays left on the heap, are tens of megabytes that the program, whose peak is still to come,
+  // would never see again.
+  malloc_trim(0);
+  runtime::ReleaseOwnCode();
   if (program.ok()) counters.programs_compiled.Add();
   return program;
 }

@@ -13,6 +13,7 @@
 #include "runtime/log.h"
 #include "runtime/mode_keys.h"
 #include "runtime/options.h"
+#include "runtime/own_code.h"
 #include "tracer/composite.h"
 #include "tracer/flush_events.h"
 #include "tracer/recorder.h"
@@ -124,6 +125,8 @@ guards::CachedTracePtr Recorder::FindOrCompile(Cut cut, guards::CompilePolicy* p
     return known;
   }
   counters.cache_misses.Add();
+  // What the library's start went through: most of its code.
+  [[maybe_unused]] static const int64_t released = runtime::ReleaseOwnCode();
   if (cut == Cut::kTransient) return nullptr;
   log_.marks = Marks();
   return cache.Compile(log_, in_blocks_ ? kBlock : start_cause_, location(), policy);

@@ -48,16 +48,21 @@ PendingPlain& GetPendingPlain() {
 // Call sites learnt by LearnBookkeepingCalls: return addresses; null until learnt.
 std::atomic<void*> has_storage_caller{nullptr};
 std::atomic<void*> storage_caller{nullptr};
-thread_local bool learning = false;
+// The pending storages of the lesson, while this thread is in it.
+thread_local const std::vector<c10::StorageImpl*>* lesson = nullptr;
 
 constexpr ptrdiff_t kSameFileBytes = 1 << 16;
 
 // Whether this access to a pending storage is by code that does not look at its data.
 bool IsBookkeeping(std::atomic<void*>* known_caller, void* caller) {
   if (metadata_depth > 0) return true;
-  if (learning) {
+  if (lesson != nullptr) {
     void* none = nullptr;
     known_caller->compare_exchange_strong(none, caller, std::memory_order_relaxed);
+    // All is learnt, and what follows may look at the data.
+    if (known_caller == &storage_caller) {
+      for (c10::StorageImpl* const storage : *lesson) SetPending(storage, false);
+    }
   }
   return caller == known_caller->load(std::memory_order_relaxed);
 }
@@ -183,21 +188,23 @@ void LearnBookkeepingCalls() {
   meta.strides = {1};
   meta.nbytes = sizeof(float);
   std::vector<at::Tensor> tensors;
+  std::vector<c10::StorageImpl*> storages;
   for (int i = 0; i < 2; ++i) {
     auto storage = c10::make_intrusive<LazyStorage>(meta.nbytes, c10::kCPU, nullptr, 0, 0);
     storage->set_data_ptr_noswap(c10::GetCPUAllocator()->allocate(meta.nbytes));
     std::memset(storage->_mutable_data_ptr_no_checks().get(), 0, meta.nbytes);
+    storages.push_back(storage.get());
     tensors.push_back(MakeLazyTensor(meta, storage));
   }
   InputBuffer buffer(1);
-  // The first tensor is pending while it is asked for its users; what follows, the addition itself, throws on it, which ends the lesson.
+  // The first tensor is pending while it is asked for its users. Where that teaches nothing, the addition itself throws on it.
   buffer.add(0, std::move(tensors[0]), std::nullopt, std::nullopt, nullptr);
-  learning = true;
+  lesson = &storages;
   try {
     buffer.add(0, std::move(tensors[1]), std::nullopt, std::nullopt, nullptr);
   } catch (const std::exception&) {
   }
-  learning = false;
+  lesson = nullptr;
   const auto add = &InputBuffer::add;
   const char* address;
   std::memcpy(&address, &add, sizeof(address));
