@@ -46,6 +46,7 @@ void Record(benchmark::State& state) {
     TimeChain<Op>(a, b);
     if (kLazuli) sync();
   }
+  if (kLazuli) wait_for_compiles();
   const Stats before = stats();
   Samples samples;
   for (auto _ : state) {

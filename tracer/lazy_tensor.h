@@ -15,6 +15,7 @@
 #include <exception>
 
 #include "codegen/ir/trace_log.h"
+#include "tracer/object_pool.h"
 
 namespace lazuli::tracer {
 
@@ -34,6 +35,8 @@ class LazyStorage final : public c10::StorageImpl {
   LazyStorage(int64_t nbytes, c10::Device device, Recorder* recorder, uint64_t epoch, int32_t id);
   ~LazyStorage() override;
   void release_resources() override;
+  static void* operator new(size_t size) { return ObjectPool<LazyStorage>::Take(size); }
+  static void operator delete(void* block) { ObjectPool<LazyStorage>::Give(block); }
 
   // Guarded by the recorder's lock, but for the pointer itself, which any thread may load.
   std::atomic<Recorder*> recorder;  // Where the contents are pending; null when they are not.
@@ -51,6 +54,10 @@ class LazyStorage final : public c10::StorageImpl {
 class LazyTensorImpl final : public c10::TensorImpl {
  public:
   using c10::TensorImpl::TensorImpl;
+
+  // Those that Adopt turned into one end here, too.
+  static void* operator new(size_t size) { return ObjectPool<LazyTensorImpl>::Take(size); }
+  static void operator delete(void* block) { ObjectPool<LazyTensorImpl>::Give(block); }
 
   bool has_storage() const override;
   const c10::Storage& storage() const override;

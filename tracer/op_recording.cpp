@@ -2,6 +2,7 @@
 #include <c10/core/impl/COW.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "codegen/lower.h"
@@ -196,8 +197,9 @@ bool OpRecording::AddTensorItem(const at::Tensor& tensor) {
   log.code.push_back(word.Pack());
   const auto sizes = impl->sizes();
   const auto strides = impl->strides();
-  for (const int64_t size : sizes) log.shapes.push_back(static_cast<Word>(size));
-  for (const int64_t stride : strides) log.shapes.push_back(static_cast<Word>(stride));
+  std::array<Word, 2 * codegen::kMaxDims> shape;
+  std::copy(strides.begin(), strides.end(), std::copy(sizes.begin(), sizes.end(), shape.begin()));
+  log.shapes.insert(log.shapes.end(), shape.begin(), shape.begin() + 2 * static_cast<ptrdiff_t>(sizes.size()));
   return true;
 }
 

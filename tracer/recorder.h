@@ -8,7 +8,6 @@
 #include <ATen/core/stack.h>
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,6 +24,7 @@
 #include "tracer/foreign_memory.h"
 #include "tracer/lazy_tensor.h"
 #include "tracer/loop_finder.h"
+#include "tracer/reentrant_lock.h"
 #include "tracer/scopes.h"
 
 namespace lazuli::tracer {
@@ -149,8 +149,7 @@ class Recorder {
   void BeginTrace();
   void UnlockWithGarbage();
 
-  std::recursive_mutex mutex_;
-  int lock_depth_ = 0;
+  ReentrantLock mutex_;
   bool running_ = false;
 
   codegen::TraceLog log_;
@@ -185,12 +184,9 @@ class Recorder {
 // Locks a recorder; re-entrant. What the trace kept alive is released after the outermost unlock.
 class RecorderLock {
  public:
-  explicit RecorderLock(Recorder* recorder) : recorder_(recorder) {
-    recorder_->mutex_.lock();
-    ++recorder_->lock_depth_;
-  }
+  explicit RecorderLock(Recorder* recorder) : recorder_(recorder) { recorder_->mutex_.lock(); }
   ~RecorderLock() {
-    if (--recorder_->lock_depth_ == 0 && !recorder_->garbage_.empty()) {
+    if (recorder_->mutex_.depth() == 0 && !recorder_->garbage_.empty()) {
       recorder_->UnlockWithGarbage();
     } else {
       recorder_->mutex_.unlock();
