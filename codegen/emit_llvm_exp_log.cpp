@@ -11,6 +11,7 @@ namespace {
 using llvm::Value;
 
 constexpr double kLog2E = 1.4426950408889634;
+constexpr double kCubic = 0x1p-27;  // Below, x + x^3 / 3 rounds to x, for doubles.
 
 // Functions made of exp and log, in the type's own arithmetic: the same formulas for floats and doubles.
 class ExpLogEmitter : public VectorMath {
@@ -108,22 +109,43 @@ class ExpLogEmitter : public VectorMath {
 
   Value* Log10() { return LogTo({table_.log10_e_high, table_.log10_e_low}, {table_.log10_2_high, table_.log10_2_low}); }
 
-  // 1 + x = 2^n (1 + f) with f in two parts, the exact sum of a = x / 2^n and c = 2^-n - 1.
-  Value* Log1p() {
-    Value* sum = Add(x_, C(1));
-    Split split = SplitExponent(sum);
-    Value* biased = b_.CreateSub(I(is_float_ ? 127 : 1023), split.exponent);  // Of 2^-n, which is as good as 0 at the largest n.
-    biased = Select(b_.CreateICmpSGT(biased, I(0)), biased, I(0));
-    Value* s = FromBits(b_.CreateShl(biased, I(mantissa_bits_)));
-    Value* a = FromBits(b_.CreateSub(Bits(x_), b_.CreateShl(split.exponent, I(mantissa_bits_))));
-    Value* c = Sub(s, C(1));
-    Value* f = Add(a, c);
-    Value* a_part = Sub(f, c);
-    Value* c_part = Sub(f, a_part);
-    Value* low = Add(Sub(a, a_part), Sub(c, c_part));
-    low = Sub(low, Mul(low, f));  // log(1 + f + low) = log(1 + f) + low / (1 + f).
-    Value* result = LogSpecials(LogOfMantissa(f, low, split.n), sum, x_);
-    return Select(Less(Abs(x_), table_.linear), x_, result);
+  Value* Log1p() { return Select(Less(Abs(x_), table_.linear), x_, Log1pOf({x_, C(0)}, C(0))); }
+
+  // By log1p(|x| + sqrt(x^2 + 1) - 1), or log(2 |x|) where that is the same.
+  Value* Asinh() {
+    Value* magnitude = Abs(x_);
+    Value* square = Mul(x_, x_);
+    Rounded sum = Sum(square, C(1));
+    Rounded root = Root({sum.value, Add(sum.lost, Fma(x_, x_, Neg(square)))});
+    Value* above = Sub(root.value, C(1));
+    Rounded y = Sum(magnitude, above);
+    y = Sum(y.value, Add(y.lost, root.lost));  // The root may have lost more than one place of the sum.
+    Value* result = Log1pOrLogOfTwice(magnitude, y);
+    return CopySign(Select(Less(magnitude, kCubic), magnitude, result), x_);
+  }
+
+  // By log1p(u + sqrt(u^2 + 2 u)), u = x - 1, which is exact.
+  Value* Acosh() {
+    Value* u = Sub(x_, C(1));
+    Value* square = Mul(u, u);
+    Rounded sum = Sum(square, Add(u, u));
+    Rounded root = Root({sum.value, Add(sum.lost, Fma(u, u, Neg(square)))});
+    Rounded y = Sum(root.value, u);
+    y.lost = Add(y.lost, root.lost);
+    Value* result = Log1pOrLogOfTwice(x_, y);
+    return Select(Less(x_, 1), C(kNan), result);
+  }
+
+  // log1p(2 |x| / (1 - |x|)) / 2
+  Value* Atanh() {
+    Value* magnitude = Abs(x_);
+    Value* twice = Add(magnitude, magnitude);
+    Value* rest = Sub(C(1), magnitude);
+    Value* rest_lost = Sub(Sub(C(1), rest), magnitude);
+    Value* y = Div(twice, rest);
+    Value* lost = Div(Fma(Neg(y), rest_lost, Fma(Neg(y), rest, twice)), rest);
+    Value* result = Mul(Log1pOf({y, lost}, C(0)), C(0.5));
+    return CopySign(Select(Less(magnitude, kCubic), magnitude, result), x_);
   }
 
  private:
@@ -158,6 +180,39 @@ class ExpLogEmitter : public VectorMath {
     Value* value = row(1);
     Value* known = Select(b_.CreateFCmpOGT(value, d), value, d);
     return CopySign(Fma(d, p, known), x_);  // Keeps -0.
+  }
+
+  // log(1 + y) + extra ln 2. 1 + y = 2^n (1 + f) with f in two parts, the exact sum of a = y / 2^n and c = 2^-n - 1.
+  Value* Log1pOf(const Rounded& y, Value* extra) {
+    Value* sum = Add(y.value, C(1));
+    Split split = SplitExponent(sum);
+    Value* biased = b_.CreateSub(I(is_float_ ? 127 : 1023), split.exponent);  // Of 2^-n, which is as good as 0 at the largest n.
+    biased = Select(b_.CreateICmpSGT(biased, I(0)), biased, I(0));
+    Value* s = FromBits(b_.CreateShl(biased, I(mantissa_bits_)));
+    Value* a = FromBits(b_.CreateSub(Bits(y.value), b_.CreateShl(split.exponent, I(mantissa_bits_))));
+    Rounded f = Sum(a, Sub(s, C(1)));
+    Value* low = Fma(y.lost, s, f.lost);
+    low = Sub(low, Mul(low, f.value));  // log(1 + f + low) = log(1 + f) + low / (1 + f).
+    return LogSpecials(LogOfMantissa(f.value, low, Add(split.n, extra)), sum, y.value);
+  }
+
+  // log(1 + y), or log(2 x) where x is so large that y is about 2 x, and its square may be infinite.
+  Value* Log1pOrLogOfTwice(Value* x, const Rounded& y) {
+    Value* large = b_.CreateFCmpOGE(x, C(0x1p54));
+    return Log1pOf({Select(large, x, y.value), Select(large, C(0), y.lost)}, Select(large, C(1), C(0)));
+  }
+
+  Rounded Sum(Value* a, Value* b) {
+    Value* sum = Add(a, b);
+    Value* b_part = Sub(sum, a);
+    Value* a_part = Sub(sum, b_part);
+    return {sum, Add(Sub(a, a_part), Sub(b, b_part))};
+  }
+
+  Rounded Root(const Rounded& x) {
+    Value* root = Sqrt(x.value);
+    Value* lost = Mul(Add(Fma(Neg(root), root, x.value), x.lost), Div(C(0.5), root));
+    return {root, Select(b_.CreateFCmpOEQ(root, C(0)), C(0), lost)};
   }
 
   Reduced ReduceByLn2(Value* x) {
@@ -236,6 +291,7 @@ class ExpLogEmitter : public VectorMath {
 
 Value* EmitExpLog(llvm::IRBuilder<>& builder, const IsaInfo& isa, KOp op, Value* x) {
   ExpLogEmitter emitter(builder, isa, x);
+  const bool is_float = x->getType()->getScalarType()->isFloatTy();
   switch (op) {
     case KOp::kExp:
       return emitter.Exp();
@@ -259,6 +315,12 @@ Value* EmitExpLog(llvm::IRBuilder<>& builder, const IsaInfo& isa, KOp op, Value*
       return emitter.Log10();
     case KOp::kLog1p:
       return emitter.Log1p();
+    case KOp::kAsinh:
+      return is_float ? nullptr : emitter.Asinh();
+    case KOp::kAcosh:
+      return is_float ? nullptr : emitter.Acosh();
+    case KOp::kAtanh:
+      return is_float ? nullptr : emitter.Atanh();
     default:
       return nullptr;
   }

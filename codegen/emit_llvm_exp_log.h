@@ -7,7 +7,7 @@
 
 namespace lazuli::codegen {
 
-// `op` of the floats or doubles `x`; null when it is not one of these functions.
+// `op` of the floats or doubles `x`; null when it is not one of these functions (of asinh, acosh, atanh: of doubles).
 llvm::Value* EmitExpLog(llvm::IRBuilder<>& builder, const IsaInfo& isa, KOp op, llvm::Value* x);
 
 }  // namespace lazuli::codegen

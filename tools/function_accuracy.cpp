@@ -176,7 +176,7 @@ const std::vector<MeasuredFunction>& MeasuredFunctions() {
       LAZULI_MEASURED(sqrt, kSqrt, 0.5, 0.501), LAZULI_MEASURED(sin, kSin, 1, 1),      LAZULI_MEASURED(cos, kCos, 1, 1),
       LAZULI_MEASURED(tan, kTan, 1, 1),         LAZULI_MEASURED(asin, kAsin, 1, 1),    LAZULI_MEASURED(acos, kAcos, 1, 1),
       LAZULI_MEASURED(atan, kAtan, 1, 1),       LAZULI_MEASURED(sinh, kSinh, 1, 1),    LAZULI_MEASURED(cosh, kCosh, 1, 1),
-      LAZULI_MEASURED(asinh, kAsinh, 1, 0),     LAZULI_MEASURED(acosh, kAcosh, 1, 0),  LAZULI_MEASURED(atanh, kAtanh, 1, 0),
+      LAZULI_MEASURED(asinh, kAsinh, 1, 1),     LAZULI_MEASURED(acosh, kAcosh, 1, 1),  LAZULI_MEASURED(atanh, kAtanh, 1, 1),
       LAZULI_MEASURED(erfc, kErfc, 1, 1),       LAZULI_MEASURED_PAIR(pow, kPow, 1, 1), LAZULI_MEASURED_PAIR(atan2, kAtan2, 1, 1),
   };
 #undef LAZULI_MEASURED

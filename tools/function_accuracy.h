@@ -21,8 +21,8 @@ struct MeasuredFunction {
   codegen::KOp op;
   OfDouble for_float;  // These ignore the second argument of a function of one number.
   OfLongDouble for_double;
-  double float_bound;   // In ulps: the most that the default precision may be off.
-  double double_bound;  // 0: not measured.
+  double float_bound;  // In ulps: the most that the default precision may be off.
+  double double_bound;
 };
 
 const std::vector<MeasuredFunction>& MeasuredFunctions();
