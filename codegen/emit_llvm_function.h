@@ -171,6 +171,7 @@ class FunctionEmitter {
   bool loop_streams_ = false;          // Whether a vector loop emitted now has stores that may stream,
   bool streaming_ = false;             // and whether they do so in the code that is being emitted.
   bool prefetching_ = false;           // Whether code of a main loop is being emitted,
+  int pass_ = 0;                       // The pass that is being emitted,
   bool from_memory_ = true;            // of a pass whose operands an earlier one did not bring into the caches.
 };
 

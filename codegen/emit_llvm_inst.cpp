@@ -56,6 +56,7 @@ void FunctionEmitter::EmitPass(int pass, bool to_partials) {
   BeginAccumulators(pass);
   bool cascades = false;
   loop_streams_ = false;
+  pass_ = pass;
   from_memory_ = pass == 0 || plan_.Hint(plan_.reduced_numel) >= kPointsInCache;
   for (int i = 0; i < num_insts(); ++i) {
     cascades |= InPass(i, pass) && Cascades(i);
@@ -394,12 +395,15 @@ void FunctionEmitter::EmitStore(int i) {
 
 // Hardware looks ahead less far than a loop that waits for nothing else needs.
 void FunctionEmitter::Prefetch(int i) {
-  const bool to_write = inst(i).op == KOp::kStore;
-  if (!prefetching_ || !plan_.prefetched[i] || !(from_memory_ || to_write)) return;
+  if (!prefetching_ || !plan_.prefetched[i]) return;
+  const bool to_write = inst(i).op == KOp::kStore, by_row = plan_.next_row_pass[i] >= 0;
+  if (by_row ? plan_.next_row_pass[i] != pass_ : !from_memory_ && !to_write) return;
   const Slot& slot = slots_[inst(i).imm];
   const int64_t element = ElementBytes(inst(i).type), bytes = static_cast<int64_t>(width_) * plan_.lanes * element;
   const int64_t rows = (kPrefetchBytes + bytes - 1) / bytes;
-  Value* ahead = plan_.WalksColumns() ? Number(slot.strides[plan_.rank - 1], element * rows) : builder_.getInt64(kPrefetchBytes);
+  Value* ahead = by_row                 ? Number(slot.strides[plan_.num_kept - 1], element)
+                 : plan_.WalksColumns() ? Number(slot.strides[plan_.rank - 1], element * rows)
+                                        : builder_.getInt64(kPrefetchBytes);
   memory_.Prefetch(memory_.Offset(slot.pointer, ahead), bytes, to_write);
 }
 

@@ -89,6 +89,7 @@ struct LoopPlan {
   std::vector<int> cache_pass;                // The pass that fills the cache.
   std::vector<bool> packed;                   // Loads whose tile is copied to the stack before the loop over it.
   std::vector<bool> prefetched;               // Loads and stores whose lines are asked for some vectors ahead.
+  std::vector<int> next_row_pass;             // Loads that ask for their next row in a later pass than the first: that pass. Otherwise -1.
   std::vector<bool> streams;                  // Stores that go past the caches when the kernel writes kStreamBytes or more.
   std::vector<bool> by_reciprocal;            // Divisions done by their divisor's reciprocal,
   std::vector<bool> needs_reciprocal;         // and these divisors.
@@ -151,7 +152,7 @@ struct LoopPlan {
 // `kernel` must verify.
 LoopPlan PlanLoops(const KernelIR& kernel, const IsaInfo& isa, const Schedule& schedule = {});
 
-// Fills in `prefetched` and `streams`, when all else is planned.
+// Fills in `prefetched`, `next_row_pass` and `streams`, when all else is planned.
 void PlanMemory(LoopPlan* plan, const Schedule& schedule);
 
 // Fills in `by_reciprocal` and `needs_reciprocal`, when passes are planned.

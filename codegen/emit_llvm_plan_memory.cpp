@@ -11,7 +11,8 @@ constexpr int64_t kMinStreamedVectors = 16;  // In a row.
 constexpr int64_t kMinColumn = 64;           // Rows.
 constexpr int64_t kMinRowPiece = 64;         // Bytes.
 constexpr int64_t kMinPrefetched = 64 * 1024;
-constexpr int64_t kGrowth = 64;  // Sizes that change may become so many times larger than what they were at first.
+constexpr int64_t kMaxNextRow = 16 * 1024;  // Bytes of a row that the first-level cache holds besides the one that is worked on.
+constexpr int64_t kGrowth = 64;             // Sizes that change may become so many times larger than what they were at first.
 
 class MemoryPlanner {
  public:
@@ -69,6 +70,20 @@ class MemoryPlanner {
       bytes += plan_->prefetched[i] ? ElementBytes(inst(i).type) : 0;
     }
     if (plan_->Scatters() || PointsHint() * bytes < kMinPrefetched) plan_->prefetched.assign(num_insts(), false);
+    plan_->next_row_pass.assign(num_insts(), -1);
+    for (int i = 0; i < num_insts(); ++i) {
+      if (plan_->prefetched[i] && inst(i).op == KOp::kLoad) plan_->next_row_pass[i] = NextRowPass(i);
+    }
+  }
+
+  // The first pass waits for memory, and later ones, which find their row in the cache, compute: one of these asks for the next row.
+  int NextRowPass(int i) const {
+    const int64_t bytes = plan_->Hint(plan_->reduced_numel) * ElementBytes(inst(i).type);
+    if (!plan_->VectorIsReduced() || plan_->num_kept == 0 || plan_->IsSplit() || bytes < kPrefetchBytes || bytes > kMaxNextRow) return -1;
+    for (int pass = 1; pass < plan_->num_passes; ++pass) {
+      if (plan_->pass_needs[pass][i] && !(plan_->cached[i] && plan_->cache_pass[i] < pass)) return pass;
+    }
+    return -1;
   }
 
   // Whether all vectors of the store are aligned when the first one is.

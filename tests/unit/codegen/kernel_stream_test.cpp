@@ -74,6 +74,28 @@ TEST(KernelStream, WalksDownColumnsAskForRowsAhead) {
   EXPECT_EQ(UsesOf(SumOfColumns(16, 1024)), (Uses{0, 0, 0}));
 }
 
+codegen::KernelIR LogSoftmax(int64_t rows, int64_t columns) {
+  KernelBuilder b({rows, columns}, 1);
+  const int x = b.Load(b.Buffer(T::Float));
+  const int shifted = b.Op(K::kSub, x, b.Op(K::kReduceMax, x));
+  const int sum = b.Op(K::kReduceSum, b.Op(K::kExp, shifted));
+  b.Store(b.Buffer(T::Float, true), b.Op(K::kSub, shifted, b.Op(K::kLog, sum)));
+  return b.kernel();
+}
+
+// Reading a row and computing with it take turns, so that computing has to bring the next one.
+TEST(KernelStream, RowsAskForTheNextOneWhileTheyCompute) {
+  const auto pass = [](const codegen::KernelIR& kernel) { return codegen::PlanLoops(kernel, {64, true, true}).next_row_pass[0]; };
+  EXPECT_EQ(pass(LogSoftmax(4096, 1024)), 1);
+  EXPECT_EQ(pass(LogSoftmax(4096, 128)), -1);      // What lies 2 KiB ahead is some rows ahead.
+  EXPECT_EQ(pass(LogSoftmax(4096, 1 << 16)), -1);  // No cache holds the next row, too.
+  EXPECT_EQ(pass(LogSoftmax(4, 1024)), -1);        // It is in a cache.
+  EXPECT_EQ(pass(Double({kLarge}, false)), -1);
+  const auto text = codegen::KernelLlvmIr(LogSoftmax(5000, 1024), {"sse4", "eager"});
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_NE(text->find("i64 4096"), std::string::npos) << "no offset of a row";
+}
+
 // Units that take pieces of the same rows turn back after few of them.
 TEST(KernelStream, WalksDownColumnsAreShort) {
   const auto splits = [](int64_t rows, int64_t columns) {
