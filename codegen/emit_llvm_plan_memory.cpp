@@ -71,12 +71,16 @@ class MemoryPlanner {
     }
     if (plan_->Scatters() || PointsHint() * bytes < kMinPrefetched) plan_->prefetched.assign(num_insts(), false);
     plan_->next_row_pass.assign(num_insts(), -1);
+    const auto is_prefetched_load = [&](int i) { return plan_->prefetched[i] && inst(i).op == KOp::kLoad; };
+    int loads = 0;
+    for (int i = 0; i < num_insts(); ++i) loads += is_prefetched_load(i) ? 1 : 0;
     for (int i = 0; i < num_insts(); ++i) {
-      if (plan_->prefetched[i] && inst(i).op == KOp::kLoad) plan_->next_row_pass[i] = NextRowPass(i);
+      if (loads == 1 && is_prefetched_load(i)) plan_->next_row_pass[i] = NextRowPass(i);
     }
   }
 
-  // The first pass waits for memory, and later ones, which find their row in the cache, compute: one of these asks for the next row.
+  // The first pass waits for memory, and later ones, which find their row in the cache, compute: one of these asks for the next row. Rows
+  // of several loads are more than can be under way meanwhile, and were slower for it.
   int NextRowPass(int i) const {
     const int64_t bytes = plan_->Hint(plan_->reduced_numel) * ElementBytes(inst(i).type);
     if (!plan_->VectorIsReduced() || plan_->num_kept == 0 || plan_->IsSplit() || bytes < kPrefetchBytes || bytes > kMaxNextRow) return -1;

@@ -91,6 +91,10 @@ TEST(KernelStream, RowsAskForTheNextOneWhileTheyCompute) {
   EXPECT_EQ(pass(LogSoftmax(4096, 1 << 16)), -1);  // No cache holds the next row, too.
   EXPECT_EQ(pass(LogSoftmax(4, 1024)), -1);        // It is in a cache.
   EXPECT_EQ(pass(Double({kLarge}, false)), -1);
+  KernelBuilder of_sum({5000, 1024}, 1);
+  const int sum = of_sum.Op(K::kAdd, of_sum.Load(of_sum.Buffer(T::Float)), of_sum.Load(of_sum.Buffer(T::Float)));
+  of_sum.Store(of_sum.Buffer(T::Float, true), of_sum.Op(K::kSub, sum, of_sum.Op(K::kReduceMax, sum)));
+  EXPECT_EQ(pass(of_sum.kernel()), -1);  // Two rows at a time are too much.
   const auto text = codegen::KernelLlvmIr(LogSoftmax(5000, 1024), {"sse4", "eager"});
   ASSERT_TRUE(text.ok()) << text.status();
   EXPECT_NE(text->find("i64 4096"), std::string::npos) << "no offset of a row";
