@@ -21,12 +21,12 @@ class ExpLogEmitter : public VectorMath {
 
   Value* Exp() {
     // A result that is rounded to 0 would take CPUs a hundred times as long as others, and masks are made of minus infinity.
-    Value* vanishes = Less(x_, table_.exp_low);
+    Value* remains = b_.CreateFCmpUGE(x_, C(table_.exp_low));
     // Above, the result is infinity; a NaN passes both comparisons.
     Value* high = C(table_.exp_high);
     Value* bounded = Select(b_.CreateFCmpOGT(x_, high), high, x_);
-    Reduced reduced = ReduceByLn2(Select(vanishes, C(0), bounded));
-    return Select(vanishes, C(0), ScaleWide(ExpReduced(reduced.r), reduced.n));
+    Reduced reduced = ReduceByLn2(HasScale() ? bounded : Select(remains, bounded, C(0)));
+    return ScaleWide(ExpReduced(reduced.r), reduced.n, remains);
   }
 
   // 2^r = exp(y) with y = r ln 2 in two parts.

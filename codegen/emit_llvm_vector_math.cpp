@@ -87,13 +87,14 @@ Value* VectorMath::PowerOf2(Value* n) {
 
 Value* VectorMath::Scale(Value* value, Value* n) { return Mul(value, PowerOf2(n)); }
 
-Value* VectorMath::ScaleWide(Value* value, Value* n) {
-  if (lanes_ == native_lanes_ && lanes_ == 16) {
-    return b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, {}, {value, n, value, b_.getInt16(0xFFFF), b_.getInt32(4)});
+Value* VectorMath::ScaleWide(Value* value, Value* n, Value* remains) {
+  if (HasScale()) {
+    const auto scale = is_float_ ? llvm::Intrinsic::x86_avx512_mask_scalef_ps_512 : llvm::Intrinsic::x86_avx512_mask_scalef_pd_512;
+    llvm::Type* mask_type = b_.getIntNTy(lanes_);
+    Value* mask = remains != nullptr ? b_.CreateBitCast(remains, mask_type) : llvm::Constant::getAllOnesValue(mask_type);
+    return b_.CreateIntrinsic(scale, {}, {value, n, C(0), mask, b_.getInt32(4)});
   }
-  if (lanes_ == native_lanes_ && lanes_ == 8 && !is_float_) {
-    return b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_scalef_pd_512, {}, {value, n, value, b_.getInt8(0xFF), b_.getInt32(4)});
-  }
+  if (remains != nullptr) return Select(remains, ScaleWide(value, n), C(0));
   // 2^n = 2^h 2^(n - h), h = n / 2 rounded down, made of the bits of n + 2 bias, which is positive.
   const double bias = is_float_ ? 127 : 1023;
   Value* bits = Bits(Add(n, C(Shift() + 2 * bias)));

@@ -72,8 +72,11 @@ class VectorMath {
   Whole WholeOfShifted(Value* sum) { return {Sub(sum, C(Shift())), Bits(sum)}; }
   // value * 2^n, rounded once, for whole n with which 2^n is a normal number;
   Value* Scale(Value* value, Value* n);
-  // and for any with which the result may be one, or is 0 or infinity.
-  Value* ScaleWide(Value* value, Value* n);
+  // and for any with which the result may be one, or is 0 or infinity. Lanes outside of `remains`, if it is given, are 0 whatever the rest
+  // is.
+  Value* ScaleWide(Value* value, Value* n, Value* remains = nullptr);
+  // Whether that is one instruction.
+  bool HasScale() const { return lanes_ == native_lanes_ && lanes_ == (is_float_ ? 16 : 8); }
   Value* PowerOf2(Value* n);
   // Of positive normal numbers, and of any positive ones (without `exponent`). Other numbers give some numbers.
   Split SplitExponent(Value* x);
