@@ -113,7 +113,7 @@ absl::StatusOr<std::unique_ptr<runtime::Program>> Compile(const Trace& trace, co
   const PassTimer timer("plan", report);
   PlanReport plan;
   const bool direct_calls = options.backend != "aten" && options.target.precision != "strict";
-  auto spec = PlanProgram(*graph, {options.target, options.serial, direct_calls}, &plan);
+  auto spec = PlanProgram(*graph, {options.target, options.serial, direct_calls, options.pack_weights}, &plan);
   report->kernels_compiled = plan.kernels_compiled;
   report->kernel_cache_hits = plan.kernel_cache_hits;
   if (!spec.ok()) return spec.status();

@@ -34,6 +34,7 @@ codegen::PipelineOptions PipelineOptionsFromActive() {
   options.backend = runtime::BackendName(active.backend);
   options.target.isa = runtime::IsaName(active.isa);
   options.target.precision = runtime::PrecisionName(active.precision);
+  options.pack_weights = active.pack_weights;
   options.target.disk = runtime::DiskCache::Active();
   options.target.autotune_ms = active.autotune_ms;
   return options;

@@ -34,6 +34,7 @@ std::string Stats::ToJson() const {
 #define LAZULI_APPEND_COUNTER(name) json += "\"" #name "\": " + std::to_string(name) + ", ";
   LAZULI_COUNTERS(LAZULI_APPEND_COUNTER)
 #undef LAZULI_APPEND_COUNTER
+  json += "\"packed_weight_bytes\": " + std::to_string(packed_weight_bytes) + ", ";
   json += "\"compile_seconds\": " + SecondsText(compile_seconds) + ", ";
   AppendJsonMap("eager_fallbacks", eager_fallbacks, json);
   json += ", ";
@@ -82,6 +83,7 @@ Stats Counters::Snapshot() const {
 #define LAZULI_READ_COUNTER(name) stats.name = name.value();
   LAZULI_COUNTERS(LAZULI_READ_COUNTER)
 #undef LAZULI_READ_COUNTER
+  stats.packed_weight_bytes = packed_weight_bytes.value();
   stats.compile_seconds = static_cast<double>(compile_nanoseconds.value()) * 1e-9;
   std::lock_guard<std::mutex> lock(mutex_);
   CopyNames(eager_fallbacks_, &stats.eager_fallbacks);

@@ -39,6 +39,8 @@ namespace lazuli::runtime {
   X(schedules_timed)        \
   X(kernel_launches)        \
   X(aten_calls)             \
+  X(weights_packed)         \
+  X(packed_weight_calls)    \
   X(observations)           \
   X(programs_stepped_aside) \
   X(ops_stepped_aside)      \
@@ -66,6 +68,7 @@ class Counters {
 #define LAZULI_DECLARE_COUNTER(name) Counter name;
   LAZULI_COUNTERS(LAZULI_DECLARE_COUNTER)
 #undef LAZULI_DECLARE_COUNTER
+  Counter packed_weight_bytes;  // What there is now: never reset.
   Counter compile_nanoseconds;
 
   // `op` was cut and run eagerly ("aten::nonzero"), for a reason that belongs to it.

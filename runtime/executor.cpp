@@ -387,7 +387,9 @@ class StepProgram : public Program {
   void Call(PreparedCall* prepared, const RunArgs& args) {
     const AtenCall& call = *prepared->call;
     Patch(prepared, args);
-    if (call.direct == nullptr || !call.direct(prepared->arguments, &stack_)) {
+    const bool direct = call.direct != nullptr && call.direct(prepared->arguments, &stack_);
+    if (!direct) {
+      if (call.kept != nullptr && RunKept(call, prepared->arguments, args)) return;
       stack_.assign(prepared->arguments.begin(), prepared->arguments.end());
       // Lists are shared, and some operators (_unsafe_masked_index) change the one they get.
       for (const int position : prepared->lists) stack_[position] = stack_[position].toList().copy();
@@ -397,6 +399,13 @@ class StepProgram : public Program {
       if (call.results[i].memory >= 0) Adopt(call, call.results[i], std::move(stack_[i]).toTensor());
     }
     stack_.clear();
+  }
+
+  bool RunKept(const AtenCall& call, const torch::jit::Stack& arguments, const RunArgs& args) {
+    at::Tensor result = call.kept->Run(arguments, args.storages[spec_.memories[call.kept_input].storage]);
+    if (!result.defined()) return false;
+    if (call.results[0].memory >= 0) Adopt(call, call.results[0], std::move(result));
+    return true;
   }
 
   // Takes a result's memory when nothing else holds it and its layout is the recorded one; copies it otherwise.

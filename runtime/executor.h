@@ -1,6 +1,7 @@
 // Runs a list of prepared steps: fused kernels and ATen calls over numbered memories. What codegen lowers a graph to.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
@@ -73,14 +74,24 @@ struct CallArg {
 // tensors, which are last; an operator that makes its results pushes them onto `results`, which is empty.
 using DirectCall = bool (*)(const torch::jit::Stack& arguments, torch::jit::Stack* results);
 
+// Computes an operator with one result in another way than its kernel, with the help of what it keeps from earlier runs.
+class KeptCall {
+ public:
+  virtual ~KeptCall() = default;
+  // The result; undefined where it has done nothing. `input`: the storage that AtenCall::kept_input says.
+  virtual at::Tensor Run(const torch::jit::Stack& arguments, c10::StorageImpl* input) = 0;
+};
+
 struct AtenCall {
   c10::OperatorHandle op;
   std::string name;  // Of the recorded op, for errors.
   std::vector<CallArg> args;
   // What becomes of each result, in order: memory -1 drops it. Empty when the op writes its results into arguments.
   std::vector<WindowSpec> results;
-  int32_t index = -1;           // Place of the recorded op in the trace.
-  DirectCall direct = nullptr;  // Tried before `op` is called.
+  int32_t index = -1;              // Place of the recorded op in the trace.
+  DirectCall direct = nullptr;     // Tried before `op` is called.
+  std::shared_ptr<KeptCall> kept;  // Likewise.
+  int32_t kept_input = -1;         // The memory, an input of the run, that it keeps something of.
 };
 
 // A kernel and what it is to run on.

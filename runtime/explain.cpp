@@ -140,6 +140,10 @@ std::string Explain() {
   if (stats.cpu_scalar_ops > 0) {
     absl::StrAppend(&text, "run at once on 0-dim tensors: ", Plural(stats.cpu_scalar_ops, "op"), "\n");
   }
+  if (stats.packed_weight_bytes > 0) {
+    absl::StrAppend(&text, "weights kept in the library's order: ", stats.packed_weight_bytes / (1 << 20), " MiB, used by ",
+                    Plural(stats.packed_weight_calls, "call"), "\n");
+  }
   if (stats.verify_runs > 0) {
     absl::StrAppend(&text, "verified: ", Plural(stats.verify_runs, "run"), ", ", stats.verify_mismatches, " with a difference\n");
   }

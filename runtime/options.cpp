@@ -57,6 +57,7 @@ struct OptionAccess {
   LAZULI_MEMBER(bool, threads)
   LAZULI_MEMBER(bool, record_scalars)
   LAZULI_MEMBER(bool, step_aside)
+  LAZULI_MEMBER(bool, pack_weights)
   LAZULI_MEMBER(bool, stacks)
   LAZULI_MEMBER(std::string, logs)
   LAZULI_MEMBER(std::string, log_file)
@@ -117,8 +118,7 @@ std::vector<OptionRow> MakeTable() {
       Bool("LAZULI", nullptr, "0", "1 turns the mode on for the main thread when the library is loaded. Environment only."),
       Text("LAZULI_MODE", Kind::kChoice, A::mode(), "default", {"default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"},
            "torch.compile's mode. max-autotune, max-autotune-no-cudagraphs: where a kernel is compiled, other schedules of its loops than "
-           "the "
-           "cost model's are timed, the fastest is used, and the disk cache remembers it; values do not depend on it. default, "
+           "the cost model's are timed, the fastest is used, and the disk cache remembers it; values do not depend on it. default, "
            "reduce-overhead: the cost model decides."),
       Int("LAZULI_AUTOTUNE_MS", A::autotune_ms(), "200", 0,
           "Milliseconds that mode max-autotune may take for the schedules of one kernel, compiling them included. 0: none, as in mode "
@@ -144,9 +144,8 @@ std::vector<OptionRow> MakeTable() {
       Int("LAZULI_ACCUMULATED_RECOMPILE_LIMIT", A::accumulated_recompile_limit(), "256", 1, "Programs compiled over all sites."),
       Text("LAZULI_STANCE", Kind::kChoice, A::stance(), "default", StanceNames(),
            "What happens to a trace that has no program, as with torch.compiler.set_stance. default: it is compiled. force_eager: nothing "
-           "is "
-           "recorded. eager_on_recompile: it runs op by op; programs that exist are used. fail_on_recompile: it runs op by op, and the cut "
-           "throws. eager_then_compile: it is compiled when it comes a second time. lazuli::StanceGuard sets it for a scope."),
+           "is recorded. eager_on_recompile: it runs op by op; programs that exist are used. fail_on_recompile: it runs op by op, "
+           "and the cut throws. eager_then_compile: it is compiled when it comes a second time. lazuli::StanceGuard sets it for a scope."),
       Bool("LAZULI_ERROR_ON_RECOMPILE", A::error_on_recompile(), "0",
            "1: a trace that would get a further program at a site that has one runs op by op instead, and the cut throws an error that "
            "names "
@@ -182,6 +181,9 @@ std::vector<OptionRow> MakeTable() {
       Bool("LAZULI_STEP_ASIDE", A::step_aside(), "1",
            "1: a short trace that runs often is timed against its operators run eagerly, once; where its program is slower they run "
            "eagerly from then on, without being recorded. Only for programs that compute the very bits that eager mode does."),
+      Bool("LAZULI_PACK_WEIGHTS", A::pack_weights(), "0",
+           "1: convolutions' weights that stay the same from run to run (inference) are kept in the library's own order, too, which saves "
+           "reordering them at each call. They are hashed at each run, so that any change is seen."),
       Bool("LAZULI_STACKS", A::stacks(), "0",
            "1 adds the place in the program (file and line; the function without -g) to the log of recompiles, and to errors of operators "
            "that fail after they were recorded. Slows recording down."),
@@ -316,6 +318,7 @@ const ActiveOptions* MakeActive(const Options& options) {
   active->threads = options.threads();
   active->record_scalars = options.record_scalars();
   active->step_aside = options.step_aside();
+  active->pack_weights = options.pack_weights();
   active->stacks = options.stacks();
   active->recompile_limit = options.recompile_limit();
   active->accumulated_recompile_limit = options.accumulated_recompile_limit();

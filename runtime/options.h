@@ -33,6 +33,7 @@ struct ActiveOptions {
   bool threads = false;
   bool record_scalars = false;
   bool step_aside = true;
+  bool pack_weights = false;
   bool stacks = false;
   int64_t recompile_limit = 0;
   int64_t accumulated_recompile_limit = 0;

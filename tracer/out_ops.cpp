@@ -76,6 +76,10 @@ bool AreApart(const OpInfo& twin, c10::ArrayRef<c10::IValue> args, c10::ArrayRef
   const bool grad = at::GradMode::is_enabled();
   for (const c10::IValue& place : places) {
     if (!IsPlace(place) || (grad && place.toTensor().requires_grad())) return false;
+    for (const c10::IValue& other : places) {
+      // Which of two results stays, eager decides.
+      if (&other != &place && IsPlace(other) && StorageOf(other.toTensor()) == StorageOf(place.toTensor())) return false;
+    }
     for (const at::Tensor& operand : operands) {
       if (!operand.defined()) continue;
       if (grad && operand.requires_grad()) return false;

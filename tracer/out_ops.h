@@ -13,7 +13,7 @@ namespace lazuli::tracer {
 const codegen::OpInfo* FindTwin(const codegen::OpInfo& info);
 
 // Whether `places`, the results of an out= operator with twin `twin`, can be written by a copy after `args` were read: plain memory, no
-// gradients wanted, and no operand in the same memory but through the very window.
+// gradients wanted, no operand in the same memory but through the very window, and no two places in the same.
 bool AreApart(const codegen::OpInfo& twin, c10::ArrayRef<c10::IValue> args, c10::ArrayRef<c10::IValue> places);
 
 // Whether results with `metas` are what `places` are: eager would not resize, cast or lay out anything, nor compute in another order.

@@ -12,6 +12,7 @@
 #include "codegen/passes/batch.h"
 #include "codegen/products/direct_calls.h"
 #include "codegen/products/fused_product.h"
+#include "codegen/products/packed_convolution.h"
 #include "runtime/dump.h"
 #include "runtime/log.h"
 
@@ -239,12 +240,21 @@ class Planner {
     }
     for (ValueId version : node.versions) AddWrite(Memory(version), &step);
     if (options_.direct_calls) call.direct = FindDirectCall(node, out != nullptr ? *out : *node.op.info, graph_);
-    spec_.bit_exact &= call.direct == nullptr;
+    if (options_.direct_calls && options_.pack_weights) FindKeptCall(node, &call);
+    spec_.bit_exact &= call.direct == nullptr && call.kept == nullptr;
     products_.resize(spec_.steps.size());
     products_.push_back(FindProductCall(node, out != nullptr ? *out : *node.op.info, graph_));
     step.work = std::move(call);
     spec_.steps.push_back(std::move(step));
     return absl::OkStatus();
+  }
+
+  void FindKeptCall(const Node& node, AtenCall* call) {
+    int weight = -1;
+    std::shared_ptr<runtime::KeptCall> kept = FindPackedCall(node, graph_, &weight);
+    if (kept == nullptr) return;
+    call->kept_input = call->args[weight].windows[0].memory;
+    call->kept = std::move(kept);
   }
 
   void BringProductsTogether() {

@@ -1,6 +1,5 @@
 #include "codegen/products/direct_calls.h"
 
-#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
@@ -21,12 +20,6 @@ bool HasContiguousRows(const at::Tensor& matrix) {
 }
 
 bool IsOne(const c10::IValue& factor) { return factor.isInt() ? factor.toInt() == 1 : factor.isDouble() && factor.toDouble() == 1; }
-
-// Whether the program allows a product of less precision than float's: then the library may have something faster.
-bool MayRound(at::Float32Op op) {
-  const auto precision = at::globalContext().float32Precision(at::Float32Backend::MKLDNN, op);
-  return precision != at::Float32Precision::NONE && precision != at::Float32Precision::IEEE;
-}
 
 // x * w_t + bias into `out`; `bias` is null or has one number for each column.
 bool DescribeMatrices(const at::Tensor& x, const at::Tensor& w_t, const float* bias, const at::Tensor& out, Product* product) {
@@ -198,13 +191,17 @@ bool MayAttend(const Node& node, const runtime::SymbolTable& symbols) {
   return SuitsAttention(size(query, 2), size(key, 2), size(query, 3));
 }
 
-// Whether the trace itself writes what is in `operand`.
+}  // namespace
+
+bool MayRound(at::Float32Op op) {
+  const auto precision = at::globalContext().float32Precision(at::Float32Backend::MKLDNN, op);
+  return precision != at::Float32Precision::NONE && precision != at::Float32Precision::IEEE;
+}
+
 bool IsWritten(const TensorRef& operand, const Graph& graph) {
   const Value& value = graph.values[operand.storage];
   return value.producer != kNoNode || graph.contents[value.storage] != operand.storage;
 }
-
-}  // namespace
 
 runtime::DirectCall FindDirectCall(const Node& node, const OpInfo& called, const Graph& graph) {
   if (called.name == "aten::_scaled_dot_product_flash_attention_for_cpu") return MayAttend(node, graph.symbols) ? &Attend : nullptr;

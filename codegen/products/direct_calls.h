@@ -1,6 +1,8 @@
 // Operators that code of our own computes, where it is faster than ATen's, without the dispatcher.
 #pragma once
 
+#include <ATen/Context.h>
+
 #include "codegen/ir/graph.h"
 #include "codegen/ir/op_info.h"
 #include "codegen/products/product.h"
@@ -25,6 +27,12 @@ struct ProductCall {
 // Whether a tensor is one dense block of rows, one after another: of dimension 1, and of all others, in order, for rows. A matrix, or
 // images (batch, channels, pixels...) whose channels come last. At least two dimensions.
 bool HasDenseRows(c10::IntArrayRef sizes, c10::IntArrayRef strides);
+
+// Whether the program allows a product of less precision than float's: then the library may have something faster.
+bool MayRound(at::Float32Op op);
+
+// Whether the trace itself writes what is in `operand`.
+bool IsWritten(const TensorRef& operand, const Graph& graph);
 
 // For `node` of `graph`, which operator `called` computes: its own or its out-variant. `describe` is null where it can be none.
 ProductCall FindProductCall(const Node& node, const OpInfo& called, const Graph& graph);

@@ -34,12 +34,15 @@ struct LAZULI_API Stats {
   int64_t schedules_timed = 0;         // Schedules timed for that, the cost model's own among them.
   int64_t kernel_launches = 0;         // Fused kernels run.
   int64_t aten_calls = 0;              // Library calls made by programs.
+  int64_t weights_packed = 0;          // Weights put into the library's own order, to be used again. See LAZULI_PACK_WEIGHTS.
+  int64_t packed_weight_calls = 0;     // Library calls that used one.
   int64_t observations = 0;            // Operators run once eagerly to learn their outputs' shapes.
   int64_t programs_stepped_aside = 0;  // Programs found slower than eager: their operators run eagerly from then on.
   int64_t ops_stepped_aside = 0;       // Operators run eagerly for that reason, or to find out.
   int64_t cpu_scalar_ops = 0;          // Operators on 0-dim tensors with their values at hand, run at once. See LAZULI_RECORD_SCALARS.
   int64_t verify_runs = 0;             // Runs of programs that LAZULI_VERIFY compared with their operators run one by one.
   int64_t verify_mismatches = 0;       // Those whose results differed.
+  int64_t packed_weight_bytes = 0;     // That packed weights take now. reset() leaves it.
   double compile_seconds = 0;
   std::map<std::string, int64_t> eager_fallbacks;  // By operator: cut and run eagerly.
   std::map<std::string, int64_t> eager_uncut;  // By operator: run eagerly at once, without a cut, since none of its operands was pending.

@@ -154,7 +154,7 @@ TEST_F(KernelsOnDisk, AKernelWithoutWorkIsNotKept) {
 
 // Objects whose checksum is right, and which still cannot be linked.
 TEST_F(KernelsOnDisk, ObjectsThatDoNotLink) {
-  const KernelIR kernel = Pointwise(K::kAsinh, T::Double, 55), other = Pointwise(K::kAbs, T::Double, 55);
+  const KernelIR kernel = Pointwise(K::kTan, T::Double, 55), other = Pointwise(K::kAbs, T::Double, 55);
   const CheckOptions options = Options("avx2", "eager");
   const auto key_of = [&](const KernelIR& k) {
     return codegen::KernelKey(PrintKernel(k), std::min(codegen::HostIsa(), codegen::Isa::kAvx2), "eager");
@@ -164,7 +164,7 @@ TEST_F(KernelsOnDisk, ObjectsThatDoNotLink) {
   const std::string good = disk_.Get("kernel", key_of(kernel)).value();
   const std::string others = disk_.Get("kernel", key_of(other)).value();
   std::string unknown = good;
-  const size_t call = unknown.find("asinh");
+  const size_t call = unknown.find("Sleef");
   ASSERT_NE(call, std::string::npos);
   unknown.replace(call, 5, "nosuc");
   std::vector<std::string> objects = {"", "no object", others, unknown};

@@ -38,6 +38,18 @@ TEST_P(StorageTest, OutArgumentOfTheResultsShapeNeedsNoCut) {
   EXPECT_EQ(lazuli::stats().eager_fallbacks, (std::map<std::string, int64_t>{}));
 }
 
+// Both results in one place: which one stays is eager's affair.
+TEST_P(StorageTest, OutArgumentsInTheSamePlace) {
+  ExpectSameAsEager([] {
+    auto x = torch::arange(6, torch::kFloat) - 2.5;
+    auto both = torch::zeros({6}) * 1;
+    at::log_sigmoid_forward_out(both, both, x);
+    auto apart = torch::zeros({6}) * 1, buffer = torch::zeros({6}) * 1;
+    at::log_sigmoid_forward_out(apart, buffer, x);
+    return Tensors{both, apart, buffer};
+  });
+}
+
 TEST_P(StorageTest, OutArgumentThatDoesNotFitIsEagers) {
   const auto error_of = [](const std::function<void(const torch::Tensor&, torch::Tensor&)>& call) {
     auto x = torch::arange(12, torch::kFloat) * 2;

@@ -19,6 +19,7 @@ TEST_F(CountersTest, ListCoversEveryMemberOfStats) {
 #define LAZULI_COUNT(name) ++integers;
   LAZULI_COUNTERS(LAZULI_COUNT)
 #undef LAZULI_COUNT
+  ++integers;  // packed_weight_bytes is no count: Reset() leaves it.
   EXPECT_EQ(sizeof(Stats), integers * sizeof(int64_t) + sizeof(double) + 3 * sizeof(std::map<std::string, int64_t>));
 }
 
