@@ -1,9 +1,6 @@
 #include "guards/program_cache.h"
 
-#include <malloc.h>
-
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <functional>
 #include <utility>
@@ -56,20 +53,6 @@ void NoteCompiled(int64_t serial, int64_t site, const codegen::CompileReport& re
   runtime::History::Get().EndCompile(end);
 }
 
-// The compiler's heap and code, and what replays left on the heap, are tens of megabytes that the program, whose peak is still to come,
-// would never see again. Where many traces are compiled, this takes no more than a twentieth of the time.
-void GiveMemoryBack() {
-  constexpr int64_t kPause = 20;
-  static std::atomic<int64_t> due{0};
-  const auto now = [] { return std::chrono::steady_clock::now().time_since_epoch().count(); };
-  const int64_t begin = now();
-  if (begin < due.load(std::memory_order_relaxed)) return;
-  malloc_trim(0);
-  runtime::ReleaseOwnCode();
-  const int64_t end = now();
-  due.store(end + kPause * (end - begin), std::memory_order_relaxed);
-}
-
 // codegen::Compile, where a defect in it costs the program its speed, not its results.
 absl::StatusOr<std::unique_ptr<runtime::Program>> CompileOrExplain(const codegen::Trace& trace, const codegen::PipelineOptions& options,
                                                                    codegen::CompileReport* report) {
@@ -93,7 +76,7 @@ absl::StatusOr<std::unique_ptr<runtime::Program>> CompileTrace(const codegen::Tr
   NoteCompiled(options.serial, site, report, program.status(), begin);
   counters.kernels_compiled.Add(report.kernels_compiled);
   counters.kernel_cache_hits.Add(report.kernel_cache_hits);
-  GiveMemoryBack();
+  runtime::GiveMemoryBack();
   if (program.ok()) counters.programs_compiled.Add();
   return program;
 }
