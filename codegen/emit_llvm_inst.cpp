@@ -19,7 +19,7 @@ void FunctionEmitter::NeedKept(int i) {
 
 void FunctionEmitter::NeedPass(int pass) {
   for (int i = num_insts() - 1; i >= 0; --i) {
-    const bool evaluated = plan_.pass_needs[pass][i] && !(plan_.cached[i] && plan_.cache_pass[i] < pass);
+    const bool evaluated = plan_.IsComputedIn(i, pass);
     const bool root = InPass(i, pass) || plan_.store_pass[i] == pass;
     const bool kept = kept_needs_[i] && !(IsReduce(inst(i).op) && plan_.IsSplit());
     if (!evaluated && !root && !(kept && !IsReduce(inst(i).op))) continue;
@@ -94,7 +94,7 @@ Value* FunctionEmitter::FitOneBlock() {
 void FunctionEmitter::EmitFull(int pass, int depth) {
   for (int i = 0; depth > plan_.num_kept && i < num_insts(); ++i) {
     if (!plan_.pass_needs[pass][i] || HasEffect(inst(i).op) || plan_.Depth(i) != depth) continue;
-    if (plan_.cached[i] && plan_.cache_pass[i] < pass) {
+    if (plan_.IsCachedBefore(i, pass)) {
       values_[i] = Values();
       auto* type = llvm::FixedVectorType::get(ops_.MemoryType(inst(i).type), plan_.lanes);
       for (int u = 0; u < width_; ++u) {

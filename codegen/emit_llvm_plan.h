@@ -131,6 +131,9 @@ struct LoopPlan {
   // Whether each iteration of the innermost loop takes a piece of another row.
   bool WalksColumns() const { return vector_dim == num_kept - 1 && rank > num_kept; }
   bool IsSplit() const { return split_dim >= 0; }
+  // Whether pass `pass` finds the instruction's values in a cache that an earlier one filled, and whether it computes them itself.
+  bool IsCachedBefore(int inst, int pass) const { return cached[inst] && cache_pass[inst] < pass; }
+  bool IsComputedIn(int inst, int pass) const { return pass_needs[pass][inst] && !IsCachedBefore(inst, pass); }
   bool Scatters() const;  // Whether it has an instruction that writes where indices say.
   bool IsParted() const { return num_parts > 1; }
   // Bytes of the elements at one point that `streams` are stored to.

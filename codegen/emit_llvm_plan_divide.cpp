@@ -17,7 +17,7 @@ class DivisionPlanner {
     if (plan_->kernel.num_reduced == 0) return RunLoop([&](int i) { return plan_->live[i]; });
     if (!plan_->VectorIsReduced()) return;
     for (int pass = 0; pass < plan_->num_passes; ++pass) {
-      RunLoop([&](int i) { return plan_->pass_needs[pass][i] && !(plan_->cached[i] && plan_->cache_pass[i] < pass); });
+      RunLoop([&](int i) { return plan_->IsComputedIn(i, pass); });
     }
   }
 

@@ -85,7 +85,7 @@ class MemoryPlanner {
     const int64_t bytes = plan_->Hint(plan_->reduced_numel) * ElementBytes(inst(i).type);
     if (!plan_->VectorIsReduced() || plan_->num_kept == 0 || plan_->IsSplit() || bytes < kPrefetchBytes || bytes > kMaxNextRow) return -1;
     for (int pass = 1; pass < plan_->num_passes; ++pass) {
-      if (plan_->pass_needs[pass][i] && !(plan_->cached[i] && plan_->cache_pass[i] < pass)) return pass;
+      if (plan_->IsComputedIn(i, pass)) return pass;
     }
     return -1;
   }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "codegen/products/attention_tiles.h"
 #include "codegen/thread_scratch.h"
@@ -12,13 +11,8 @@
 namespace lazuli::codegen {
 namespace {
 
-const AttentionTiles* TilesFor(runtime::Isa isa) {
-  if (isa == runtime::Isa::kAvx512) return &kAttentionTilesAvx512;
-  return isa == runtime::Isa::kAvx2 ? &kAttentionTilesAvx2 : nullptr;
-}
-
 // Queries [first, first + rows) of one head.
-void RunBlock(const Attention& a, const AttentionTiles& tiles, int64_t batch, int64_t head, int64_t first, int64_t rows) {
+void RunBlock(const Attention& a, const ProductTiles& tiles, int64_t batch, int64_t head, int64_t first, int64_t rows) {
   thread_local ThreadScratch scratch;
   const auto rows_of = [&](const auto& tensor, int64_t h) { return tensor.data + batch * tensor.batch + h * tensor.head; };
   const int64_t vectors = at::divup(rows, tiles.lanes), kv_head = head / (a.heads / a.kv_heads);
@@ -36,7 +30,7 @@ void RunBlock(const Attention& a, const AttentionTiles& tiles, int64_t batch, in
   block.y_stride = a.y.row;
   block.hidden_from = a.causal ? first : a.keys;
   block.scale = a.scale;
-  const int64_t floats = tiles.ScratchFloats(vectors, a.width), stats_floats = 2 * vectors * tiles.lanes;
+  const int64_t floats = AttentionScratchFloats(tiles, vectors, a.width), stats_floats = 2 * vectors * tiles.lanes;
   auto* const room = static_cast<float*>(scratch.Reserve((floats + stats_floats) * static_cast<int64_t>(sizeof(float))));
   float* const stats = room + floats;
   tiles.attend(block, vectors, room, stats);
@@ -47,14 +41,14 @@ void RunBlock(const Attention& a, const AttentionTiles& tiles, int64_t batch, in
 }  // namespace
 
 bool SuitsAttention(int64_t queries, int64_t keys, int64_t width) {
-  const AttentionTiles* tiles = TilesFor(runtime::Active().isa);
+  const ProductTiles* tiles = TilesFor(runtime::Active().isa);
   constexpr int64_t kMaxWidth = 512;  // Of which a block's results are in the second cache.
   // Fewer queries leave lanes empty.
   return tiles != nullptr && queries >= tiles->lanes && keys > 0 && width > 0 && width <= kMaxWidth;
 }
 
 void RunAttention(const Attention& a, runtime::Isa isa) {
-  const AttentionTiles& tiles = *TilesFor(isa);
+  const ProductTiles& tiles = *TilesFor(isa);
   // Narrower blocks where there are not enough wide ones for the threads.
   int64_t rows = std::min(tiles.max_vectors, at::divup(a.queries, tiles.lanes)) * tiles.lanes;
   const int64_t heads = a.batch * a.heads;

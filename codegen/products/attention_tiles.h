@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "codegen/products/product_tiles.h"
+
 namespace lazuli::codegen {
 
 constexpr int64_t kKeyBlock = 128;  // Keys whose scores exist at a time.
@@ -24,18 +26,10 @@ struct AttentionBlock {
   float scale;
 };
 
-struct AttentionTiles {
-  int64_t lanes;        // Queries in a vector.
-  int64_t max_vectors;  // In a block.
-  // `scratch` has room for ScratchFloats. Leaves the largest score and the sum of exp(score - largest) of query r in stats[r] and
-  // stats[lanes * vectors + r].
-  void (*attend)(const AttentionBlock& block, int64_t vectors, float* scratch, float* stats);
-
-  // Queries, results, scores; and what is read past the results when they are turned round.
-  int64_t ScratchFloats(int64_t vectors, int64_t width) const { return (2 * width + kKeyBlock + lanes) * vectors * lanes; }
-};
-
-extern const AttentionTiles kAttentionTilesAvx2;
-extern const AttentionTiles kAttentionTilesAvx512;
+// What ProductTiles::attend takes as scratch memory: queries, results, scores, and what is read past the results when they are turned
+// round.
+inline int64_t AttentionScratchFloats(const ProductTiles& tiles, int64_t vectors, int64_t width) {
+  return (2 * width + kKeyBlock + tiles.lanes) * vectors * tiles.lanes;
+}
 
 }  // namespace lazuli::codegen

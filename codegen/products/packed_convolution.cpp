@@ -99,10 +99,10 @@ class PackedWeight {
 };
 
 // All packed weights of the process, by the address of the weights: never two of one.
-class PackedWeights {
+class WeightStore {
  public:
-  static PackedWeights& Get() {
-    static auto* const weights = new PackedWeights;
+  static WeightStore& Get() {
+    static auto* const weights = new WeightStore;
     return *weights;
   }
 
@@ -159,11 +159,11 @@ class PackedConvolution : public runtime::KeptCall {
     if (kept_ != nullptr) return RunKept(arguments);
     if (--wait_ >= 0) return {};
     const ContentHash content = HashOf(arguments[kWeight].toTensor());
-    PackedWeights::Get().DropDead();
+    WeightStore::Get().DropDead();
     if (runs_unchanged_ > 0 && content != content_) {
       Wait();
     } else if (++runs_unchanged_ > kRunsUnchanged) {
-      kept_ = PackedWeights::Get().Pack(arguments, owner, content);
+      kept_ = WeightStore::Get().Pack(arguments, owner, content);
       if (kept_ == nullptr) wait_ = kLongestWait;
     }
     content_ = content;

@@ -83,11 +83,6 @@ void RunPart(const Product& product, const ProductTiles& tiles, int64_t first, i
   }
 }
 
-const ProductTiles* TilesFor(runtime::Isa isa) {
-  if (isa == runtime::Isa::kAvx512) return &kProductTilesAvx512;
-  return isa == runtime::Isa::kAvx2 ? &kProductTilesAvx2 : nullptr;
-}
-
 constexpr int64_t kBlockRows = 64;  // That go through all stages at a time.
 
 // All of w in panels, for many rows of x.
@@ -162,6 +157,11 @@ void RunBlock(Product product, const ProductTiles& tiles, const PackedWeights* w
 }
 
 }  // namespace
+
+const ProductTiles* TilesFor(runtime::Isa isa) {
+  if (isa == runtime::Isa::kAvx512) return &kProductTilesAvx512;
+  return isa == runtime::Isa::kAvx2 ? &kProductTilesAvx2 : nullptr;
+}
 
 bool SuitsProduct(int64_t rows, int64_t cols, int64_t depth) {
   constexpr int64_t kMaxRows = 64;          // The library's copy of w costs more than we lose elsewhere,

@@ -68,7 +68,6 @@ void ForShape(int64_t vectors, const Fn& fn) {
 
 }  // namespace
 
-const ProductTiles kProductTilesAvx2 = {kLanes, 2, 4, &Pack, &Panel, &Columns, &Direct<3, 1>};
-const AttentionTiles kAttentionTilesAvx2 = {kLanes, 2, &Attend};
+const ProductTiles kProductTilesAvx2 = {kLanes, 2, 4, &Pack, &Panel, &Columns, &Direct<3, 1>, &Attend};
 
 }  // namespace lazuli::codegen

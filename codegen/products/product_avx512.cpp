@@ -70,7 +70,6 @@ void ForShape(int64_t vectors, const Fn& fn) {
 
 }  // namespace
 
-const ProductTiles kProductTilesAvx512 = {kLanes, 4, 8, &Pack, &Panel, &Columns, &Direct<6, 2>};
-const AttentionTiles kAttentionTilesAvx512 = {kLanes, 4, &Attend};
+const ProductTiles kProductTilesAvx512 = {kLanes, 4, 8, &Pack, &Panel, &Columns, &Direct<6, 2>, &Attend};
 
 }  // namespace lazuli::codegen

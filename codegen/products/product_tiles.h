@@ -10,6 +10,8 @@ namespace lazuli::codegen {
 constexpr int64_t kProductBlock = 48;    // Columns of y that are collected, transposed, before they are written.
 constexpr int64_t kMaxPanelFloats = 64;  // Floats in a panel's row, at most.
 
+struct AttentionBlock;
+
 struct ProductTiles {
   int64_t lanes;        // Floats in a vector.
   int64_t max_vectors;  // Vectors in a panel's row.
@@ -23,7 +25,13 @@ struct ProductTiles {
   void (*columns)(const Product& product, int64_t first, int64_t end, int64_t vectors, const float* panel, int64_t begin, int64_t count);
   // Columns [begin, end) of y, from x itself. At most direct_rows rows.
   void (*direct)(const Product& product, int64_t begin, int64_t end);
+  // Attention (attention_tiles.h) of at most `vectors` vectors of queries. `scratch` has room for AttentionScratchFloats. Leaves the
+  // largest score and the sum of exp(score - largest) of query r in stats[r] and stats[lanes * vectors + r].
+  void (*attend)(const AttentionBlock& block, int64_t vectors, float* scratch, float* stats);
 };
+
+// Null where there are none for `isa`.
+const ProductTiles* TilesFor(runtime::Isa isa);
 
 extern const ProductTiles kProductTilesAvx2;
 extern const ProductTiles kProductTilesAvx512;

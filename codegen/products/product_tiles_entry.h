@@ -1,4 +1,4 @@
-// Functions of ProductTiles and AttentionTiles, after their implementations and a ForShape.
+// ProductTiles' functions, after their implementations and a ForShape.
 #pragma once
 
 void Pack(const Product& product, int64_t first, int64_t count, int64_t vectors, float* panel) {
