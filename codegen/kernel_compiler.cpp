@@ -12,10 +12,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "codegen/autotune.h"
+#include "codegen/cuda/cuda_compiler.h"
 #include "codegen/emit_llvm.h"
 #include "codegen/emit_llvm_math.h"
 #include "codegen/kernel_runner.h"
 #include "codegen/kernel_store.h"
+#include "codegen/made_kernel.h"
 #include "codegen/orc_compiler.h"
 #include "codegen/orc_linker.h"
 #include "codegen/schedule.h"
@@ -57,13 +59,6 @@ int64_t GrainOf(const KernelPhase& phase, const Schedule& schedule) {
   const double ns = static_cast<double>(schedule.grain < 0 ? kGrainNs / 4 : schedule.grain > 0 ? kGrainNs * 4 : kGrainNs);
   return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(ns / std::max(phase.unit_ns, 1.0))));
 }
-
-// A kernel with what other processes need to run it.
-struct MadeKernel {
-  std::shared_ptr<const CompiledKernel> kernel;
-  std::string key;     // Of the object.
-  std::string object;  // Empty for a kernel without work.
-};
 
 // What is to be made.
 struct Job {
@@ -108,11 +103,13 @@ absl::StatusOr<MadeKernel> Compile(const Job& job, const Schedule& schedule) {
   return Link(job, planned, schedule, *std::move(object));
 }
 
+absl::StatusOr<MadeKernel> NoWork() {
+  return MadeKernel{std::make_shared<KernelRunner>(nullptr, std::vector<RunnablePhase>(), ScratchSize(), true), "", ""};
+}
+
 absl::StatusOr<MadeKernel> LoadOrCompile(const Job& job, const Schedule& schedule, KernelOrigin* origin) {
   *origin = KernelOrigin::kFound;
-  if (HasNoWork(job.kernel)) {
-    return MadeKernel{std::make_shared<KernelRunner>(nullptr, std::vector<RunnablePhase>(), ScratchSize(), true), "", ""};
-  }
+  if (HasNoWork(job.kernel)) return NoWork();
   runtime::DiskCache* disk = job.target.disk;
   const std::string key = job.Key(schedule);
   if (std::optional<std::string> object = FindObject(disk, key)) {
@@ -179,6 +176,23 @@ KernelCache& Cache() {
   return *cache;
 }
 
+// The kernel under `key`; where this process does not have it, what `make` makes.
+template <typename Make>
+absl::StatusOr<std::shared_ptr<const CompiledKernel>> FindOrMake(const std::string& key, const Make& make) {
+  KernelCache& cache = Cache();
+  {
+    std::lock_guard<std::mutex> lock(cache.mutex);
+    auto it = cache.kernels.find(key);
+    if (it != cache.kernels.end()) return it->second.kernel;
+  }
+  absl::StatusOr<MadeKernel> made = make();
+  if (!made.ok()) return made.status();
+  // Two threads may have made the same kernel; all go on with the first.
+  std::lock_guard<std::mutex> lock(cache.mutex);
+  cache.Sweep();
+  return cache.kernels.emplace(key, *std::move(made)).first->second.kernel;
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const CompiledKernel>> CompileKernel(const KernelIR& kernel, const KernelTarget& target,
@@ -187,6 +201,10 @@ absl::StatusOr<std::shared_ptr<const CompiledKernel>> CompileKernel(const Kernel
   if (origin == nullptr) origin = &unused;
   *origin = KernelOrigin::kFound;
   if (absl::Status status = VerifyKernel(kernel); !status.ok()) return status;
+  if (!target.cuda_arch.empty()) {
+    const std::string key = absl::StrCat("cuda ", target.cuda_arch, " precision ", target.precision, "\n", PrintKernel(kernel));
+    return FindOrMake(key, [&] { return HasNoWork(kernel) ? NoWork() : MakeCudaKernel(kernel, target, origin); });
+  }
   absl::StatusOr<Isa> isa = IsaOf(target);
   if (!isa.ok()) return isa.status();
   absl::StatusOr<Schedule> schedule = ParseSchedule(target.schedule);
@@ -194,18 +212,7 @@ absl::StatusOr<std::shared_ptr<const CompiledKernel>> CompileKernel(const Kernel
   const Job job{kernel, PrintKernel(kernel), *isa, target};
   const bool tunes = target.autotune_ms > 0;
   const std::string key = KernelKey(job.text, *isa, target.precision, tunes ? "autotuned" : target.schedule);
-  KernelCache& cache = Cache();
-  {
-    std::lock_guard<std::mutex> lock(cache.mutex);
-    auto it = cache.kernels.find(key);
-    if (it != cache.kernels.end()) return it->second.kernel;
-  }
-  absl::StatusOr<MadeKernel> made = tunes ? LoadOrTune(job, origin) : LoadOrCompile(job, *schedule, origin);
-  if (!made.ok()) return made.status();
-  // Two threads may have made the same kernel; all go on with the first.
-  std::lock_guard<std::mutex> lock(cache.mutex);
-  cache.Sweep();
-  return cache.kernels.emplace(key, *std::move(made)).first->second.kernel;
+  return FindOrMake(key, [&] { return tunes ? LoadOrTune(job, origin) : LoadOrCompile(job, *schedule, origin); });
 }
 
 int64_t TouchedBytes(const KernelIR& kernel) {
@@ -240,11 +247,12 @@ absl::Status SaveCompiledKernels(const std::string& path) {
 }
 
 absl::StatusOr<std::string> ExplainKernel(const KernelIR& kernel, const KernelTarget& target) {
+  if (HasNoWork(kernel)) return std::string("no work");
+  if (!target.cuda_arch.empty()) return ExplainCudaKernel(kernel);
   absl::StatusOr<Isa> isa = IsaOf(target);
   if (!isa.ok()) return isa.status();
   const absl::StatusOr<Schedule> schedule = ParseSchedule(target.schedule);
   if (!schedule.ok()) return schedule.status();
-  if (HasNoWork(kernel)) return std::string("no work");
   const PlannedKernel planned = PlanKernel(kernel, InfoOf(*isa), "kernel", *schedule);
   const LoopPlan& plan = planned.plan;
   double ns = 0;
@@ -262,8 +270,9 @@ absl::StatusOr<std::string> ExplainKernel(const KernelIR& kernel, const KernelTa
       plan.IsSplit() ? absl::StrCat(", reduced in ", plan.num_splits, " parts") : "");
 }
 
-absl::StatusOr<std::string> KernelLlvmIr(const KernelIR& kernel, const KernelTarget& target) {
+absl::StatusOr<std::string> KernelSource(const KernelIR& kernel, const KernelTarget& target) {
   if (absl::Status status = VerifyKernel(kernel); !status.ok()) return status;
+  if (!target.cuda_arch.empty()) return HasNoWork(kernel) ? std::string("// no work\n") : CudaSource(kernel);
   absl::StatusOr<Isa> isa = IsaOf(target);
   if (!isa.ok()) return isa.status();
   const absl::StatusOr<Schedule> schedule = ParseSchedule(target.schedule);

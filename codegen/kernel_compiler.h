@@ -1,4 +1,4 @@
-// Compiles a KernelIR to machine code for this CPU. Hides LLVM: no LLVM type leaves codegen's .cpp files.
+// Compiles a KernelIR to machine code for this CPU or a GPU. Hides LLVM: no LLVM type leaves codegen's .cpp files.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,8 @@ struct UnitWalk {
 class CompiledKernel {
  public:
   virtual ~CompiledKernel() = default;
-  // Runs the whole domain, splitting it with at::parallel_for where that pays. `buffers`: one pointer per KernelIR::buffers entry,
+  // Runs the whole domain, splitting it with at::parallel_for where that pays. On a GPU: launches it on the current stream of the current
+  // device, where the buffers are. `buffers`: one pointer per KernelIR::buffers entry,
   // offsets applied; `scalars`: KernelIR::num_scalars 64-bit slots; `symbols`: a value for each of KernelIR::symbols.
   virtual void Run(void* const* buffers, const uint64_t* scalars, const int64_t* symbols = nullptr) const = 0;
   // Runs units [begin, end) only, on this thread. Only for kernels that walk some buffer.
@@ -56,6 +57,7 @@ struct KernelTarget {
   std::string schedule = "default";    // Of its loops, as PrintSchedule of schedule.h writes it.
   int64_t autotune_ms = 0;             // For choosing that of each kernel by timing. 0: it is `schedule`.
   bool cached_only = false;            // Fail with Unavailable where code would have to be generated.
+  std::string cuda_arch;               // "sm_90": for that GPU; `isa` and schedules are then no matter. Empty: for this CPU.
 };
 
 // Where a kernel's machine code came from.
@@ -83,7 +85,7 @@ void ForgetIdleKernels();
 // it is cut into loops and units of parallel work. Symbols count as what they were when the kernel was made.
 absl::StatusOr<std::string> ExplainKernel(const KernelIR& kernel, const KernelTarget& target);
 
-// LLVM IR and assembly of a kernel, for LAZULI_DUMP and LAZULI_LOGS=output_code.
-absl::StatusOr<std::string> KernelLlvmIr(const KernelIR& kernel, const KernelTarget& target);
+// What a kernel is compiled from, for LAZULI_DUMP and LAZULI_LOGS=output_code: LLVM IR and its assembly, or CUDA C++.
+absl::StatusOr<std::string> KernelSource(const KernelIR& kernel, const KernelTarget& target);
 
 }  // namespace lazuli::codegen

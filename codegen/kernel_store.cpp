@@ -36,11 +36,17 @@ const char* NameOf(Isa isa) { return isa == Isa::kAvx512 ? "avx512" : isa == Isa
 
 std::string FactsFor(Isa isa) { return absl::StrCat(ProcessFacts(), "isa ", NameOf(isa), "\n"); }
 
+// GPUs of a process may differ: which one a kernel is for is for the rest of the key to say.
+const std::string& CudaFacts() {
+  static const auto* const facts = new std::string(absl::StrCat("codegen ", kCodegenSourceHash, "\ncuda "));
+  return *facts;
+}
+
 bool RunsHere(const std::string& key) {
   for (const Isa isa : {Isa::kSse4, Isa::kAvx2, Isa::kAvx512}) {
     if (isa <= HostIsa() && absl::StartsWith(key, FactsFor(isa))) return true;
   }
-  return false;
+  return absl::StartsWith(key, CudaFacts());
 }
 
 // Objects of the files that were loaded, by key. Never destroyed.
@@ -75,6 +81,11 @@ absl::Status WithPath(const char* what, const std::string& path, const absl::Sta
 std::string KernelKey(const std::string& kernel_text, Isa isa, const std::string& precision, const std::string& schedule) {
   const std::string chosen = schedule == "default" ? "" : absl::StrCat("schedule ", schedule, "\n");
   return absl::StrCat(FactsFor(isa), "precision ", precision, "\n", chosen, "\n", kernel_text);
+}
+
+std::string CudaKernelKey(const std::string& source, const std::string& arch, const std::string& nvrtc_version,
+                          const std::string& precision) {
+  return absl::StrCat(CudaFacts(), arch, "\nnvrtc ", nvrtc_version, "\nprecision ", precision, "\n\n", source);
 }
 
 std::string KernelSymbol(const std::string& key) { return absl::StrCat("lazuli_", runtime::EntryName(kKind, key)); }

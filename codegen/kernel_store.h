@@ -16,6 +16,10 @@ namespace lazuli::codegen {
 // and the kernel's text. Equal keys, equal code.
 std::string KernelKey(const std::string& kernel_text, Isa isa, const std::string& precision, const std::string& schedule = "default");
 
+// The same of a GPU's kernel, by the text that NVRTC of that version compiles for `arch`.
+std::string CudaKernelKey(const std::string& source, const std::string& arch, const std::string& nvrtc_version,
+                          const std::string& precision);
+
 // What the names of the kernel's functions start with.
 std::string KernelSymbol(const std::string& key);
 

@@ -183,7 +183,7 @@ class Planner {
     }
     const bool log = runtime::LogEnabled(runtime::LogCategory::kOutputCode);
     if (!log && !runtime::DumpEnabled("llvm")) return absl::OkStatus();
-    auto text = KernelLlvmIr(kernel, options_.target);
+    auto text = KernelSource(kernel, options_.target);
     if (!text.ok()) return text.status();
     runtime::WriteDump("llvm", options_.serial, *text);
     if (log) runtime::Log(runtime::LogCategory::kOutputCode, absl::StrCat("Kernel of trace #", options_.serial, "\n", *text));

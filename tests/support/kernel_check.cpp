@@ -1,5 +1,7 @@
 #include "tests/support/kernel_check.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 #include <algorithm>
@@ -177,35 +179,79 @@ OpenKernel WithSymbols(const KernelIR& kernel) {
   return open;
 }
 
+using Memory = std::vector<std::vector<char>>;
+
+int64_t FrontBytes(const KBuffer& buffer, const CheckOptions& options) {
+  return options.misaligned * static_cast<int64_t>(c10::elementSize(buffer.dtype));
+}
+
+std::vector<void*> Pointers(const KernelIR& kernel, const std::vector<char*>& begins, const CheckOptions& options) {
+  std::vector<void*> pointers;
+  for (size_t b = 0; b < begins.size(); ++b) pointers.push_back(begins[b] + FrontBytes(kernel.buffers[b], options));
+  return pointers;
+}
+
+std::vector<void*> Pointers(const KernelIR& kernel, Memory& memory, const CheckOptions& options) {
+  std::vector<char*> begins;
+  for (std::vector<char>& bytes : memory) begins.push_back(bytes.data());
+  return Pointers(kernel, begins, options);
+}
+
+void RunOnGpu(const KernelIR& kernel, const codegen::CompiledKernel& compiled, const std::vector<int64_t>& symbols, Memory& memory,
+              const CheckOptions& options) {
+  std::vector<at::Tensor> tensors;
+  std::vector<char*> begins;
+  const auto bytes = at::TensorOptions().dtype(at::kByte);
+  for (std::vector<char>& host : memory) {
+    tensors.push_back(at::from_blob(host.data(), {static_cast<int64_t>(host.size())}, bytes).to(at::kCUDA));
+    begins.push_back(static_cast<char*>(tensors.back().mutable_data_ptr()));
+  }
+  compiled.Run(Pointers(kernel, begins, options).data(), options.scalars.data(), symbols.data());
+  for (size_t b = 0; b < memory.size(); ++b) {
+    at::from_blob(memory[b].data(), {static_cast<int64_t>(memory[b].size())}, bytes).copy_(tensors[b]);
+  }
+}
+
+void RunOracle(const KernelIR& kernel, Memory& memory, const CheckOptions& options) {
+  const std::vector<void*> pointers = Pointers(kernel, memory, options);
+  if (!options.cpu_oracle) return RunReference(kernel, pointers.data(), options.scalars.data());
+  codegen::KernelTarget target = options.target;
+  target.cuda_arch = "";
+  codegen::CompileKernel(kernel, target, nullptr).value()->Run(pointers.data(), options.scalars.data(), nullptr);
+}
+
 std::string CheckAgainstReference(const KernelIR& kernel, const KernelIR& to_compile, const std::vector<int64_t>& symbols,
                                   const CheckOptions& options) {
   absl::StatusOr<std::shared_ptr<const codegen::CompiledKernel>> compiled = codegen::CompileKernel(to_compile, options.target, nullptr);
   if (!compiled.ok()) return std::string(compiled.status().message());
   std::mt19937_64 random(options.seed);
-  std::vector<std::vector<char>> memory;
+  Memory memory;
   for (const KBuffer& buffer : kernel.buffers) {
-    const int64_t extent = Extent(kernel, buffer);
-    std::vector<char> bytes(extent * static_cast<int64_t>(c10::elementSize(buffer.dtype)) + kGuardBytes, 0x5A);
-    for (int64_t i = 0; i < extent; ++i) FillElement(buffer.dtype, bytes, i, random, options);
+    const int64_t begin = options.misaligned, end = begin + Extent(kernel, buffer);
+    std::vector<char> bytes(end * static_cast<int64_t>(c10::elementSize(buffer.dtype)) + kGuardBytes, 0x5A);
+    for (int64_t i = begin; i < end; ++i) FillElement(buffer.dtype, bytes, i, random, options);
     memory.push_back(std::move(bytes));
   }
-  std::vector<std::vector<char>> expected = memory;
-  std::vector<void*> pointers, expected_pointers;
-  for (std::vector<char>& bytes : memory) pointers.push_back(bytes.data());
-  for (std::vector<char>& bytes : expected) expected_pointers.push_back(bytes.data());
-  RunReference(kernel, expected_pointers.data(), options.scalars.data());
-  (*compiled)->Run(pointers.data(), options.scalars.data(), symbols.data());
+  Memory expected = memory;
+  RunOracle(kernel, expected, options);
+  if (options.target.cuda_arch.empty()) {
+    (*compiled)->Run(Pointers(kernel, memory, options).data(), options.scalars.data(), symbols.data());
+  } else {
+    RunOnGpu(kernel, **compiled, symbols, memory, options);
+  }
+  const std::string where =
+      absl::StrCat(" (", options.target.cuda_arch.empty() ? options.target.isa : options.target.cuda_arch, ", seed ", options.seed, ")\n");
   for (size_t b = 0; b < memory.size(); ++b) {
     const ScalarType type = kernel.buffers[b].dtype;
-    const int64_t size = static_cast<int64_t>(c10::elementSize(type)), extent = Extent(kernel, kernel.buffers[b]);
-    for (int64_t i = 0; i < extent; ++i) {
+    const int64_t size = static_cast<int64_t>(c10::elementSize(type));
+    const int64_t begin = options.misaligned, end = begin + Extent(kernel, kernel.buffers[b]);
+    for (int64_t i = begin; i < end; ++i) {
       if (Same(type, expected[b].data() + i * size, memory[b].data() + i * size, options)) continue;
-      return absl::StrCat("buffer ", b, " element ", i, ": expected ", Show(type, expected[b].data() + i * size), ", got ",
-                          Show(type, memory[b].data() + i * size), " (", options.target.isa, ", seed ", options.seed, ")\n",
-                          codegen::PrintKernel(to_compile));
+      return absl::StrCat("buffer ", b, " element ", i - begin, ": expected ", Show(type, expected[b].data() + i * size), ", got ",
+                          Show(type, memory[b].data() + i * size), where, codegen::PrintKernel(to_compile));
     }
-    if (std::memcmp(expected[b].data() + extent * size, memory[b].data() + extent * size, kGuardBytes) != 0) {
-      return absl::StrCat("buffer ", b, ": written past its end (", options.target.isa, ")\n", codegen::PrintKernel(to_compile));
+    if (std::memcmp(expected[b].data() + end * size, memory[b].data() + end * size, kGuardBytes) != 0) {
+      return absl::StrCat("buffer ", b, ": written past its end", where, codegen::PrintKernel(to_compile));
     }
   }
   return "";

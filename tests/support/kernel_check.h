@@ -29,9 +29,12 @@ struct CheckOptions {
   double absolute = 0;
   std::vector<uint64_t> scalars;
   bool with_symbols = true;  // Also compiles the kernel with symbols.
+  int misaligned = 0;        // Elements between the beginning of memory and each buffer.
+  bool cpu_oracle = false;   // The kernel compiled for the CPU says what is right: for what is too large for the interpreter.
 };
 
-// Empty when equal, else the first difference with the kernel's text.
+// With `target.cuda_arch` the kernel runs on the GPU of LibTorch, which must have one. Empty when equal, else the first difference with the
+// kernel's text.
 std::string CheckKernel(const codegen::KernelIR& kernel, const CheckOptions& options);
 
 // "avx512", "avx2", "sse4".

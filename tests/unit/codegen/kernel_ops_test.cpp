@@ -262,7 +262,7 @@ TEST(KernelCode, SineAndCosineShareTheirWork) {
     KernelBuilder b({256});
     const int x = b.Load(b.Buffer(type));
     for (K op : ops) b.Store(b.Buffer(type, true), b.Op(op, x));
-    const auto text = codegen::KernelLlvmIr(b.kernel(), {"avx512", "eager"});
+    const auto text = codegen::KernelSource(b.kernel(), {"avx512", "eager"});
     EXPECT_TRUE(text.ok()) << text.status();
     const std::string kernel = text->substr(0, text->find("\n}\n"));  // Without the functions of rare arguments.
     size_t count = 0;

@@ -32,7 +32,7 @@ size_t Count(const std::string& text, const std::string& word) {
 }
 
 Uses UsesOf(const codegen::KernelIR& kernel) {
-  const auto text = codegen::KernelLlvmIr(kernel, {"sse4", "eager"});
+  const auto text = codegen::KernelSource(kernel, {"sse4", "eager"});
   EXPECT_TRUE(text.ok()) << text.status();
   const std::string ir = text->substr(0, text->find("\n}\n"));
   return {Count(ir, "!nontemporal"), Count(ir, "call void @llvm.x86.sse.sfence"), Count(ir, "call void @llvm.prefetch") > 0 ? 1u : 0u};
@@ -95,7 +95,7 @@ TEST(KernelStream, RowsAskForTheNextOneWhileTheyCompute) {
   const int sum = of_sum.Op(K::kAdd, of_sum.Load(of_sum.Buffer(T::Float)), of_sum.Load(of_sum.Buffer(T::Float)));
   of_sum.Store(of_sum.Buffer(T::Float, true), of_sum.Op(K::kSub, sum, of_sum.Op(K::kReduceMax, sum)));
   EXPECT_EQ(pass(of_sum.kernel()), -1);  // Two rows at a time are too much.
-  const auto text = codegen::KernelLlvmIr(LogSoftmax(5000, 1024), {"sse4", "eager"});
+  const auto text = codegen::KernelSource(LogSoftmax(5000, 1024), {"sse4", "eager"});
   ASSERT_TRUE(text.ok()) << text.status();
   EXPECT_NE(text->find("i64 4096"), std::string::npos) << "no offset of a row";
 }

@@ -1,0 +1,131 @@
+#include "codegen/cuda/cuda_kernel.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/util/Exception.h>
+#include <c10/util/SmallVector.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace lazuli::codegen {
+namespace {
+
+const runtime::CudaDriver& Driver() {
+  static const runtime::CudaDriver* const driver = [] {
+    absl::StatusOr<const runtime::CudaDriver*> opened = runtime::GetCudaDriver();
+    TORCH_CHECK(opened.ok(), "lazuli: ", std::string(opened.status().message()));
+    return *opened;
+  }();
+  return *driver;
+}
+
+void CheckDriver(int error, const char* what, const std::string& kernel) {
+  if (error == 0) return;
+  TORCH_CHECK(false, "lazuli: cannot ", what, " the kernel ", kernel, ": ", Driver().ErrorText(error));
+}
+
+int64_t Multiprocessors(int device) {
+  const absl::StatusOr<runtime::CudaDeviceInfo> info = runtime::GetCudaDeviceInfo(device);
+  return info.ok() ? info->multiprocessors : kPlannedMultiprocessors;
+}
+
+}  // namespace
+
+CudaKernel::CudaKernel(const CudaPlan& plan, std::string code, MakeWide wide)
+    : launch_(plan.launch),
+      num_buffers_(static_cast<int>(plan.kernel.buffers.size())),
+      num_scalars_(plan.kernel.num_scalars),
+      num_symbols_(plan.kernel.symbols.size()),
+      make_wide_(std::move(wide)),
+      code_(std::move(code)) {
+  if (num_symbols_ == 0 || plan.wide) return;
+  const KernelIR& kernel = plan.kernel;
+  Extent points{{runtime::Product{}, runtime::Product{}}};
+  int64_t all = 1;
+  for (const int64_t size : kernel.sizes) all *= size;
+  points[0].first = kernel.symbols.Decode(all);
+  extents_.push_back(points);
+  for (const KBuffer& buffer : kernel.buffers) {
+    Extent extent;
+    for (size_t d = 0; d < kernel.sizes.size(); ++d) {
+      if (buffer.strides[d] == 0) continue;
+      extent.emplace_back(kernel.symbols.Decode(kernel.sizes[d]), kernel.symbols.Decode(buffer.strides[d]));
+    }
+    if (std::find(extents_.begin(), extents_.end(), extent) == extents_.end()) extents_.push_back(std::move(extent));
+  }
+}
+
+CudaKernel::~CudaKernel() {
+  if (library_ != nullptr) Driver().library_unload(library_);
+}
+
+void CudaKernel::Load() const {
+  const std::string& name = launch_.phases[0].function;
+  CheckDriver(Driver().library_load_data(&library_, code_.data(), nullptr, nullptr, 0, nullptr, nullptr, 0), "load", name);
+  functions_.clear();
+  for (const CudaLaunch::Phase& phase : launch_.phases) {
+    runtime::CudaKernelHandle function = nullptr;
+    CheckDriver(Driver().library_get_kernel(&function, library_, phase.function.c_str()), "find", phase.function);
+    functions_.push_back(function);
+  }
+  std::string().swap(code_);
+}
+
+bool CudaKernel::IsTooLarge(const int64_t* symbols) const {
+  return std::any_of(extents_.begin(), extents_.end(), [&](const Extent& extent) {
+    int64_t reach = 0;
+    for (const auto& [size, stride] : extent) reach += size.Evaluate(symbols) * std::abs(stride.Evaluate(symbols));
+    return reach > kNarrowElements;
+  });
+}
+
+void CudaKernel::Launch(const CudaLaunch::Phase& phase, runtime::CudaKernelHandle function, unsigned blocks, unsigned splits,
+                        runtime::CudaStreamHandle stream, void** arguments) const {
+  const int error = Driver().launch_kernel(function, blocks, phase.split ? splits : 1, 1, static_cast<unsigned>(launch_.threads_x),
+                                           static_cast<unsigned>(launch_.threads_y), 1, 0, stream, arguments, nullptr);
+  if (error != 0) CheckDriver(error, "launch", phase.function);
+}
+
+void CudaKernel::Run(void* const* buffers, const uint64_t* scalars, const int64_t* symbols) const {
+  if (!extents_.empty() && IsTooLarge(symbols)) {
+    std::call_once(widened_, [&] {
+      absl::StatusOr<std::shared_ptr<const CompiledKernel>> wide = make_wide_();
+      TORCH_CHECK(wide.ok(), "lazuli: ", std::string(wide.status().message()));
+      wide_ = *std::move(wide);
+    });
+    return wide_->Run(buffers, scalars, symbols);
+  }
+  constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;
+  const int64_t blocks = std::min(launch_.Blocks(symbols), kMostBlocks);
+  if (blocks == 0 || launch_.phases.empty()) return;
+  std::call_once(loaded_, [&] { Load(); });
+  const c10::impl::DeviceGuardImplInterface* guard = c10::impl::getDeviceGuardImpl(c10::kCUDA);
+  const c10::Device device = guard->getDevice();
+  auto* stream = static_cast<runtime::CudaStreamHandle>(guard->getStreamNativeHandle(guard->getStream(device)));
+  // The driver copies what the arguments point to.
+  c10::SmallVector<void*, 64> arguments;
+  for (int b = 0; b < num_buffers_; ++b) arguments.push_back(const_cast<void**>(&buffers[b]));
+  for (int x = 0; x < num_scalars_; ++x) arguments.push_back(const_cast<uint64_t*>(&scalars[x]));
+  for (int s = 0; s < num_symbols_; ++s) arguments.push_back(const_cast<int64_t*>(&symbols[s]));
+  c10::DataPtr scratch;
+  void* partials = nullptr;
+  int splits = 1;
+  if (launch_.split) {
+    splits = static_cast<int>(launch_.Splits(symbols, Multiprocessors(device.index())));
+    scratch = c10::GetAllocator(c10::kCUDA)->allocate(static_cast<size_t>(launch_.ScratchBytes(symbols, splits)));
+    partials = scratch.get();
+    arguments.push_back(&partials);
+    arguments.push_back(&splits);
+  }
+  for (size_t p = 0; p < functions_.size(); ++p) {
+    Launch(launch_.phases[p], functions_[p], static_cast<unsigned>(blocks), static_cast<unsigned>(splits), stream, arguments.data());
+  }
+}
+
+void CudaKernel::RunUnits(void* const* /*buffers*/, const uint64_t* /*scalars*/, const int64_t* /*symbols*/, int64_t /*begin*/,
+                          int64_t /*end*/) const {
+  TORCH_CHECK(false, "lazuli: a GPU's kernel has no units");
+}
+
+}  // namespace lazuli::codegen

@@ -1,0 +1,57 @@
+// A compiled kernel that runs on a GPU.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "codegen/cuda/cuda_plan.h"
+#include "codegen/kernel_compiler.h"
+#include "runtime/cuda_driver.h"
+
+namespace lazuli::codegen {
+
+// Run launches on LibTorch's current stream of its current device, which the buffers must be on, and returns at once. Its first call of all
+// loads the code. Throws c10::Error with the kernel's name when the driver refuses.
+class CudaKernel : public CompiledKernel {
+ public:
+  // `code`: what NVRTC made of the plan's text. Of a kernel with symbols, `wide` makes the same with 64-bit numbers of elements, if they
+  // ever get too large for 32 bits.
+  using MakeWide = std::function<absl::StatusOr<std::shared_ptr<const CompiledKernel>>()>;
+  CudaKernel(const CudaPlan& plan, std::string code, MakeWide wide);
+  ~CudaKernel() override;
+
+  void Run(void* const* buffers, const uint64_t* scalars, const int64_t* symbols) const override;
+  void RunUnits(void* const* buffers, const uint64_t* scalars, const int64_t* symbols, int64_t begin, int64_t end) const override;
+  bool Walks(int /*buffer*/) const override { return false; }
+  UnitWalk WalkOf(int /*buffer*/, const int64_t* /*symbols*/) const override { return {}; }
+  bool CanBatch() const override { return false; }
+
+ private:
+  // Sizes and strides of a buffer whose product's sum is how far it reaches.
+  using Extent = std::vector<std::pair<runtime::Product, runtime::Product>>;
+
+  void Load() const;
+  bool IsTooLarge(const int64_t* symbols) const;
+  void Launch(const CudaLaunch::Phase& phase, runtime::CudaKernelHandle function, unsigned blocks, unsigned splits,
+              runtime::CudaStreamHandle stream, void** arguments) const;
+
+  const CudaLaunch launch_;
+  const int num_buffers_;
+  const int num_scalars_;
+  const int num_symbols_;
+  std::vector<Extent> extents_;  // Of the domain and the buffers; empty where their sizes are known.
+  const MakeWide make_wide_;
+
+  mutable std::once_flag loaded_;
+  mutable std::string code_;
+  mutable runtime::CudaLibrary library_ = nullptr;
+  mutable std::vector<runtime::CudaKernelHandle> functions_;
+  mutable std::once_flag widened_;
+  mutable std::shared_ptr<const CompiledKernel> wide_;
+};
+
+}  // namespace lazuli::codegen

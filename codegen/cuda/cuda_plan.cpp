@@ -1,0 +1,365 @@
+#include "codegen/cuda/cuda_plan.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "codegen/emit_llvm_canonical.h"
+#include "codegen/emit_llvm_plan.h"
+
+namespace lazuli::codegen {
+namespace {
+
+constexpr int kBlockThreads = 256;
+constexpr int kMaxRowThreads = 1024;
+constexpr int kWarp = 32;
+constexpr int kVectorBytes = 16;
+constexpr int kMaxLanes = 8;
+constexpr int kCacheWords = 64;             // Registers of a thread that keep values between passes.
+constexpr int kMaxIterations = 16;          // Of loops that are unrolled for that.
+constexpr int kSharedBytes = 40960;         // Of a block.
+constexpr double kCacheWorth = 8;           // Weight of instructions that are rather kept than evaluated again.
+constexpr int64_t kSplitIterations = 16;    // Of a thread, from which on splitting pays,
+constexpr int64_t kMinSplitIterations = 4;  // and that splitting leaves.
+constexpr int64_t kMaxSplits = 1024;
+constexpr int64_t kBlocksPerMultiprocessor = 4;
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+int64_t PowerOfTwoFrom(int64_t value) {
+  int64_t power = 1;
+  while (power < value) power *= 2;
+  return power;
+}
+
+bool IsLoad(KOp op) { return op == KOp::kLoad || op == KOp::kGather; }
+
+// What does not reduce has only kept points, unless it stores once for many of them.
+KernelIR WithoutNeedlessReduction(const KernelIR& kernel) {
+  const int num_kept = static_cast<int>(kernel.sizes.size()) - kernel.num_reduced;
+  for (const KInst& inst : kernel.insts) {
+    if (IsReduce(inst.op)) return kernel;
+    if (inst.op != KOp::kStore) continue;
+    for (size_t d = static_cast<size_t>(num_kept); d < kernel.sizes.size(); ++d) {
+      if (kernel.buffers[inst.imm].strides[d] == 0 && kernel.sizes[d] != 1) return kernel;
+    }
+  }
+  KernelIR result = kernel;
+  result.num_reduced = 0;
+  return result;
+}
+
+class Planner {
+ public:
+  Planner(const KernelIR& kernel, bool wide) {
+    plan_.kernel = CanonicalizeDomain(WithoutNeedlessReduction(kernel));
+    plan_.rank = static_cast<int>(plan_.kernel.sizes.size());
+    plan_.num_kept = plan_.rank - plan_.kernel.num_reduced;
+    plan_.wide = wide || (kernel.symbols.empty() && NeedsWide(kernel, nullptr));
+  }
+
+  CudaPlan Run() {
+    Dependences();
+    Liveness();
+    Stages();
+    ChooseDirection();
+    ChooseLanes();
+    ChooseThreads();
+    ChooseSplit();
+    Passes();
+    Describe();
+    return std::move(plan_);
+  }
+
+ private:
+  const KInst& inst(int i) const { return plan_.kernel.insts[i]; }
+  int num_insts() const { return static_cast<int>(plan_.kernel.insts.size()); }
+  const KBuffer& buffer(int i) const { return plan_.kernel.buffers[inst(i).imm]; }
+  bool Reduces() const { return plan_.kernel.num_reduced > 0; }
+
+  void Dependences() {
+    plan_.deps.assign(num_insts(), 0);
+    const uint64_t kept = (uint64_t{1} << plan_.num_kept) - 1;
+    for (int i = 0; i < num_insts(); ++i) {
+      uint64_t deps = 0;
+      for (int k = 0; k < KOpArity(inst(i).op); ++k) deps |= plan_.deps[inst(i).in[k]];
+      for (int d = 0; HasBuffer(inst(i).op) && d < plan_.rank; ++d) {
+        if (buffer(i).strides[d] != 0) deps |= uint64_t{1} << d;
+      }
+      if (inst(i).op == KOp::kIndex) deps = uint64_t{1} << inst(i).imm;
+      if (IsReduce(inst(i).op)) deps &= kept;
+      if (IsScatter(inst(i).op)) deps = (uint64_t{1} << plan_.rank) - 1;
+      plan_.deps[i] = deps;
+    }
+  }
+
+  void Liveness() {
+    plan_.live.assign(num_insts(), false);
+    for (int i = num_insts() - 1; i >= 0; --i) {
+      if (HasEffect(inst(i).op)) plan_.live[i] = true;
+      if (!plan_.live[i]) continue;
+      for (int k = 0; k < KOpArity(inst(i).op); ++k) plan_.live[inst(i).in[k]] = true;
+    }
+  }
+
+  void Stages() {
+    plan_.stage.assign(num_insts(), 0);
+    plan_.pass.assign(num_insts(), -1);
+    for (int i = 0; i < num_insts(); ++i) {
+      int stage = 0;
+      for (int k = 0; k < KOpArity(inst(i).op); ++k) stage = std::max(stage, plan_.stage[inst(i).in[k]]);
+      if (plan_.live[i] && (IsReduce(inst(i).op) || (HasEffect(inst(i).op) && plan_.IsFull(i)))) {
+        plan_.num_passes = std::max(plan_.num_passes, stage + 1);
+        plan_.pass[i] = stage;
+      }
+      plan_.stage[i] = stage + (IsReduce(inst(i).op) ? 1 : 0);
+    }
+    // An operand that is overwritten must stay readable until no pass needs it.
+    for (int i = 0; i < num_insts(); ++i) {
+      if (plan_.pass[i] < 0 || !HasEffect(inst(i).op)) continue;
+      for (int j = 0; j < i; ++j) {
+        if (IsLoad(inst(j).op) && plan_.live[j] && inst(j).imm == inst(i).imm) plan_.pass[i] = plan_.num_passes - 1;
+      }
+    }
+  }
+
+  // Bytes of memory that neighbouring threads move for each point, when they lie along `dim`.
+  int64_t Traffic(int dim) const {
+    int64_t bytes = 0;
+    for (int i = 0; i < num_insts(); ++i) {
+      if (!plan_.live[i] || !HasBuffer(inst(i).op) || !plan_.IsFull(i)) continue;
+      bytes += std::min<int64_t>(32, std::abs(plan_.Hint(buffer(i).strides[dim])) * ElementBytes(inst(i).type));
+    }
+    return bytes;
+  }
+
+  void ChooseDirection() {
+    plan_.rows = Reduces() && (plan_.num_kept == 0 || Traffic(plan_.rank - 1) <= Traffic(plan_.num_kept - 1));
+    plan_.vector_dim = plan_.rows ? plan_.rank - 1 : plan_.num_kept - 1;
+  }
+
+  // Whether the buffer's elements at multiples of `lanes` along the vector loop are as far apart as vectors of that many.
+  bool FitsLanes(const KBuffer& buffer, int64_t lanes) const {
+    for (int d = 0; d < plan_.rank; ++d) {
+      if (d != plan_.vector_dim && plan_.Hint(buffer.strides[d]) % lanes != 0) return false;
+    }
+    return true;
+  }
+
+  int64_t Points(int begin, int end) const {
+    int64_t points = 1;
+    for (int d = begin; d < end; ++d) points *= plan_.SizeHint(d);
+    return points;
+  }
+
+  void ChooseLanes() {
+    int64_t least = kVectorBytes, most = 1;
+    bool strided = false, contiguous = false;
+    for (int i = 0; i < num_insts(); ++i) {
+      if (!plan_.live[i] || !HasBuffer(inst(i).op) || !plan_.HasLanes(i)) continue;
+      const int64_t stride = buffer(i).strides[plan_.vector_dim];
+      const bool plain = inst(i).op == KOp::kLoad || inst(i).op == KOp::kStore;
+      strided |= stride != 0 && (stride != 1 || !plain);
+      if (stride != 1 || !plain) continue;
+      contiguous = true;
+      least = std::min<int64_t>(least, ElementBytes(inst(i).type));
+      most = std::max<int64_t>(most, ElementBytes(inst(i).type));
+    }
+    int64_t lanes = strided || !contiguous ? 1 : std::min<int64_t>(kMaxLanes, kVectorBytes / least);
+    while (lanes > 1 && lanes * most > 2 * kVectorBytes) lanes /= 2;
+    while (lanes > 1 && !AllFit(lanes)) lanes /= 2;
+    if (Reduces() && !plan_.rows) lanes = std::min<int64_t>(lanes, 4);
+    while (lanes > 1 && IsTooMuch(lanes)) lanes /= 2;
+    plan_.lanes = static_cast<int>(lanes);
+  }
+
+  bool AllFit(int64_t lanes) const {
+    for (int i = 0; i < num_insts(); ++i) {
+      const bool plain = inst(i).op == KOp::kLoad || inst(i).op == KOp::kStore;
+      if (plan_.live[i] && plain && buffer(i).strides[plan_.vector_dim] == 1 && !FitsLanes(buffer(i), lanes)) return false;
+    }
+    return true;
+  }
+
+  // Whether threads would be too few, or have nothing to do.
+  bool IsTooMuch(int64_t lanes) const {
+    if (plan_.SizeHint(plan_.vector_dim) < lanes) return true;
+    if (!Reduces()) return Points(0, plan_.rank) / lanes < kPlannedMultiprocessors * 2 * kBlockThreads;
+    return !plan_.rows && plan_.SizeHint(plan_.vector_dim) < kWarp * lanes;
+  }
+
+  int64_t Chunks(int begin, int end) const {
+    if (begin == end) return 1;
+    const int64_t last = plan_.SizeHint(end - 1);
+    return Points(begin, end - 1) * (end - 1 == plan_.vector_dim ? CeilDiv(last, plan_.lanes) : last);
+  }
+  int64_t KeptChunks() const { return Chunks(0, plan_.num_kept); }
+  int64_t ReducedChunks() const { return Chunks(plan_.num_kept, plan_.rank); }
+
+  void ChooseThreads() {
+    CudaLaunch& launch = plan_.launch;
+    if (!Reduces()) {
+      launch.threads_x = kBlockThreads;
+    } else if (plan_.rows) {
+      int64_t threads = std::min<int64_t>(kMaxRowThreads, PowerOfTwoFrom(CeilDiv(ReducedChunks(), 4)));
+      // So many that the GPU is full.
+      while (threads < kMaxRowThreads && threads < ReducedChunks() && KeptChunks() * threads < kPlannedMultiprocessors * 512) threads *= 2;
+      launch.threads_x = static_cast<int>(threads);
+      launch.threads_y = static_cast<int>(threads <= kWarp ? kBlockThreads / 2 / threads : 1);
+    } else {
+      launch.threads_x = static_cast<int>(std::min<int64_t>(kWarp, PowerOfTwoFrom(KeptChunks())));
+      const int64_t most = kBlockThreads / launch.threads_x;
+      launch.threads_y = static_cast<int>(std::min<int64_t>(std::max<int64_t>(most, 1), PowerOfTwoFrom(CeilDiv(ReducedChunks(), 4))));
+      while (launch.threads_y > 1 && SharedBytes() > kSharedBytes) launch.threads_y /= 2;
+    }
+    launch.kept_per_block = plan_.rows ? launch.threads_y : launch.threads_x;
+    launch.reduced_threads = plan_.rows ? launch.threads_x : launch.threads_y;
+  }
+
+  int64_t SharedBytes() const {
+    int64_t bytes = 0;
+    for (int i = 0; i < num_insts(); ++i) {
+      if (plan_.live[i] && IsReduce(inst(i).op)) bytes += ElementBytes(inst(i).type) * plan_.lanes * plan_.launch.threads_x;
+    }
+    return bytes * plan_.launch.threads_y;
+  }
+
+  // Few kept points with much to reduce.
+  void ChooseSplit() {
+    CudaLaunch& launch = plan_.launch;
+    const bool has_reduction =
+        std::any_of(plan_.kernel.insts.begin(), plan_.kernel.insts.end(), [](const KInst& i) { return IsReduce(i.op); });
+    if (!Reduces() || !has_reduction) return;
+    int64_t threads = launch.reduced_threads;
+    if (plan_.rows) threads = std::min<int64_t>(threads, kBlockThreads);
+    const int64_t blocks = CeilDiv(KeptChunks(), launch.kept_per_block);
+    if (blocks >= kPlannedMultiprocessors || ReducedChunks() < kSplitIterations * threads) return;
+    launch.split = true;
+    launch.reduced_threads = threads;
+    if (plan_.rows) launch.threads_x = static_cast<int>(threads);
+  }
+
+  // Iterations of a row's loop when their number is known and small.
+  int KnownIterations() const {
+    if (!plan_.rows || plan_.launch.split) return 0;
+    for (int d = plan_.num_kept; d < plan_.rank; ++d) {
+      if (plan_.kernel.symbols.IsSymbolic(plan_.kernel.sizes[d])) return 0;
+    }
+    const int64_t iterations = CeilDiv(ReducedChunks(), plan_.launch.threads_x);
+    return iterations <= kMaxIterations ? static_cast<int>(iterations) : 0;
+  }
+
+  bool TryCache(int i, int first_pass) {
+    const bool worth = IsLoad(inst(i).op) || Weight(inst(i)) >= kCacheWorth;
+    if (plan_.iterations == 0 || !worth || !plan_.HasLanes(i)) return false;
+    if (plan_.cached[i]) return true;
+    const int words = plan_.iterations * plan_.lanes * ((ElementBytes(inst(i).type) + 3) / 4);
+    if (cache_words_ + words > kCacheWords) return false;
+    cache_words_ += words;
+    plan_.cached[i] = true;
+    plan_.cache_pass[i] = first_pass;
+    return true;
+  }
+
+  void Passes() {
+    plan_.cached.assign(num_insts(), false);
+    plan_.cache_pass.assign(num_insts(), -1);
+    plan_.iterations = plan_.num_passes > 1 ? KnownIterations() : 0;
+    std::vector<int> first_pass(num_insts(), -1);
+    for (int pass = 0; pass < plan_.num_passes; ++pass) {
+      std::vector<bool> needs(num_insts(), false);
+      for (int i = num_insts() - 1; i >= 0; --i) {
+        if (!needs[i] && !(plan_.live[i] && plan_.pass[i] == pass)) continue;
+        if (needs[i] && first_pass[i] >= 0 && TryCache(i, first_pass[i])) continue;
+        if (needs[i] && first_pass[i] < 0) first_pass[i] = pass;
+        for (int k = 0; k < KOpArity(inst(i).op); ++k) {
+          if (plan_.IsFull(inst(i).in[k])) needs[inst(i).in[k]] = true;
+        }
+      }
+      plan_.pass_needs.push_back(std::move(needs));
+    }
+    if (cache_words_ == 0) plan_.iterations = 0;
+  }
+
+  ChunkCount CountOf(int begin, int end) const {
+    ChunkCount count;
+    if (begin == end) return count;
+    int64_t outer = 1;
+    for (int d = begin; d < end - 1; ++d) outer *= plan_.kernel.sizes[d];
+    count.outer = plan_.kernel.symbols.Decode(outer);
+    count.last = plan_.kernel.symbols.Decode(plan_.kernel.sizes[end - 1]);
+    if (end - 1 == plan_.vector_dim) count.step = plan_.lanes;
+    return count;
+  }
+
+  void Describe() {
+    CudaLaunch& launch = plan_.launch;
+    launch.kept = CountOf(0, plan_.num_kept);
+    launch.reduced = CountOf(plan_.num_kept, plan_.rank);
+    int64_t kept = 1;
+    for (int d = 0; d < plan_.num_kept; ++d) kept *= plan_.kernel.sizes[d];
+    launch.kept_points = plan_.kernel.symbols.Decode(kept);
+    bool kept_effects = false;
+    for (int i = 0; i < num_insts(); ++i) {
+      if (launch.split && plan_.live[i] && IsReduce(inst(i).op)) launch.partial_bytes.push_back(ElementBytes(inst(i).type));
+      kept_effects |= HasEffect(inst(i).op) && plan_.pass[i] < 0;
+    }
+    const std::string name = Name();
+    if (!launch.split) {
+      launch.phases = {{name, false}};
+      return;
+    }
+    for (int pass = 0; pass < plan_.num_passes; ++pass) launch.phases.push_back({absl::StrCat(name, "_", pass), true});
+    if (kept_effects) launch.phases.push_back({absl::StrCat(name, "_", plan_.num_passes), false});
+  }
+
+  // Of the first few instructions that say most.
+  std::string Name() const {
+    std::string name = "lazuli";
+    std::vector<KOp> said;
+    for (int i = 0; i < num_insts() && said.size() < 6; ++i) {
+      const KOp op = inst(i).op;
+      const bool plain = op == KOp::kLoad || op == KOp::kStore || op == KOp::kCheck || (op >= KOp::kConst && op <= KOp::kCast);
+      if (!plan_.live[i] || plain || std::find(said.begin(), said.end(), op) != said.end()) continue;
+      said.push_back(op);
+      absl::StrAppend(&name, "_", KOpName(op));
+    }
+    return said.empty() ? "lazuli_copy" : name;
+  }
+
+  CudaPlan plan_;
+  int cache_words_ = 0;
+};
+
+}  // namespace
+
+int64_t CudaLaunch::Splits(const int64_t* symbols, int64_t multiprocessors) const {
+  if (!split) return 1;
+  const int64_t wanted = CeilDiv(multiprocessors * kBlocksPerMultiprocessor, std::max<int64_t>(1, Blocks(symbols)));
+  const int64_t possible = reduced.Count(symbols) / (reduced_threads * kMinSplitIterations);
+  return std::max<int64_t>(1, std::min({wanted, possible, kMaxSplits}));
+}
+
+int64_t CudaLaunch::ScratchBytes(const int64_t* symbols, int64_t splits) const {
+  int64_t bytes = 0;
+  for (const int64_t element : partial_bytes) bytes += Aligned(kept_points.Evaluate(symbols) * splits * element);
+  return bytes;
+}
+
+CudaPlan PlanCuda(const KernelIR& kernel, bool wide) { return Planner(kernel, wide).Run(); }
+
+bool NeedsWide(const KernelIR& kernel, const int64_t* symbols) {
+  const auto value = [&](int64_t number) { return kernel.symbols.empty() ? number : kernel.symbols.Decode(number).Evaluate(symbols); };
+  int64_t points = 1;
+  for (const int64_t size : kernel.sizes) points *= value(size);
+  if (points > kNarrowElements) return true;
+  for (const KBuffer& buffer : kernel.buffers) {
+    int64_t extent = 0;
+    for (size_t d = 0; d < kernel.sizes.size(); ++d) extent += value(kernel.sizes[d]) * std::abs(value(buffer.strides[d]));
+    if (extent > kNarrowElements) return true;
+  }
+  return false;
+}
+
+}  // namespace lazuli::codegen

@@ -1,0 +1,95 @@
+// How a kernel becomes CUDA functions: canonical domain, which threads take which points, passes over the reduced loops, launches. Decided
+// here from the IR alone, so that the emitter only writes down what the plan says.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "codegen/kernel_ir.h"
+
+namespace lazuli::codegen {
+
+// Multiprocessors of the GPU that is planned for. A launch asks for the real number.
+constexpr int64_t kPlannedMultiprocessors = 132;
+// Numbers of elements up to this are counted with 32 bits, with room to step past the end.
+constexpr int64_t kNarrowElements = int64_t{1} << 30;
+
+// A number of chunks: every index of the outer loops, times pieces of `step` of the last one.
+struct ChunkCount {
+  runtime::Product outer;
+  runtime::Product last;
+  int64_t step = 1;
+
+  int64_t Count(const int64_t* symbols) const { return outer.Evaluate(symbols) * ((last.Evaluate(symbols) + step - 1) / step); }
+};
+
+// What a launch needs to know.
+struct CudaLaunch {
+  struct Phase {
+    std::string function;
+    bool split = false;  // One block for each split; else one for all.
+  };
+  std::vector<Phase> phases;    // Launched in order. Arguments: buffers, scalars, symbols and, of split kernels, scratch and splits.
+  ChunkCount kept;              // Pieces of kept points,
+  int64_t kept_per_block = 1;   // so many for each block.
+  ChunkCount reduced;           // What is split: pieces of reduced points,
+  int64_t reduced_threads = 1;  // taken by so many threads.
+  int threads_x = 1;
+  int threads_y = 1;
+  bool split = false;
+  runtime::Product kept_points;
+  std::vector<int64_t> partial_bytes;  // Per reduction of a split kernel: bytes of one partial result.
+
+  static constexpr int64_t kAlignment = 256;
+  static int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+  int64_t Blocks(const int64_t* symbols) const { return (kept.Count(symbols) + kept_per_block - 1) / kept_per_block; }
+  // How often the reduced points are split, for a GPU with so many multiprocessors.
+  int64_t Splits(const int64_t* symbols, int64_t multiprocessors) const;
+  int64_t ScratchBytes(const int64_t* symbols, int64_t splits) const;
+};
+
+// Loops are numbered outermost first, kept ones before reduced ones. Loop i is dimension i of `kernel`.
+//
+// Rows: threads of x take neighbouring pieces of the reduced points of one kept point, threads of y other kept points. Columns: threads of
+// x take neighbouring pieces of kept points, threads of y take turns at the reduced points. Without reduced loops there are columns of
+// one point each.
+struct CudaPlan {
+  KernelIR kernel;  // Canonical.
+  int rank = 0;
+  int num_kept = 0;
+  bool rows = false;
+  int vector_dim = 0;  // The last loop in rows, else the last kept one.
+  int lanes = 1;       // Consecutive points of it that a thread takes at a time.
+  int iterations = 0;  // Of a row's loop, when it is unrolled and values stay in registers from pass to pass. 0: any number.
+  bool wide = false;   // Elements are counted with 64 bits.
+  int num_passes = 0;
+
+  // Per instruction.
+  std::vector<uint64_t> deps;                 // Bit d: varies over loop d.
+  std::vector<bool> live;                     // Reaches an effect.
+  std::vector<int> stage;                     // Passes that must be complete before it can be evaluated.
+  std::vector<int> pass;                      // Of effects and reductions at every point: the pass that does it. Otherwise -1.
+  std::vector<bool> cached;                   // Kept in registers,
+  std::vector<int> cache_pass;                // since this pass.
+  std::vector<std::vector<bool>> pass_needs;  // [pass][instruction]: values at every point that the pass uses.
+
+  CudaLaunch launch;
+
+  bool IsFull(int inst) const { return (deps[inst] >> num_kept) != 0; }
+  // Whether the value differs between the points that a thread takes at a time.
+  bool HasLanes(int inst) const { return (deps[inst] >> vector_dim & 1) != 0; }
+  // Whether little is done at each point, so that several may be under way at once.
+  bool IsLight() const { return kernel.insts.size() <= 24; }
+  bool IsCachedBefore(int inst, int p) const { return cached[inst] && cache_pass[inst] < p; }
+  int64_t Hint(int64_t number) const { return kernel.symbols.Hint(number); }
+  int64_t SizeHint(int dim) const { return Hint(kernel.sizes[dim]); }
+};
+
+// `kernel` must verify and have work to do. `wide`: for more elements than kNarrowElements; chosen anyway where sizes say so.
+CudaPlan PlanCuda(const KernelIR& kernel, bool wide);
+
+// Whether numbers of elements need 64 bits, with these values of symbols.
+bool NeedsWide(const KernelIR& kernel, const int64_t* symbols);
+
+}  // namespace lazuli::codegen

@@ -1,0 +1,236 @@
+#include "codegen/cuda/device_helpers.h"
+
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace lazuli::codegen {
+namespace {
+
+struct Section {
+  std::vector<const char*> markers;  // Any of them in the text that follows asks for the section.
+  const char* text;
+};
+
+// In the order of the text; a section may use earlier ones.
+const std::vector<Section>& Sections() {
+  static const auto* const sections = new std::vector<Section>{
+      {{"aligned<", "ld<", "st(", "ld("}, R"(
+// N consecutive elements: whole vectors where the place is aligned, the first n one by one where not.
+template <int B> struct Word { typedef unsigned char T; };
+template <> struct Word<2> { typedef unsigned short T; };
+template <> struct Word<4> { typedef unsigned T; };
+template <> struct Word<8> { typedef uint2 T; };
+template <> struct Word<16> { typedef uint4 T; };
+template <int B> D bool aligned(const void* p) { return ((u64)p & (B < 16 ? B - 1 : 15)) == 0; }
+template <bool RO, class T, int N> D void ld(T (&r)[N], const T* p, bool fast, int n) {
+  constexpr int B = N * sizeof(T) < 16 ? N * sizeof(T) : 16, K = N * sizeof(T) / B;
+  typedef typename Word<B>::T W;
+  if (fast && n == N) {
+    union { W w[K]; T t[N]; } u;
+#pragma unroll
+    for (int k = 0; k < K; ++k) u.w[k] = RO ? __ldg((const W*)p + k) : ((const W*)p)[k];
+#pragma unroll
+    for (int v = 0; v < N; ++v) r[v] = u.t[v];
+  } else {
+#pragma unroll
+    for (int v = 0; v < N; ++v) r[v] = v < n ? p[v] : T(0);
+  }
+}
+template <class T, int N> D void st(T* p, const T (&r)[N], bool fast, int n) {
+  constexpr int B = N * sizeof(T) < 16 ? N * sizeof(T) : 16, K = N * sizeof(T) / B;
+  typedef typename Word<B>::T W;
+  if (fast && n == N) {
+    union { W w[K]; T t[N]; } u;
+#pragma unroll
+    for (int v = 0; v < N; ++v) u.t[v] = r[v];
+#pragma unroll
+    for (int k = 0; k < K; ++k) ((W*)p)[k] = u.w[k];
+  } else {
+#pragma unroll
+    for (int v = 0; v < N; ++v) if (v < n) p[v] = r[v];
+  }
+}
+)"},
+      {{"lds(", "sts("}, R"(
+// The first n of N elements that lie s apart.
+template <class T, int N> D void lds(T (&r)[N], const T* p, i64 s, int n) {
+#pragma unroll
+  for (int v = 0; v < N; ++v) r[v] = v < n ? p[v * s] : T(0);
+}
+template <class T, int N> D void sts(T* p, const T (&r)[N], i64 s, int n) {
+#pragma unroll
+  for (int v = 0; v < N; ++v) if (v < n) p[v * s] = r[v];
+}
+)"},
+      {{"b2f("}, R"(
+D float b2f(u16 b) { return __uint_as_float((unsigned)b << 16); }
+)"},
+      {{"f2b("}, R"(
+D u16 f2b(float f) {
+#if __CUDA_ARCH__ >= 800
+  u16 b;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(b) : "f"(f));
+  return b;
+#else
+  const unsigned u = __float_as_uint(f);
+  return f != f ? 0x7fff : (u16)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+#endif
+}
+)"},
+      {{"h2f("}, R"(
+D float h2f(u16 h) {
+  float f;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
+  return f;
+}
+)"},
+      {{"f2h("}, R"(
+D u16 f2h(float f) {
+  u16 h;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
+  return h;
+}
+)"},
+      {{"wadd", "wsub", "wmul", "wneg", "Sum()", "Prod()"}, R"(
+// Arithmetic of integers wraps.
+template <class T> struct Wide { typedef unsigned T_; };
+template <> struct Wide<i64> { typedef u64 T_; };
+template <class T> D T wadd(T a, T b) { typedef typename Wide<T>::T_ U_; return (T)((U_)a + (U_)b); }
+template <class T> D T wsub(T a, T b) { typedef typename Wide<T>::T_ U_; return (T)((U_)a - (U_)b); }
+template <class T> D T wmul(T a, T b) { typedef typename Wide<T>::T_ U_; return (T)((U_)a * (U_)b); }
+template <class T> D T wneg(T a) { return wsub(T(0), a); }
+D float wadd(float a, float b) { return a + b; }
+D double wadd(double a, double b) { return a + b; }
+D float wmul(float a, float b) { return a * b; }
+D double wmul(double a, double b) { return a * b; }
+)"},
+      {{"shl(", "shr("}, R"(
+// Shifts by less than 0, or by all bits and more, shift everything out.
+template <class T> D T shl(T a, T b) { return b < 0 || b >= (T)(8 * sizeof(T)) ? T(0) : (T)((u64)a << b); }
+template <class T> D T shr(T a, T b) { return a >> (b < 0 || b >= (T)(8 * sizeof(T)) ? (int)(8 * sizeof(T) - 1) : (int)b); }
+D u8 shr(u8 a, u8 b) { return b >= 8 ? 0 : a >> b; }
+)"},
+      {{"nmin(", "nmax(", "Min()", "Max()"}, R"(
+// NaN wins.
+template <class T> D T nmin(T a, T b) { return a != a ? a : a < b ? a : b; }
+template <class T> D T nmax(T a, T b) { return a != a ? a : a > b ? a : b; }
+)"},
+      {{"Sum()"}, "struct Sum { template <class T> D T operator()(T a, T b) const { return wadd(a, b); } };\n"},
+      {{"Prod()"}, "struct Prod { template <class T> D T operator()(T a, T b) const { return wmul(a, b); } };\n"},
+      {{"Max()"}, "struct Max { template <class T> D T operator()(T a, T b) const { return nmax(a, b); } };\n"},
+      {{"Min()"}, "struct Min { template <class T> D T operator()(T a, T b) const { return nmin(a, b); } };\n"},
+      {{"Any()"}, "struct Any { D bool operator()(bool a, bool b) const { return a || b; } };\n"},
+      {{"All()"}, "struct All { D bool operator()(bool a, bool b) const { return a && b; } };\n"},
+      {{"lanes<", "warps<"}, R"(
+// All of N numbers in registers, in a fixed tree.
+template <class T, int N, class F> D T lanes(const T (&a)[N], F f) {
+  T t[N];
+#pragma unroll
+  for (int v = 0; v < N; ++v) t[v] = a[v];
+#pragma unroll
+  for (int s = N / 2; s > 0; s /= 2)
+#pragma unroll
+    for (int v = 0; v < s; ++v) t[v] = f(t[v], t[v + s]);
+  return t[0];
+}
+template <class T> D T shuffle(unsigned mask, T a, int s) { return (T)__shfl_xor_sync(mask, (int)a, s); }
+D float shuffle(unsigned mask, float a, int s) { return __shfl_xor_sync(mask, a, s); }
+D double shuffle(unsigned mask, double a, int s) { return __shfl_xor_sync(mask, a, s); }
+D i64 shuffle(unsigned mask, i64 a, int s) { return __shfl_xor_sync(mask, a, s); }
+// All of W neighbouring threads' numbers; each of them gets the result.
+template <int W, class T, class F> D T warps(T a, F f, unsigned mask) {
+#pragma unroll
+  for (int s = W / 2; s > 0; s /= 2) a = f(a, shuffle(mask, a, s));
+  return a;
+}
+)"},
+      {{"check("}, R"(
+extern "C" __device__ void __assertfail(const char*, const char*, unsigned, const char*, unsigned long);
+D void check(bool valid) {
+  if (!valid) __assertfail("index out of bounds", "lazuli", 0, "kernel", 1);
+}
+)"},
+      {{"add_at("}, R"(
+// Adds to memory that other threads add to as well.
+template <class W, class F> D void change_at(W* p, F change) {
+  W old = *(volatile W*)p, seen;
+  do {
+    seen = old;
+    old = atomicCAS(p, seen, change(seen));
+  } while (old != seen);
+}
+D void add_at(float* p, float a) { atomicAdd(p, a); }
+D void add_at(double* p, double a) { atomicAdd(p, a); }
+D void add_at(int* p, int a) { atomicAdd(p, a); }
+D void add_at(i64* p, i64 a) { atomicAdd((u64*)p, (u64)a); }
+template <class T> D void add_part(T* p, T a) {
+  const int shift = 8 * (int)((u64)p & 3);
+  const unsigned mask = (sizeof(T) == 1 ? 0xffu : 0xffffu) << (sizeof(T) == 1 ? shift : shift & 16);
+  change_at((unsigned*)((u64)p & ~3ull), [=](unsigned w) {
+    const unsigned sum = ((w & mask) >> shift) + (unsigned)a;
+    return (w & ~mask) | (sum << shift & mask);
+  });
+}
+D void add_at(short* p, short a) { add_part(p, a); }
+D void add_at(signed char* p, signed char a) { add_part(p, a); }
+D void add_at(u8* p, u8 a) { add_part(p, a); }
+)"},
+      {{"add_half(", "add_bf16("}, R"(
+template <class F> D void change_half(u16* p, F change) {
+  const int shift = 8 * (int)((u64)p & 2);
+  unsigned* word = (unsigned*)((u64)p & ~2ull);
+  unsigned old = *(volatile unsigned*)word, seen;
+  do {
+    seen = old;
+    const unsigned h = change((u16)(seen >> shift));
+    old = atomicCAS(word, seen, (seen & ~(0xffffu << shift)) | h << shift);
+  } while (old != seen);
+}
+)"},
+      {{"add_bf16("}, R"(
+D void add_bf16(u16* p, u16 a) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("red.global.add.noftz.bf16 [%0], %1;" : : "l"(p), "h"(a) : "memory");
+#else
+  change_half(p, [=](u16 h) { return f2b(b2f(h) + b2f(a)); });
+#endif
+}
+)"},
+      {{"add_half("}, R"(
+D void add_half(u16* p, u16 a) {
+#if __CUDA_ARCH__ >= 700
+  asm volatile("red.global.add.noftz.f16 [%0], %1;" : : "l"(p), "h"(a) : "memory");
+#else
+  change_half(p, [=](u16 h) { return f2h(h2f(h) + h2f(a)); });
+#endif
+}
+)"},
+  };
+  return *sections;
+}
+
+constexpr const char* kPrelude = R"(typedef long long i64;
+typedef unsigned long long u64;
+typedef unsigned short u16;
+typedef unsigned char u8;
+#define D __device__ __forceinline__
+)";
+
+}  // namespace
+
+std::string DeviceHelpersFor(const std::string& body) {
+  std::string after = body;
+  const std::vector<Section>& sections = Sections();
+  for (size_t i = sections.size(); i-- > 0;) {
+    for (const char* marker : sections[i].markers) {
+      if (!absl::StrContains(after, marker)) continue;
+      after = absl::StrCat(sections[i].text, after);
+      break;
+    }
+  }
+  return absl::StrCat(kPrelude, after);
+}
+
+}  // namespace lazuli::codegen

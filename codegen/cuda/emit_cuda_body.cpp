@@ -1,0 +1,260 @@
+// The part of CudaFunctionEmitter that evaluates instructions at points, and writes what they store.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "codegen/cuda/emit_cuda_function.h"
+#include "codegen/cuda/emit_cuda_ops.h"
+
+namespace lazuli::codegen {
+
+std::string CudaFunctionEmitter::Offset(int b) const {
+  std::string text;
+  for (int d = 0; d < plan_.rank; ++d) {
+    const int64_t stride = buffer(b).strides[d];
+    if (stride == 0) continue;
+    absl::StrAppend(&text, text.empty() ? "" : " + ", "i", d);
+    if (stride != 1) absl::StrAppend(&text, " * ", Number(stride));
+  }
+  return text.empty() ? "0" : text;
+}
+
+std::string CudaFunctionEmitter::Operand(int i, bool in_lanes) const {
+  return in_lanes && IsArray(i) ? absl::StrCat(Value(i), "[v]") : Value(i);
+}
+
+// Of an instruction that touches no memory.
+std::string CudaFunctionEmitter::Expression(int i) const {
+  const KInst& at = inst(i);
+  switch (at.op) {
+    case KOp::kConst:
+      return CudaConstant(at.type, at.imm);
+    case KOp::kScalar:
+      if (c10::isFloatingType(at.type)) return absl::StrCat("(", CudaType(at.type), ")__longlong_as_double(x", at.imm, ")");
+      return CudaCast(c10::ScalarType::Long, at.type, absl::StrCat("x", at.imm));
+    case KOp::kIndex:
+      return absl::StrCat("(i64)i", at.imm, at.imm == plan_.vector_dim ? " + v" : "");
+    case KOp::kSize:
+      return CudaCast(c10::ScalarType::Long, at.type, Number(at.imm, /*wide=*/true));
+    default: {
+      const auto operand = [&](int k) { return at.in[k] < 0 ? std::string() : Operand(at.in[k], plan_.HasLanes(i)); };
+      return CudaOp(at, inst(at.in[0]).type, operand(0), operand(1), operand(2));
+    }
+  }
+}
+
+// Loads into m%, ahead of the loop over lanes, or the value itself where all lanes have the same.
+void CudaFunctionEmitter::EmitLoad(int i, int pass, bool lanes) {
+  const int b = static_cast<int>(inst(i).imm);
+  const int64_t stride = buffer(b).strides[plan_.vector_dim];
+  const char* type = CudaMemoryType(inst(i).type);
+  if (!lanes || !plan_.HasLanes(i)) {
+    Line(absl::StrCat("const ", CudaType(inst(i).type), " ", Value(i), " = ",
+                      CudaFromMemory(inst(i).type, absl::StrCat("b", b, "[", Offset(b), "]")), ";"));
+    return;
+  }
+  std::string into = absl::StrCat("m", i);
+  if (pass >= 0 && plan_.cached[i]) {
+    into = absl::StrCat("c", i, "[it]");
+  } else {
+    Line(absl::StrCat(type, " ", into, "[", plan_.lanes, "];"));
+  }
+  const std::string place = absl::StrCat("b", b, " + (", Offset(b), ")");
+  if (stride != 1) {
+    Line(absl::StrCat("lds(", into, ", ", place, ", (i64)", Number(stride), ", n);"));
+  } else {
+    Line(absl::StrCat("ld<", buffer(b).written ? "false" : "true", ">(", into, ", ", place, ", ",
+                      plan_.lanes > 1 ? absl::StrCat("fast", b) : "true", ", n);"));
+  }
+}
+
+// Defines t%.
+void CudaFunctionEmitter::EmitValue(int i, int pass, bool in_lanes) {
+  const std::string type = CudaType(inst(i).type);
+  const bool cached = pass >= 0 && plan_.cached[i];
+  const std::string kept = absl::StrCat("c", i, "[it][v]");
+  std::string value;
+  if (cached && plan_.IsCachedBefore(i, pass)) {
+    value = CudaFromMemory(inst(i).type, kept);
+  } else if (inst(i).op == KOp::kLoad) {
+    value = CudaFromMemory(inst(i).type, cached ? kept : absl::StrCat("m", i, "[v]"));
+  } else if (inst(i).op == KOp::kGather) {
+    const int b = static_cast<int>(inst(i).imm);
+    const int64_t stride = buffer(b).strides[plan_.vector_dim];
+    const std::string along = in_lanes && stride != 0 ? absl::StrCat(" + v * (i64)", Number(stride)) : "";
+    const std::string place = absl::StrCat("b", b, "[", Offset(b), " + ", Operand(inst(i).in[0], in_lanes), along, "]");
+    value = CudaFromMemory(inst(i).type, in_lanes ? absl::StrCat("(v < n ? ", place, " : (", CudaMemoryType(inst(i).type), ")0)") : place);
+  } else {
+    value = Expression(i);
+  }
+  if (in_lanes && IsArray(i)) {
+    Line(absl::StrCat(Value(i), "[v] = ", value, ";"));
+  } else {
+    Line(absl::StrCat("const ", type, " ", Value(i), " = ", value, ";"));
+  }
+  if (cached && !plan_.IsCachedBefore(i, pass) && inst(i).op != KOp::kLoad) {
+    Line(absl::StrCat(kept, " = ", CudaToMemory(inst(i).type, Value(i)), ";"));
+  }
+}
+
+void CudaFunctionEmitter::EmitLaneEffect(int i) {
+  const KInst& at = inst(i);
+  if (IsReduce(at.op)) return Accumulate(i);
+  if (at.op == KOp::kStore) {
+    Line(absl::StrCat("y", i, "[v] = ", CudaToMemory(at.type, Operand(at.in[0], true)), ";"));
+    return;
+  }
+  if (at.op == KOp::kCheck) return Line(absl::StrCat("if (v < n) check(", Operand(at.in[0], true), ");"));
+  const int b = static_cast<int>(at.imm);
+  const int64_t stride = buffer(b).strides[plan_.vector_dim];
+  const std::string along = stride != 0 ? absl::StrCat(" + v * (i64)", Number(stride)) : "";
+  const std::string place = absl::StrCat(Offset(b), " + ", Operand(at.in[1], true), along);
+  const std::string value = CudaToMemory(at.type, Operand(at.in[0], true));
+  const std::string condition = absl::StrCat("if (v < n && ", Operand(at.in[2], true), ") ");
+  if (at.op == KOp::kScatter) return Line(absl::StrCat(condition, "b", b, "[", place, "] = ", value, ";"));
+  const char* add = at.type == c10::ScalarType::BFloat16 ? "add_bf16" : at.type == c10::ScalarType::Half ? "add_half" : "add_at";
+  Line(absl::StrCat(condition, add, "(b", b, " + ", place, ", ", value, ");"));
+}
+
+void CudaFunctionEmitter::EmitStores(const std::vector<bool>& effects, bool lanes) {
+  for (int i = 0; i < num_insts(); ++i) {
+    if (!effects[i] || inst(i).op != KOp::kStore || !lanes) continue;
+    const int b = static_cast<int>(inst(i).imm);
+    const int64_t stride = buffer(b).strides[plan_.vector_dim];
+    const std::string place = absl::StrCat("b", b, " + (", Offset(b), "), y", i);
+    if (stride == 1) {
+      Line(absl::StrCat("st(", place, ", ", plan_.lanes > 1 ? absl::StrCat("fast", b) : "true", ", n);"));
+    } else {
+      Line(absl::StrCat("sts(", place, ", (i64)", Number(stride), ", n);"));
+    }
+  }
+}
+
+void CudaFunctionEmitter::EmitUniformEffect(int i) {
+  const KInst& at = inst(i);
+  if (at.op == KOp::kCheck) return Line(absl::StrCat("check(", Value(at.in[0]), ");"));
+  Line(absl::StrCat("b", at.imm, "[", Offset(static_cast<int>(at.imm)), "] = ", CudaToMemory(at.type, Value(at.in[0])), ";"));
+}
+
+// Values that all lanes share first, then whole vectors from memory, then lane by lane.
+void CudaFunctionEmitter::EmitBlock(const std::vector<bool>& chosen, const std::vector<bool>& effects, bool lanes, int pass) {
+  bool any = false;
+  for (int i = 0; i < num_insts(); ++i) any |= effects[i] || (chosen[i] && plan_.HasLanes(i));
+  const auto is_cached = [&](int i) { return pass >= 0 && plan_.IsCachedBefore(i, pass); };
+  for (int i = 0; i < num_insts(); ++i) {
+    if (!chosen[i] || (lanes && plan_.HasLanes(i))) continue;
+    if (inst(i).op == KOp::kLoad) {
+      EmitLoad(i, pass, lanes);
+    } else {
+      EmitValue(i, pass, /*in_lanes=*/false);
+    }
+  }
+  if (!lanes) {
+    for (int i = 0; i < num_insts(); ++i) {
+      if (effects[i]) EmitUniformEffect(i);
+    }
+    return;
+  }
+  for (int i = 0; i < num_insts(); ++i) {
+    if (!chosen[i] || !plan_.HasLanes(i)) continue;
+    if (IsArray(i)) Line(absl::StrCat(CudaType(inst(i).type), " ", Value(i), "[", plan_.lanes, "];"));
+    if (inst(i).op == KOp::kLoad && !is_cached(i)) EmitLoad(i, pass, lanes);
+  }
+  for (int i = 0; i < num_insts(); ++i) {
+    if (effects[i] && inst(i).op == KOp::kStore) Line(absl::StrCat(CudaMemoryType(inst(i).type), " y", i, "[", plan_.lanes, "];"));
+  }
+  if (!any) return;
+  Line("#pragma unroll");
+  Open(absl::StrCat("for (int v = 0; v < ", plan_.lanes, "; ++v)"));
+  for (int i = 0; i < num_insts(); ++i) {
+    if (chosen[i] && plan_.HasLanes(i)) EmitValue(i, pass, /*in_lanes=*/true);
+    if (effects[i]) EmitLaneEffect(i);
+  }
+  Close();
+  EmitStores(effects, lanes);
+}
+
+void CudaFunctionEmitter::EmitKeptStage(int stage) {
+  std::vector<bool> chosen(num_insts(), false);
+  const std::vector<bool> none(num_insts(), false);
+  bool any = false;
+  for (int i = 0; i < num_insts(); ++i) {
+    chosen[i] = needs_[i] && plan_.stage[i] == stage && !plan_.IsFull(i) && !HasEffect(inst(i).op) && !IsReduce(inst(i).op);
+    any |= chosen[i];
+  }
+  if (!any) return;
+  // Where there is one block, effects come with it.
+  if (!Reduces()) return;
+  EmitBlock(chosen, none, /*lanes=*/!plan_.rows, -1);
+}
+
+void CudaFunctionEmitter::EmitKeptEffects() {
+  std::vector<bool> chosen(num_insts(), false), effects(num_insts(), false);
+  bool any = false, in_place = false;
+  for (int i = 0; i < num_insts(); ++i) {
+    if (!plan_.live[i]) continue;
+    effects[i] = HasEffect(inst(i).op) && plan_.pass[i] < 0;
+    any |= effects[i];
+    if (!Reduces()) chosen[i] = !HasEffect(inst(i).op);
+    if (!effects[i] || inst(i).op != KOp::kStore) continue;
+    for (int j = 0; j < i; ++j) in_place |= inst(j).op == KOp::kLoad && inst(j).imm == inst(i).imm;
+  }
+  if (!any) return;
+  if (!Reduces()) return EmitBlock(chosen, effects, /*lanes=*/true, -1);
+  // Until all threads have read what is overwritten.
+  if (in_place && Syncs()) Line("__syncthreads();");
+  if (in_place && !Syncs() && plan_.rows && plan_.launch.threads_x > 1) Line("__syncwarp(mask);");
+  Open(plan_.rows ? "if (threadIdx.x == 0)" : "if (threadIdx.y == 0)");
+  EmitBlock(chosen, effects, /*lanes=*/!plan_.rows, -1);
+  Close();
+}
+
+void CudaFunctionEmitter::EmitPass(int pass) {
+  std::vector<bool> chosen = plan_.pass_needs[pass], effects(num_insts(), false);
+  std::vector<int> reduces;
+  for (int i = 0; i < num_insts(); ++i) {
+    effects[i] = plan_.live[i] && plan_.pass[i] == pass;
+    if (effects[i] && IsReduce(inst(i).op)) reduces.push_back(i);
+  }
+  for (int i = 0; i < num_insts(); ++i) {
+    if (plan_.cached[i] && plan_.cache_pass[i] == pass) {
+      Line(absl::StrCat(CudaMemoryType(inst(i).type), " c", i, "[", plan_.iterations, "][", plan_.lanes, "];"));
+    }
+  }
+  BeginAccumulators(pass);
+  const std::string own = plan_.rows ? "threadIdx.x" : "threadIdx.y";
+  const int threads = plan_.rows ? plan_.launch.threads_x : plan_.launch.threads_y;
+  const std::string chunks = absl::StrCat("(U)(", ChunksText(plan_.num_kept, plan_.rank), ")");
+  std::string valid;
+  if (plan_.iterations > 0) {
+    Line("#pragma unroll");
+    Open(absl::StrCat("for (int it = 0; it < ", plan_.iterations, "; ++it)"));
+    Line(absl::StrCat("const U at = ", own, " + it * ", threads, ";"));
+    const bool exact = plan_.launch.reduced.Count(nullptr) == static_cast<int64_t>(plan_.iterations) * threads;
+    if (!exact) valid = absl::StrCat("at < ", chunks);
+    Line(exact ? "const U r = at;" : absl::StrCat("const U r = ", valid, " ? at : 0;"));
+  } else if (phase_.split) {
+    Open("");
+    Line(absl::StrCat("const U part = (", chunks, " + splits - 1) / splits;"));
+    Line(absl::StrCat("const U end = min(", chunks, ", part * (blockIdx.y + 1));"));
+    if (plan_.IsLight()) Line("#pragma unroll 4");
+    Open(absl::StrCat("for (U r = part * blockIdx.y + ", own, "; r < end; r += ", threads, ")"));
+  } else {
+    if (plan_.IsLight()) Line("#pragma unroll 4");
+    Open(absl::StrCat("for (U r = ", own, "; r < ", chunks, "; r += ", threads, ")"));
+  }
+  EmitCoordinates("(I)r", plan_.num_kept, plan_.rank);
+  if (plan_.rows) {
+    const int64_t size = plan_.kernel.sizes[plan_.vector_dim];
+    const bool whole = !plan_.kernel.symbols.IsSymbolic(size) && size % plan_.lanes == 0;
+    const std::string lanes = whole ? absl::StrCat(plan_.lanes)
+                                    : absl::StrCat("(int)min((I)", plan_.lanes, ", (I)(", Number(size), " - i", plan_.vector_dim, "))");
+    Line(absl::StrCat("const int n = ", valid.empty() ? lanes : absl::StrCat(valid, " ? ", lanes, " : 0"), ";"));
+  }
+  EmitBlock(chosen, effects, /*lanes=*/true, pass);
+  Close();
+  if (plan_.iterations == 0 && phase_.split) Close();
+  Combine(reduces);
+  if (phase_.split) StorePartials(reduces);
+}
+
+}  // namespace lazuli::codegen

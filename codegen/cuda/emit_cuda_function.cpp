@@ -1,0 +1,184 @@
+#include "codegen/cuda/emit_cuda_function.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "codegen/cuda/emit_cuda_ops.h"
+#include "codegen/emit_llvm_plan.h"
+
+namespace lazuli::codegen {
+
+constexpr int kWarpThreads = 32;
+
+CudaFunctionEmitter::CudaFunctionEmitter(const CudaPlan& plan, const CudaLaunch::Phase& phase, int begin, int end, bool kept_effects)
+    : plan_(plan), phase_(phase), begin_(begin), end_(end), kept_effects_(kept_effects) {}
+
+std::string CudaFunctionEmitter::Run() {
+  FindNeeds();
+  EmitSignature();
+  EmitFacts();
+  EmitKeptLoop();
+  for (int stage = 0; stage <= plan_.num_passes; ++stage) {
+    LoadPartials(stage);
+    EmitKeptStage(stage);
+    if (stage >= begin_ && stage < end_) EmitPass(stage);
+  }
+  if (kept_effects_) EmitKeptEffects();
+  if (Syncs()) Line("__syncthreads();");
+  Close();
+  Close();
+  return std::move(text_);
+}
+
+bool CudaFunctionEmitter::Syncs() const {
+  return Reduces() && (plan_.rows ? plan_.launch.threads_x > kWarpThreads : plan_.launch.threads_y > 1);
+}
+
+void CudaFunctionEmitter::Require(int i) {
+  if (needs_[i]) return;
+  needs_[i] = true;
+  // Earlier functions have left its partial results.
+  if (IsReduce(inst(i).op) && plan_.stage[i] <= begin_) return;
+  for (int k = 0; k < KOpArity(inst(i).op); ++k) Require(inst(i).in[k]);
+}
+
+void CudaFunctionEmitter::FindNeeds() {
+  needs_.assign(num_insts(), false);
+  for (int i = 0; i < num_insts(); ++i) {
+    if (!plan_.live[i]) continue;
+    const bool in_pass = plan_.pass[i] >= begin_ && plan_.pass[i] < end_;
+    if (in_pass || (kept_effects_ && HasEffect(inst(i).op) && plan_.pass[i] < 0)) Require(i);
+  }
+}
+
+void CudaFunctionEmitter::Line(const std::string& text) {
+  absl::StrAppend(&text_, std::string(static_cast<size_t>(2 * depth_), ' '), text, "\n");
+}
+
+void CudaFunctionEmitter::Open(const std::string& text) {
+  Line(text + " {");
+  ++depth_;
+}
+
+void CudaFunctionEmitter::Close() {
+  --depth_;
+  Line("}");
+}
+
+std::string CudaFunctionEmitter::ProductText(const runtime::Product& product, bool wide) const {
+  std::vector<std::string> factors;
+  if (product.coefficient != 1 || product.IsConstant()) {
+    factors.push_back(absl::StrCat(product.coefficient, plan_.wide || wide ? "ll" : ""));
+  }
+  for (const int32_t symbol : product.symbols) factors.push_back(absl::StrCat(wide ? "(i64)s" : "s", symbol));
+  return factors.size() == 1 && product.coefficient >= 0 ? factors[0] : absl::StrCat("(", absl::StrJoin(factors, " * "), ")");
+}
+
+std::string CudaFunctionEmitter::Number(int64_t number, bool wide) const {
+  return ProductText(plan_.kernel.symbols.empty() ? runtime::Product{number, {}} : plan_.kernel.symbols.Decode(number), wide);
+}
+
+void CudaFunctionEmitter::EmitSignature() {
+  std::vector<std::string> parameters;
+  for (size_t b = 0; b < plan_.kernel.buffers.size(); ++b) {
+    const KBuffer& at = buffer(static_cast<int>(b));
+    parameters.push_back(absl::StrCat(at.written ? "" : "const ", CudaMemoryType(at.dtype), "* __restrict__ b", b));
+  }
+  for (int x = 0; x < plan_.kernel.num_scalars; ++x) parameters.push_back(absl::StrCat("i64 x", x));
+  for (int s = 0; s < plan_.kernel.symbols.size(); ++s) parameters.push_back(absl::StrCat("i64 s", s, "_"));
+  if (plan_.launch.split) parameters.insert(parameters.end(), {"char* __restrict__ w", "int splits"});
+  Open(absl::StrCat("extern \"C\" __global__ void __launch_bounds__(", plan_.launch.threads_x * plan_.launch.threads_y, ")\n",
+                    phase_.function, "(", absl::StrJoin(parameters, ", "), ")"));
+}
+
+// What is the same at all points.
+void CudaFunctionEmitter::EmitFacts() {
+  for (int s = 0; s < plan_.kernel.symbols.size(); ++s) Line(absl::StrCat("const I s", s, " = (I)s", s, "_;"));
+  for (int b = 0; plan_.lanes > 1 && b < static_cast<int>(plan_.kernel.buffers.size()); ++b) {
+    const KBuffer& at = buffer(b);
+    if (at.strides[plan_.vector_dim] != 1) continue;
+    std::string fast = absl::StrCat("aligned<", plan_.lanes * ElementBytes(at.dtype), ">(b", b, ")");
+    for (int d = 0; d < plan_.rank; ++d) {
+      if (d == plan_.vector_dim || at.strides[d] == 0) continue;
+      if (plan_.kernel.symbols.IsSymbolic(at.strides[d])) {
+        absl::StrAppend(&fast, " && ", Number(at.strides[d]), " % ", plan_.lanes, " == 0");
+      } else if (at.strides[d] % plan_.lanes != 0) {
+        fast = "false";
+        break;
+      }
+    }
+    Line(absl::StrCat("const bool fast", b, " = ", fast, ";"));
+  }
+  if (plan_.launch.split) {
+    for (int i = 0; i < num_insts(); ++i) {
+      if (!plan_.live[i] || !IsReduce(inst(i).op)) continue;
+      Line(absl::StrCat(CudaMemoryType(inst(i).type), "* const w", i, " = (", CudaMemoryType(inst(i).type), "*)w;"));
+      Line(absl::StrCat("w += ((i64)splits * ", ProductText(plan_.launch.kept_points, true), " * ", ElementBytes(inst(i).type), " + ",
+                        CudaLaunch::kAlignment - 1, ") / ", CudaLaunch::kAlignment, " * ", CudaLaunch::kAlignment, ";"));
+    }
+  }
+  if (plan_.rows && plan_.launch.threads_x > 1 && plan_.launch.threads_x < kWarpThreads) {
+    const int threads = plan_.launch.threads_x;
+    Line(absl::StrCat("const unsigned mask = ", (uint32_t{1} << threads) - 1, "u << (threadIdx.y * ", threads, " % 32);"));
+  } else if (plan_.rows && plan_.launch.threads_x >= kWarpThreads) {
+    Line("const unsigned mask = 0xffffffffu;");
+  }
+}
+
+std::string CudaFunctionEmitter::ChunksText(int begin, int end) const {
+  std::string text;
+  for (int d = begin; d < end; ++d) {
+    std::string count = Number(plan_.kernel.sizes[d]);
+    if (d == plan_.vector_dim && plan_.lanes > 1) {
+      const int64_t size = plan_.kernel.sizes[d];
+      count = plan_.kernel.symbols.IsSymbolic(size) ? absl::StrCat("((", count, " + ", plan_.lanes - 1, ") / ", plan_.lanes, ")")
+                                                    : Number((size + plan_.lanes - 1) / plan_.lanes);
+    }
+    absl::StrAppend(&text, text.empty() ? "" : " * ", count);
+  }
+  return text.empty() ? "1" : text;
+}
+
+// The coordinates, along loops [begin, end), of the chunk with this number.
+void CudaFunctionEmitter::EmitCoordinates(const std::string& chunk, int begin, int end) {
+  const std::string rest = absl::StrCat("q", begin);
+  if (end - begin > 1) Line(absl::StrCat("U ", rest, " = (U)", chunk, ";"));
+  for (int d = end - 1; d >= begin; --d) {
+    const std::string count = ChunksText(d, d + 1);
+    const std::string step = d == plan_.vector_dim && plan_.lanes > 1 ? absl::StrCat(" * ", plan_.lanes) : "";
+    if (end - begin == 1) {
+      Line(absl::StrCat("const I i", d, " = ", chunk, step, ";"));
+    } else if (d == begin) {
+      Line(absl::StrCat("const I i", d, " = (I)", rest, step, ";"));
+    } else {
+      Line(absl::StrCat("const I i", d, " = (I)(", rest, " % (U)", count, ")", step, "; ", rest, " /= (U)", count, ";"));
+    }
+  }
+}
+
+void CudaFunctionEmitter::EmitKeptLoop() {
+  const std::string chunks = ChunksText(0, plan_.num_kept);
+  const CudaLaunch& launch = plan_.launch;
+  if (!Syncs()) {
+    const std::string own = plan_.rows ? "threadIdx.y" : "threadIdx.x";
+    const int64_t step = launch.kept_per_block;
+    Open(absl::StrCat("for (U k = (U)blockIdx.x * ", step, " + ", own, "; k < (U)(", chunks, "); k += gridDim.x * ", step, ")"));
+  } else if (plan_.rows) {
+    Open(absl::StrCat("for (U k = blockIdx.x; k < (U)(", chunks, "); k += gridDim.x)"));
+  } else {
+    const int64_t step = launch.kept_per_block;
+    Open(absl::StrCat("for (U base = (U)blockIdx.x * ", step, "; base < (U)(", chunks, "); base += gridDim.x * ", step, ")"));
+    Line("const bool valid = base + threadIdx.x < (U)(" + chunks + ");");
+    Line("const U k = valid ? base + threadIdx.x : 0;");
+  }
+  if (plan_.num_kept > 0) EmitCoordinates("(I)k", 0, plan_.num_kept);
+  if (plan_.rows || plan_.num_kept == 0) return;
+  const int64_t size = plan_.kernel.sizes[plan_.vector_dim];
+  const bool whole = !plan_.kernel.symbols.IsSymbolic(size) && size % plan_.lanes == 0;
+  const std::string lanes =
+      whole ? absl::StrCat(plan_.lanes) : absl::StrCat("(int)min((I)", plan_.lanes, ", (I)(", Number(size), " - i", plan_.vector_dim, "))");
+  Line(absl::StrCat("const int n = ", IsColumns() && Syncs() ? absl::StrCat("valid ? ", lanes, " : 0") : lanes, ";"));
+}
+
+}  // namespace lazuli::codegen

@@ -1,0 +1,83 @@
+// Writes one function of a kernel's CUDA text. Private to the emitter.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "codegen/cuda/cuda_plan.h"
+
+namespace lazuli::codegen {
+
+// Variables of the text, by what they belong to:
+//   b3 buffer, s0 symbol, x0 scalar, i2 coordinate of loop 2 (of the vector loop: of its first lane), n valid lanes, a8 accumulator,
+//   t7 value of instruction 7, c7 the same kept in registers between passes, m7 as it lies in memory, y9 what store 9 stores,
+//   w partial results, v lane.
+class CudaFunctionEmitter {
+ public:
+  // Passes [begin, end) of the plan, and what is done once for each kept point when `kept_effects`.
+  CudaFunctionEmitter(const CudaPlan& plan, const CudaLaunch::Phase& phase, int begin, int end, bool kept_effects);
+  std::string Run();
+
+ private:
+  const KInst& inst(int i) const { return plan_.kernel.insts[i]; }
+  const KBuffer& buffer(int b) const { return plan_.kernel.buffers[b]; }
+  int num_insts() const { return static_cast<int>(plan_.kernel.insts.size()); }
+  bool Reduces() const { return plan_.kernel.num_reduced > 0; }
+  bool IsColumns() const { return Reduces() && !plan_.rows; }
+  // Whether threads of a block wait for each other.
+  bool Syncs() const;
+
+  // emit_cuda_function.cpp: the function around the passes.
+  void FindNeeds();
+  void Require(int i);
+  void EmitSignature();
+  void EmitFacts();
+  void EmitKeptLoop();
+  void EmitCoordinates(const std::string& chunk, int begin, int end);
+  std::string ChunksText(int begin, int end) const;
+  std::string Number(int64_t number, bool wide = false) const;
+  std::string ProductText(const runtime::Product& product, bool wide) const;
+  void Line(const std::string& text);
+  void Open(const std::string& text);
+  void Close();
+
+  // emit_cuda_body.cpp: what is evaluated at points.
+  void EmitKeptStage(int stage);
+  void EmitKeptEffects();
+  void EmitPass(int pass);
+  // Instructions `chosen`, in order, where `lanes`: for each lane of the vector loop. `pass`: -1 for kept points.
+  void EmitBlock(const std::vector<bool>& chosen, const std::vector<bool>& effects, bool lanes, int pass);
+  void EmitValue(int i, int pass, bool in_lanes);
+  void EmitLoad(int i, int pass, bool lanes);
+  void EmitLaneEffect(int i);
+  void EmitStores(const std::vector<bool>& effects, bool lanes);
+  void EmitUniformEffect(int i);
+  void Accumulate(int i);
+  std::string Offset(int b) const;
+  std::string Expression(int i) const;
+  std::string Value(int i) const { return "t" + std::to_string(i); }
+  std::string Operand(int i, bool in_lanes) const;
+  bool IsArray(int i) const { return IsColumns() && !plan_.IsFull(i) && plan_.HasLanes(i); }
+
+  // emit_cuda_reduce.cpp: from accumulators to results.
+  int AccumulatorLanes(int reduce) const;
+  void BeginAccumulators(int pass);
+  // Combines what the threads accumulated for these reductions.
+  void Combine(const std::vector<int>& reduces);
+  void CombineInRow(const std::vector<int>& reduces);
+  void CombineInColumn(const std::vector<int>& reduces);
+  void StorePartials(const std::vector<int>& reduces);
+  void LoadPartials(int stage);
+  std::string KeptPoint(const std::string& lane) const;
+
+  const CudaPlan& plan_;
+  const CudaLaunch::Phase& phase_;
+  const int begin_;
+  const int end_;
+  const bool kept_effects_;
+  std::vector<bool> needs_;
+  std::string text_;
+  int depth_ = 0;
+};
+
+}  // namespace lazuli::codegen

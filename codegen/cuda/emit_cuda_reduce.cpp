@@ -1,0 +1,134 @@
+// The part of CudaFunctionEmitter that combines what threads and blocks have accumulated.
+#include "absl/strings/str_cat.h"
+#include "codegen/cuda/emit_cuda_function.h"
+#include "codegen/cuda/emit_cuda_ops.h"
+
+namespace lazuli::codegen {
+
+// Rows: lanes are added up apart. Columns: each lane has its own result, if lanes differ at all.
+int CudaFunctionEmitter::AccumulatorLanes(int reduce) const { return plan_.rows || plan_.HasLanes(reduce) ? plan_.lanes : 1; }
+
+void CudaFunctionEmitter::BeginAccumulators(int pass) {
+  for (int i = 0; i < num_insts(); ++i) {
+    if (!plan_.live[i] || !IsReduce(inst(i).op) || plan_.pass[i] != pass) continue;
+    const std::string identity = CudaIdentity(inst(i).op, inst(i).type);
+    std::string list = identity;
+    for (int v = 1; v < AccumulatorLanes(i); ++v) absl::StrAppend(&list, ", ", identity);
+    Line(absl::StrCat(CudaType(inst(i).type), " a", i, "[", AccumulatorLanes(i), "] = {", list, "};"));
+  }
+}
+
+void CudaFunctionEmitter::Accumulate(int i) {
+  const std::string combine = CudaCombiner(inst(i).op), value = Operand(inst(i).in[0], true);
+  const int lanes = AccumulatorLanes(i);
+  if (plan_.rows) {
+    Line(absl::StrCat("if (v < n) a", i, "[v] = ", combine, "(", value, ", a", i, "[v]);"));
+  } else if (lanes > 1 || plan_.lanes == 1) {
+    Line(absl::StrCat("a", i, "[", lanes > 1 ? "v" : "0", "] = ", combine, "(", value, ", a", i, "[", lanes > 1 ? "v" : "0", "]);"));
+  } else {
+    Line(absl::StrCat("if (v == 0) a", i, "[0] = ", combine, "(", value, ", a", i, "[0]);"));
+  }
+}
+
+void CudaFunctionEmitter::Combine(const std::vector<int>& reduces) {
+  if (plan_.rows) return CombineInRow(reduces);
+  CombineInColumn(reduces);
+}
+
+void CudaFunctionEmitter::CombineInRow(const std::vector<int>& reduces) {
+  const int threads = plan_.launch.threads_x, warps = threads / 32;
+  for (const int i : reduces) {
+    const std::string combine = CudaCombiner(inst(i).op);
+    const std::string own = absl::StrCat("lanes<", CudaType(inst(i).type), ">(a", i, ", ", combine, ")");
+    const std::string all = threads > 1 ? absl::StrCat("warps<", std::min(threads, 32), ">(", own, ", ", combine, ", mask)") : own;
+    Line(absl::StrCat(warps > 1 ? "" : "const ", CudaType(inst(i).type), " ", Value(i), " = ", all, ";"));
+    if (warps <= 1) continue;
+    Line(absl::StrCat("__shared__ ", CudaType(inst(i).type), " h", i, "[", warps, "];"));
+    Line(absl::StrCat("if (threadIdx.x % 32 == 0) h", i, "[threadIdx.x / 32] = ", Value(i), ";"));
+  }
+  if (warps <= 1 || reduces.empty()) return;
+  Line("__syncthreads();");
+  for (const int i : reduces)
+    Line(absl::StrCat(Value(i), " = lanes<", CudaType(inst(i).type), ">(h", i, ", ", CudaCombiner(inst(i).op), ");"));
+}
+
+void CudaFunctionEmitter::CombineInColumn(const std::vector<int>& reduces) {
+  const int x = plan_.launch.threads_x, y = plan_.launch.threads_y;
+  for (const int i : reduces) {
+    if (y == 1) continue;
+    const int lanes = AccumulatorLanes(i);
+    Line(absl::StrCat("__shared__ ", CudaType(inst(i).type), " h", i, "[", lanes, "][", y, "][", x, "];"));
+    for (int v = 0; v < lanes; ++v) Line(absl::StrCat("h", i, "[", v, "][threadIdx.y][threadIdx.x] = a", i, "[", v, "];"));
+  }
+  if (y > 1 && !reduces.empty()) Line("__syncthreads();");
+  for (const int i : reduces) {
+    const int lanes = AccumulatorLanes(i);
+    const bool array = IsArray(i);
+    Line(absl::StrCat(CudaType(inst(i).type), " ", Value(i), array ? absl::StrCat("[", lanes, "]") : "", ";"));
+    for (int v = 0; v < lanes; ++v) {
+      const std::string into = array ? absl::StrCat(Value(i), "[", v, "]") : Value(i);
+      if (y == 1) {
+        Line(absl::StrCat(into, " = a", i, "[", v, "];"));
+        continue;
+      }
+      Line(absl::StrCat(into, " = h", i, "[", v, "][0][threadIdx.x];"));
+      Line("#pragma unroll");
+      Line(absl::StrCat("for (int y = 1; y < ", y, "; ++y) ", into, " = ", CudaCombiner(inst(i).op), "(", into, ", h", i, "[", v,
+                        "][y][threadIdx.x]);"));
+    }
+  }
+}
+
+// The number of the kept point of a lane.
+std::string CudaFunctionEmitter::KeptPoint(const std::string& lane) const {
+  if (plan_.num_kept == 0) return "0";
+  std::string text;
+  for (int d = 0; d < plan_.num_kept; ++d) {
+    text = d == 0 ? absl::StrCat("(i64)i", d) : absl::StrCat("(", text, " * ", Number(plan_.kernel.sizes[d]), " + i", d, ")");
+  }
+  return lane.empty() ? text : absl::StrCat(text, " + ", lane);
+}
+
+void CudaFunctionEmitter::StorePartials(const std::vector<int>& reduces) {
+  if (reduces.empty()) return;
+  Open(plan_.rows ? "if (threadIdx.x == 0)" : "if (threadIdx.y == 0)");
+  const std::string split = absl::StrCat("(i64)blockIdx.y * ", ProductText(plan_.launch.kept_points, true), " + ");
+  for (const int i : reduces) {
+    if (plan_.rows) {
+      Line(absl::StrCat("w", i, "[", split, KeptPoint(""), "] = ", CudaToMemory(inst(i).type, Value(i)), ";"));
+      continue;
+    }
+    Line(absl::StrCat("for (int v = 0; v < n; ++v) w", i, "[", split, KeptPoint("v"),
+                      "] = ", CudaToMemory(inst(i).type, IsArray(i) ? Value(i) + "[v]" : Value(i)), ";"));
+  }
+  Close();
+}
+
+// Reductions that earlier functions have left in parts. Threads take turns at the parts as they do at points.
+void CudaFunctionEmitter::LoadPartials(int stage) {
+  std::vector<int> reduces;
+  for (int i = 0; i < num_insts(); ++i) {
+    if (IsReduce(inst(i).op) && needs_[i] && plan_.stage[i] == stage && stage <= begin_) reduces.push_back(i);
+  }
+  if (reduces.empty()) return;
+  BeginAccumulators(stage - 1);
+  const std::string own = plan_.rows ? "threadIdx.x" : "threadIdx.y";
+  const int threads = plan_.rows ? plan_.launch.threads_x : plan_.launch.threads_y;
+  Open(absl::StrCat("for (int p = ", own, "; p < splits; p += ", threads, ")"));
+  const std::string split = absl::StrCat("(i64)p * ", ProductText(plan_.launch.kept_points, true), " + ");
+  for (const int i : reduces) {
+    const std::string combine = CudaCombiner(inst(i).op);
+    const int lanes = plan_.rows ? 1 : AccumulatorLanes(i);
+    if (lanes > 1) Line("#pragma unroll");
+    const std::string v = lanes > 1 ? "v" : "0";
+    const std::string head = lanes > 1    ? absl::StrCat("for (int v = 0; v < ", lanes, "; ++v) if (v < n) ")
+                             : plan_.rows ? ""
+                                          : "if (n > 0) ";
+    const std::string part = CudaFromMemory(inst(i).type, absl::StrCat("w", i, "[", split, KeptPoint(lanes > 1 ? "v" : ""), "]"));
+    Line(absl::StrCat(head, "a", i, "[", v, "] = ", combine, "(", part, ", a", i, "[", v, "]);"));
+  }
+  Close();
+  Combine(reduces);
+}
+
+}  // namespace lazuli::codegen

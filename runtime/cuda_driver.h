@@ -1,0 +1,81 @@
+// NVIDIA's driver and run-time compiler, opened when a GPU is first used: one library serves machines with and without one, and building
+// it needs no CUDA. The few types and numbers of CUDA's stable binary interface that are used are declared here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace lazuli::runtime {
+
+using CudaLibrary = struct CUlib_st*;
+using CudaKernelHandle = struct CUkern_st*;
+using CudaStreamHandle = struct CUstream_st*;
+
+// Functions of libcuda.so.1. Each returns 0 or an error; all are thread-safe.
+struct CudaDriver {
+  int (*init)(unsigned flags);
+  int (*get_error_string)(int error, const char** text);
+  int (*device_get)(int* device, int ordinal);
+  int (*device_get_attribute)(int* value, int attribute, int device);
+  int (*library_load_data)(CudaLibrary* library, const void* code, int* jit_options, void** jit_values, unsigned num_jit_options,
+                           int* options, void** values, unsigned num_options);
+  int (*library_unload)(CudaLibrary library);
+  int (*library_get_kernel)(CudaKernelHandle* kernel, CudaLibrary library, const char* name);
+  int (*launch_kernel)(CudaKernelHandle kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
+                       unsigned block_z, unsigned shared_bytes, CudaStreamHandle stream, void** arguments, void** extra);
+
+  std::string ErrorText(int error) const;
+};
+
+// The driver, opened and initialised by the first call. Fails with Unavailable where there is none: the message says what to install.
+absl::StatusOr<const CudaDriver*> GetCudaDriver();
+
+using NvrtcProgram = struct _nvrtcProgram*;
+
+// Functions of NVRTC. Each returns 0 or an error.
+struct Nvrtc {
+  int (*version)(int* major, int* minor);
+  int (*get_num_supported_archs)(int* count);
+  int (*get_supported_archs)(int* archs);
+  int (*create_program)(NvrtcProgram* program, const char* source, const char* name, int num_headers, const char* const* headers,
+                        const char* const* include_names);
+  int (*compile_program)(NvrtcProgram program, int num_options, const char* const* options);
+  int (*destroy_program)(NvrtcProgram* program);
+  int (*get_log_size)(NvrtcProgram program, size_t* size);
+  int (*get_log)(NvrtcProgram program, char* log);
+  int (*get_cubin_size)(NvrtcProgram program, size_t* size);
+  int (*get_cubin)(NvrtcProgram program, char* cubin);
+  int (*get_ptx_size)(NvrtcProgram program, size_t* size);
+  int (*get_ptx)(NvrtcProgram program, char* ptx);
+  const char* (*get_error_string)(int error);
+
+  std::string path;          // Of the library that was opened.
+  std::string version_text;  // "13.0".
+  int newest_arch = 0;       // The newest that it compiles for: 90 for sm_90.
+};
+
+// NVRTC as LibTorch has it open, of LibTorch's own packages, on the loader's path, or of an installed toolkit, in this order.
+absl::StatusOr<const Nvrtc*> GetNvrtc();
+
+struct CudaDeviceInfo {
+  std::string arch;  // "sm_90".
+  int multiprocessors = 0;
+};
+
+// Of the device with this index; asked for once.
+absl::StatusOr<CudaDeviceInfo> GetCudaDeviceInfo(int device);
+
+// What the functions above are made of; for tests.
+namespace internal {
+// Opens the first of `names` that can be. The error names what was tried and ends with `what_to_do`.
+absl::StatusOr<void*> OpenFirst(const std::string& what, const std::vector<std::string>& names, const std::string& what_to_do);
+// Files named libnvrtc.so.* where the wheels that `torch_library` belongs to keep them.
+std::vector<std::string> NvrtcOfWheels(const std::string& torch_library);
+}  // namespace internal
+
+}  // namespace lazuli::runtime

@@ -1,0 +1,216 @@
+// CUDA text: facts about it, and that NVRTC compiles it. Needs no GPU; without NVRTC what compiles is skipped.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "codegen/cuda/cuda_plan.h"
+#include "codegen/cuda/emit_cuda.h"
+#include "codegen/cuda/nvrtc_compiler.h"
+#include "codegen/kernel_compiler.h"
+#include "runtime/cuda_driver.h"
+#include "tests/support/kernel_builder.h"
+#include "tests/support/random_kernel.h"
+
+namespace lazuli::testing {
+namespace {
+
+using T = c10::ScalarType;
+using K = codegen::KOp;
+using codegen::KernelIR;
+
+constexpr const char* kArch = "sm_90";
+
+codegen::KernelTarget Gpu() {
+  codegen::KernelTarget target{"avx512", "eager"};
+  target.cuda_arch = kArch;
+  return target;
+}
+
+std::string TextOf(const KernelIR& kernel) {
+  auto text = codegen::KernelSource(kernel, Gpu());
+  EXPECT_TRUE(text.ok()) << text.status();
+  return text.ok() ? *text : "";
+}
+
+int Count(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+KernelIR Chain(const c10::DimVector& sizes, T type = T::Float) {
+  KernelBuilder b(sizes);
+  const int x = b.Cast(b.Load(b.Buffer(type)), T::Float), y = b.Cast(b.Load(b.Buffer(type)), T::Float);
+  b.Store(b.Buffer(type, true), b.Cast(b.Op(K::kTanh, b.Op(K::kAdd, x, y)), type));
+  return b.kernel();
+}
+
+KernelIR Softmax(int64_t rows, int64_t columns, T type = T::Float) {
+  KernelBuilder b({rows, columns}, 1);
+  const int x = b.Cast(b.Load(b.Buffer(type)), T::Float);
+  const int e = b.Op(K::kExp, b.Op(K::kSub, x, b.Op(K::kReduceMax, x)));
+  b.Store(b.Buffer(type, true), b.Cast(b.Op(K::kDiv, e, b.Op(K::kReduceSum, e)), type));
+  return b.kernel();
+}
+
+KernelIR Sum(const c10::DimVector& sizes, int num_reduced, const c10::DimVector& strides) {
+  KernelBuilder b(sizes, num_reduced);
+  b.Store(b.KeptBuffer(T::Float, true), b.Op(K::kReduceSum, b.Load(b.Buffer(T::Float, strides))));
+  return b.kernel();
+}
+
+// Without NVRTC nothing is compiled; the test says so.
+#define SKIP_WITHOUT_NVRTC() \
+  if (const auto version = codegen::NvrtcVersion(); !version.ok()) GTEST_SKIP() << version.status()
+
+std::string Compiles(const KernelIR& kernel, bool wide = false) {
+  if (const absl::Status status = codegen::VerifyKernel(kernel); !status.ok()) return std::string(status.message());
+  const std::string text = codegen::EmitCuda(codegen::PlanCuda(kernel, wide));
+  const auto code = codegen::CompileCuda(text, kArch, false);
+  return code.ok() ? "" : absl::StrCat(std::string(code.status().message()), "\n", text, codegen::PrintKernel(kernel));
+}
+
+TEST(CudaText, NoHeadersAndOneFunctionForEachLaunch) {
+  for (const KernelIR& kernel : {Chain({1 << 20}), Softmax(4096, 4096), Sum({4096, 4096}, 1, {4096, 1})}) {
+    const std::string text = TextOf(kernel);
+    EXPECT_FALSE(absl::StrContains(text, "#include")) << text;
+    EXPECT_EQ(Count(text, "__global__"), 1) << text;
+    EXPECT_EQ(text, TextOf(kernel));
+  }
+}
+
+TEST(CudaText, MovesSixteenBytesAtATimeWhereMemoryIsContiguous) {
+  EXPECT_EQ(codegen::PlanCuda(Chain({1 << 22}), false).lanes, 4);
+  EXPECT_EQ(codegen::PlanCuda(Chain({1 << 22}, T::BFloat16), false).lanes, 8);
+  EXPECT_EQ(codegen::PlanCuda(Chain({1001, 4096}), false).lanes, 4);
+  EXPECT_TRUE(absl::StrContains(TextOf(Chain({1 << 22})), "aligned<16>(b0)"));
+  EXPECT_EQ(codegen::PlanCuda(Chain({64}), false).lanes, 1) << "as many threads as there are points";
+}
+
+TEST(CudaText, ShortRowsStayInRegisters) {
+  EXPECT_GT(codegen::PlanCuda(Softmax(4096, 4096), false).iterations, 0);
+  EXPECT_EQ(codegen::PlanCuda(Softmax(512, 1 << 17), false).iterations, 0);
+  EXPECT_EQ(Count(TextOf(Softmax(4096, 4096)), "ld<true>("), 1) << "memory is read once";
+}
+
+TEST(CudaText, MuchToReduceForFewPointsIsSplit) {
+  EXPECT_EQ(Count(TextOf(Sum({1 << 24}, 1, {1})), "__global__"), 2);
+  EXPECT_EQ(Count(TextOf(Sum({64, 1 << 16}, 1, {1, 64})), "__global__"), 2);
+  EXPECT_EQ(Count(TextOf(Softmax(2, 1 << 20)), "__global__"), 3);
+  EXPECT_EQ(Count(TextOf(Sum({1 << 16, 512}, 1, {512, 1})), "__global__"), 1);
+}
+
+TEST(CudaText, CountsWithMoreBitsWhereElementsAreMany) {
+  EXPECT_TRUE(absl::StrContains(TextOf(Chain({int64_t{1} << 32})), "typedef i64 I;"));
+  EXPECT_TRUE(absl::StrContains(TextOf(Chain({int64_t{1} << 20})), "typedef int I;"));
+}
+
+TEST(CudaText, ExplainsItsCost) {
+  const auto line = codegen::ExplainKernel(Softmax(4096, 4096), Gpu());
+  ASSERT_TRUE(line.ok()) << line.status();
+  EXPECT_TRUE(absl::StrContains(*line, "rows stay in registers")) << *line;
+}
+
+constexpr T kArithmetic[] = {T::Float, T::Double, T::Long, T::Int, T::Short, T::Char, T::Byte, T::Bool};
+constexpr T kStorable[] = {T::Float, T::Double, T::Long, T::Int, T::Short, T::Char, T::Byte, T::Bool, T::BFloat16, T::Half};
+
+// All instructions that take values of `type`, each stored; several kernels' worth in one.
+KernelIR EveryOp(T type) {
+  KernelBuilder b({7, 33}, 1);
+  const int x = b.Load(b.Buffer(type)), y = b.Load(b.Buffer(type)), c = b.Op(K::kLt, x, y), s = b.Scalar(type);
+  for (int op = static_cast<int>(K::kAdd); op < codegen::kNumKOps; ++op) {
+    KernelBuilder trial = b;
+    const K k = static_cast<K>(op);
+    const int arity = codegen::KOpArity(k);
+    const auto add = [&](KernelBuilder& into) {
+      if (k == K::kSelect) return into.Op(k, c, x, s);
+      return into.Op(k, x, arity > 1 ? y : -1, arity > 2 ? s : -1);
+    };
+    trial.Op(K::kIsNan, add(trial));  // Any use: what does not verify is not defined on the type.
+    KernelIR only = trial.kernel();
+    only.insts.pop_back();
+    if (!codegen::VerifyKernel(only).ok()) continue;
+    const int value = add(b);
+    b.Store(b.Buffer(b.kernel().insts[value].type, true), value);
+  }
+  return b.kernel();
+}
+
+TEST(CudaNvrtc, EveryOpOnEveryType) {
+  SKIP_WITHOUT_NVRTC();
+  for (const T type : kArithmetic) {
+    const KernelIR kernel = EveryOp(type);
+    EXPECT_GT(kernel.insts.size(), 25u);
+    EXPECT_EQ(Compiles(kernel), "") << c10::toString(type);
+  }
+}
+
+TEST(CudaNvrtc, EveryCastAndMemoryAccess) {
+  SKIP_WITHOUT_NVRTC();
+  for (const T type : kStorable) {
+    KernelBuilder b({5, 70});
+    const int x = b.Load(b.Buffer(type)), i = b.Index(1), in = b.Op(K::kLt, i, b.Const(9, T::Long));
+    for (const T to : kStorable) b.Store(b.Buffer(to, true), b.Cast(x, to));
+    b.Store(b.Buffer(type, true), b.Gather(b.Buffer(type), i));
+    b.Scatter(K::kScatter, b.Buffer(type, {0, 0}, true), x, i, in);
+    if (type != T::Bool && type != T::BFloat16 && type != T::Half) b.Scatter(K::kScatterAdd, b.Buffer(type, {0, 0}, true), x, i, in);
+    b.Check(b.Flag(), in);
+    EXPECT_EQ(Compiles(b.kernel()), "") << c10::toString(type);
+    EXPECT_EQ(Compiles(b.kernel(), /*wide=*/true), "") << c10::toString(type);
+  }
+}
+
+TEST(CudaNvrtc, EveryShapeOfReduction) {
+  SKIP_WITHOUT_NVRTC();
+  for (const KernelIR& kernel :
+       {Softmax(4096, 4096), Softmax(700, 3), Softmax(2, 1 << 20), Softmax(64, 999, T::BFloat16), Sum({1 << 24}, 1, {1}),
+        Sum({4096, 4096}, 1, {1, 4096}), Sum({4097, 63}, 1, {1, 4097}), Sum({6, 4, 20000}, 2, {20000, 120000, 1})}) {
+    EXPECT_EQ(Compiles(kernel), "");
+    EXPECT_EQ(Compiles(kernel, /*wide=*/true), "");
+  }
+}
+
+TEST(CudaNvrtc, RandomKernelsCompile) {
+  SKIP_WITHOUT_NVRTC();
+  const int64_t first = EnvOr("LAZULI_FUZZ_SEED", 1), count = EnvOr("LAZULI_FUZZ_COUNT", 12);
+  for (int64_t seed = first; seed < first + count; ++seed) {
+    ASSERT_EQ(Compiles(RandomKernel(static_cast<uint64_t>(seed)).Build()), "") << "LAZULI_FUZZ_SEED=" << seed;
+  }
+}
+
+TEST(CudaNvrtc, ErrorsCarryTheCompilersLog) {
+  SKIP_WITHOUT_NVRTC();
+  const auto code = codegen::CompileCuda("int x = nonsense;", kArch, false);
+  ASSERT_FALSE(code.ok());
+  EXPECT_TRUE(absl::StrContains(code.status().message(), "nonsense")) << code.status();
+  EXPECT_FALSE(codegen::CompileCuda("", "volta", false).ok());
+}
+
+TEST(CudaNvrtc, ACompiledKernelIsFoundAgain) {
+  SKIP_WITHOUT_NVRTC();
+  codegen::KernelOrigin origin;
+  const auto first = codegen::CompileKernel(Chain({12345}), Gpu(), &origin);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(origin, codegen::KernelOrigin::kCompiled);
+  const auto second = codegen::CompileKernel(Chain({12345}), Gpu(), &origin);
+  EXPECT_EQ(origin, codegen::KernelOrigin::kFound);
+  EXPECT_EQ(*first, *second);
+  codegen::KernelTarget cached = Gpu();
+  cached.cached_only = true;
+  EXPECT_EQ(codegen::CompileKernel(Chain({12346}), cached, nullptr).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(CudaDriver, SaysWhatIsMissingAndWhatToDo) {
+  const auto opened = runtime::internal::OpenFirst("NVIDIA's driver", {"libnothere.so.1", "libnothere.so"}, "install it");
+  ASSERT_FALSE(opened.ok());
+  EXPECT_EQ(opened.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(absl::StrContains(opened.status().message(), "libnothere.so.1")) << opened.status();
+  EXPECT_TRUE(absl::StrContains(opened.status().message(), "; install it")) << opened.status();
+}
+
+}  // namespace
+}  // namespace lazuli::testing
