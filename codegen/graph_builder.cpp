@@ -48,9 +48,19 @@ class Builder {
   absl::Status AddOp(const TraceOp& op) {
     const auto index = static_cast<size_t>(&op - trace_.ops.data());
     const bool use_row = options_.use_rows && (options_.rows_of_ops.empty() || options_.rows_of_ops[index]);
-    const OpRow* row = use_row ? FindRow(op) : nullptr;
+    const OpRow* row = use_row && CanGenerate(op) ? FindRow(op) : nullptr;
     if (row != nullptr && !Pays(*row, op)) row = nullptr;
     return row != nullptr && row->expand != nullptr ? AddPieces(op, row) : AddNode(op, row, /*part=*/0);
+  }
+
+  // Kernels run on one device, and read memory that is there.
+  bool CanGenerate(const TraceOp& op) const {
+    if (op.device.is_cpu()) return true;
+    if (!options_.gpu_kernels) return false;
+    return std::all_of(op.args.begin(), op.args.end(), [&](const TraceArg& arg) {
+      return std::all_of(arg.tensors.begin(), arg.tensors.end(),
+                         [&](const TensorRef& ref) { return !ref.defined() || trace_.storages[ref.storage].device == op.device; });
+    });
   }
 
   // What a row knows too little to decide for itself.
@@ -101,11 +111,14 @@ class Builder {
     row->expand(op, &expansion);
     graph_.offset_sums.insert(graph_.offset_sums.end(), expansion.offset_sums.begin(), expansion.offset_sums.end());
     for (const int64_t bytes : expansion.temporaries) {
-      graph_.storages.emplace_back().nbytes = bytes;
+      TraceStorage& storage = graph_.storages.emplace_back();
+      storage.nbytes = bytes;
+      storage.device = op.device;
       graph_.contents.push_back(kNoValue);
     }
     for (Expansion::Piece& piece : expansion.pieces) {
       piece.op.index = op.index;
+      piece.op.device = op.device;
       if (piece.op.info == nullptr) continue;  // See below.
       const bool whole = piece.part == Expansion::kWholeOp;
       if (auto status = AddNode(piece.op, whole ? FindRow(piece.op) : row, whole ? 0 : piece.part); !status.ok()) return status;
@@ -255,6 +268,7 @@ class Builder {
     const NodeId id = static_cast<NodeId>(graph_.nodes.size());
     Node node;
     node.kind = Node::Kind::kUpdate;
+    node.op.device = graph_.storages[self.storage].device;
     node.op.args.resize(2);
     for (TraceArg& arg : node.op.args) arg.kind = TraceArg::Kind::kTensor;
     TensorRef window = self;

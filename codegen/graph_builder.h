@@ -13,6 +13,7 @@ struct BuildOptions {
   bool use_rows = true;
   // By op of the trace: false does to one op what use_rows does to all. Empty: all true.
   std::vector<bool> rows_of_ops;
+  bool gpu_kernels = false;  // Rows serve ops on a GPU, too.
 };
 
 absl::StatusOr<Graph> BuildGraph(const Trace& trace, const BuildOptions& options);

@@ -12,6 +12,7 @@
 #include "codegen/passes/fold.h"
 #include "codegen/passes/fuse.h"
 #include "codegen/passes/plan.h"
+#include "runtime/cuda_driver.h"
 #include "runtime/dump.h"
 #include "runtime/executor.h"
 #include "runtime/log.h"
@@ -26,10 +27,30 @@ struct Pass {
   std::function<absl::StatusOr<Graph>(Graph)> run;
 };
 
+// `options` for `trace`: with the architecture of the GPU that it is on, if code can be generated for that; ATen runs its operators
+// otherwise.
+PipelineOptions ForDevicesOf(const Trace& trace, const PipelineOptions& options) {
+  PipelineOptions result = options;
+  if (!options.target.cuda_arch.empty()) return result;
+  const auto on_gpu = [](const TraceOp& op) { return !op.device.is_cpu(); };
+  const auto op = std::find_if(trace.ops.begin(), trace.ops.end(), on_gpu);
+  if (op == trace.ops.end()) return result;
+  const absl::StatusOr<runtime::CudaDeviceInfo> gpu = runtime::GetCudaDeviceInfo(op->device.index());
+  const absl::Status nvrtc = runtime::GetNvrtc().status();
+  if (gpu.ok() && nvrtc.ok()) {
+    result.target.cuda_arch = gpu->arch;
+  } else {
+    const absl::Status& missing = gpu.ok() ? nvrtc : gpu.status();
+    runtime::LogOnce(absl::StrCat("no kernels for ", op->device.str(), ", ATen runs what is on it: ", missing.message()));
+  }
+  return result;
+}
+
 std::vector<Pass> PassesOf(const Trace& trace, const PipelineOptions& options) {
   BuildOptions build;
   build.use_rows = options.backend != "aten";
   build.rows_of_ops = options.compiled_ops;
+  build.gpu_kernels = !options.target.cuda_arch.empty();
   FuseOptions fuse;
   fuse.enabled = build.use_rows;
   return {
@@ -97,15 +118,13 @@ absl::StatusOr<Graph> RunPasses(const Trace& trace, const PipelineOptions& optio
     return absl::InvalidArgumentError(absl::StrCat("no pass '", std::string(stop_after), "'; passes: ", absl::StrJoin(names, ", ")));
   }
   CompileReport unused;
-  return Run(trace, options, stop_after, &unused);
+  return Run(trace, ForDevicesOf(trace, options), stop_after, &unused);
 }
 
-absl::StatusOr<std::unique_ptr<runtime::Program>> Compile(const Trace& trace, const PipelineOptions& options, CompileReport* report) {
+absl::StatusOr<std::unique_ptr<runtime::Program>> Compile(const Trace& trace, const PipelineOptions& given, CompileReport* report) {
+  const PipelineOptions options = ForDevicesOf(trace, given);
   CompileReport unused;
   if (report == nullptr) report = &unused;
-  for (const TraceStorage& storage : trace.storages) {
-    if (!storage.device.is_cpu()) return absl::UnimplementedError("only CPU tensors can be compiled");
-  }
   auto graph = Run(trace, options, "", report);
   if (!graph.ok()) return graph.status();
   report->num_nodes = static_cast<int>(graph->nodes.size());
@@ -117,7 +136,7 @@ absl::StatusOr<std::unique_ptr<runtime::Program>> Compile(const Trace& trace, co
   report->kernels_compiled = plan.kernels_compiled;
   report->kernel_cache_hits = plan.kernel_cache_hits;
   if (!spec.ok()) return spec.status();
-  report->arena_bytes = spec->arena_bytes;
+  for (const runtime::ArenaSpec& arena : spec->arenas) report->arena_bytes += arena.nbytes;
   return runtime::MakeProgram(*std::move(spec));
 }
 

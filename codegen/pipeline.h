@@ -40,7 +40,7 @@ std::vector<std::string> PassNames();
 // The graph as the pass `stop_after` leaves it. Fails on an unknown pass.
 absl::StatusOr<Graph> RunPasses(const Trace& trace, const PipelineOptions& options, std::string_view stop_after);
 
-// The program that does what `trace` does. `report` may be null. Thread-safe. Fails on traces with storages off the CPU.
+// The program that does what `trace` does. `report` may be null. Thread-safe.
 absl::StatusOr<std::unique_ptr<runtime::Program>> Compile(const Trace& trace, const PipelineOptions& options, CompileReport* report);
 
 }  // namespace lazuli::codegen

@@ -110,7 +110,10 @@ class Builder {
 };
 
 std::string OpAt(Word word) {
-  return TagOf(word) == Tag::kOp ? OpInfoById(static_cast<int32_t>(PayloadOf(word))).name : std::string("end of trace");
+  if (TagOf(word) != Tag::kOp) return "end of trace";
+  const runtime::DeviceCode device = codegen::OpDeviceOf(word);
+  const std::string& name = OpInfoById(codegen::OpIdOf(word)).name;
+  return device == runtime::kCpuCode ? name : absl::StrCat(name, " on ", runtime::DeviceOf(device).str());
 }
 
 std::string OpName(const TraceLog& log, int32_t op) { return absl::StrCat("op ", op, " ", OpInfoById(log.ops[op].op_id).name); }
@@ -186,8 +189,8 @@ std::string DescribeOperand(const Guard& guard, const std::string& where, Word a
     }
     if (want.ndim != got.ndim) return absl::StrCat(where, " rank mismatch. expected ", want.ndim, ", actual ", got.ndim);
     if (want.device != got.device) {
-      return absl::StrCat(where, " device mismatch. expected ", c10::DeviceTypeName(want.device, true), ", actual ",
-                          c10::DeviceTypeName(got.device, true));
+      return absl::StrCat(where, " device mismatch. expected ", runtime::DeviceOf(want.device).str(), ", actual ",
+                          runtime::DeviceOf(got.device).str());
     }
     if (want.storage != got.storage)
       return absl::StrCat(where, " aliasing mismatch. expected storage ", want.storage, ", actual storage ", got.storage);

@@ -23,21 +23,14 @@ at::Tensor MetaWindow(const codegen::TensorRef& ref) {
   return meta;
 }
 
-bool Equal(const OutputMetas& a, const OutputMetas& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const OutputMeta& x, const OutputMeta& y) {
-    return x.defined == y.defined &&
-           (!x.defined || (x.dtype == y.dtype && x.sizes == y.sizes && x.strides == y.strides && x.nbytes == y.nbytes));
-  });
-}
-
 // Whether `op`, whose operands and results are written in `log`, has these results by its shape inference.
 bool InfersThem(const codegen::TraceOp& op, const codegen::TraceLog& log, ShapeInference infer) {
   try {
     torch::jit::Stack args;
     codegen::PushTraceArgs(op, log.scalars.data(), &MetaWindow, &args);
-    const std::optional<OutputMetas> inferred = infer(*op.info, args);
+    const std::optional<OutputMetas> inferred = infer(*op.info, args, op.device);
     const auto& outputs = log.ops[static_cast<size_t>(op.index)].outputs;
-    return inferred.has_value() && outputs != nullptr && Equal(*inferred, *outputs);
+    return inferred.has_value() && outputs != nullptr && *inferred == *outputs;
   } catch (const std::exception&) {
     return false;
   }

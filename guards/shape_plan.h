@@ -21,7 +21,8 @@
 namespace lazuli::guards {
 
 // Metadata of the results of an operator called with `args`, tensors as meta tensors; nothing when it is not known or they do not fit.
-using ShapeInference = std::optional<codegen::OutputMetas> (*)(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args);
+using ShapeInference = std::optional<codegen::OutputMetas> (*)(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args,
+                                                               c10::Device device);
 
 class ShapePlan {
  public:

@@ -36,7 +36,9 @@ std::string HashOf(const std::vector<Number>& numbers) {
 std::string KeyOf(const TraceLog& log) {
   std::vector<codegen::Word> code = log.code;
   for (const TraceLog::Op& op : log.ops) {
-    const runtime::Hash128 name = runtime::SipHash128(codegen::OpInfoById(op.op_id).name, 1, 2);
+    const int device = codegen::OpDeviceOf(code[op.code_begin]);
+    const std::string& info = codegen::OpInfoById(op.op_id).name;
+    const runtime::Hash128 name = runtime::SipHash128(device == runtime::kCpuCode ? info : absl::StrCat(info, " ", device), 1, 2);
     std::copy_n(name.data(), sizeof(codegen::Word), reinterpret_cast<uint8_t*>(&code[op.code_begin]));
   }
   return absl::StrCat("traces 1\nlibtorch ", TORCH_VERSION, "\n\n", log.ops.size(), " ops from ",

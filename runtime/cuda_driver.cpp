@@ -82,6 +82,7 @@ absl::StatusOr<const CudaDriver*> OpenDriver() {
   reader.Read(&driver->library_unload, "cuLibraryUnload");
   reader.Read(&driver->library_get_kernel, "cuLibraryGetKernel");
   reader.Read(&driver->launch_kernel, "cuLaunchKernel");
+  reader.Read(&driver->stream_is_capturing, "cuStreamIsCapturing");
   if (!reader.status().ok()) return reader.status();
   if (const int error = driver->init(0); error != 0) {
     return absl::UnavailableError(absl::StrCat("NVIDIA's driver does not start: ", driver->ErrorText(error)));

@@ -28,6 +28,7 @@ struct CudaDriver {
   int (*library_get_kernel)(CudaKernelHandle* kernel, CudaLibrary library, const char* name);
   int (*launch_kernel)(CudaKernelHandle kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
                        unsigned block_z, unsigned shared_bytes, CudaStreamHandle stream, void** arguments, void** extra);
+  int (*stream_is_capturing)(CudaStreamHandle stream, int* status);  // 0: it is not.
 
   std::string ErrorText(int error) const;
 };

@@ -3,14 +3,13 @@
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_strided.h>
-#include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/COW.h>
 
 #include <cstring>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
-#include "runtime/buffer_pool.h"
+#include "runtime/device.h"
 #include "runtime/mode_keys.h"
 #include "runtime/spec_symbols.h"
 
@@ -68,6 +67,7 @@ class StepProgram : public Program {
     adopted_.resize(count);
     storages_.resize(count);
     outputs_.resize(count);
+    arenas_.resize(spec_.arenas.size());
     calls_.resize(spec_.steps.size());
     operands_.resize(1);
     for (const StepSpec& step : spec_.steps) operands_.resize(std::max(operands_.size(), static_cast<size_t>(step.batch)));
@@ -89,7 +89,7 @@ class StepProgram : public Program {
       BindOffsets(args);
     } catch (...) {
       for (at::DataPtr& output : outputs_) output.clear();
-      arena_.clear();
+      FreeArenas();
       result.error = std::current_exception();
       result.not_started = true;
       return result;
@@ -107,7 +107,7 @@ class StepProgram : public Program {
       i += count;
     }
     HandOver(args);
-    arena_.clear();
+    FreeArenas();
     return result;
   }
 
@@ -239,7 +239,9 @@ class StepProgram : public Program {
 
   // Equal windows of one call are one tensor: kernels (attention) ask whether their operands are.
   at::Tensor Window(const WindowSpec& window, PreparedCall* prepared) {
-    if (window.memory == WindowSpec::kNoContent) return at::empty_strided(window.sizes, window.strides, window.dtype);
+    if (window.memory == WindowSpec::kNoContent) {
+      return at::empty_strided(window.sizes, window.strides, at::TensorOptions(window.dtype).device(prepared->call->device));
+    }
     if (window.memory < 0) return at::Tensor();
     for (const auto& [spec, tensor] : prepared->windows) {
       if (*spec == window) return tensor;
@@ -249,7 +251,7 @@ class StepProgram : public Program {
   }
 
   at::Tensor MakeWindow(const WindowSpec& window, PreparedCall* prepared) {
-    const auto keys = c10::DispatchKeySet(c10::computeDispatchKey(window.dtype, c10::kStrided, c10::kCPU));
+    const auto keys = c10::DispatchKeySet(c10::computeDispatchKey(window.dtype, c10::kStrided, DeviceOf(window.memory)));
     at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(StorageOf(window.memory), keys, c10::scalarTypeToTypeMeta(window.dtype));
     c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
     impl->set_sizes_and_strides(window.sizes, window.strides, 0);
@@ -263,7 +265,7 @@ class StepProgram : public Program {
     c10::Storage& storage = storages_[memory];
     if (!storage) {
       storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), spec_.memories[memory].nbytes,
-                                                      at::DataPtr(nullptr, c10::kCPU), /*allocator=*/nullptr, /*resizable=*/false);
+                                                      at::DataPtr(nullptr, DeviceOf(memory)), /*allocator=*/nullptr, /*resizable=*/false);
     }
     return storage;
   }
@@ -271,11 +273,15 @@ class StepProgram : public Program {
   void SetBase(int32_t memory, void* base) {
     if (bases_[memory] == base) return;
     bases_[memory] = base;
-    if (storages_[memory]) storages_[memory].unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(base, c10::kCPU));
+    if (storages_[memory]) storages_[memory].unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(base, DeviceOf(memory)));
   }
 
+  c10::Device DeviceOf(int32_t memory) const { return spec_.memories[memory].device; }
+
   void BindMemories(const RunArgs& args) {
-    if (spec_.arena_bytes > 0) arena_ = BufferPool::Get().AllocateScratch(spec_.arena_bytes);
+    for (size_t a = 0; a < spec_.arenas.size(); ++a) {
+      if (spec_.arenas[a].nbytes > 0) arenas_[a] = AllocateOn(spec_.arenas[a].device, spec_.arenas[a].nbytes, /*scratch=*/true);
+    }
     for (size_t m = 0; m < spec_.memories.size(); ++m) {
       const MemorySpec& memory = spec_.memories[m];
       poisoned_[m] = false;
@@ -286,10 +292,10 @@ class StepProgram : public Program {
         SetBase(static_cast<int32_t>(m), storage->_mutable_data_ptr_no_checks().get());
         if (storages_[m]) storages_[m].unsafeGetStorageImpl()->set_nbytes(storage->nbytes());
       } else if (memory.kind == MemorySpec::Kind::kOutput) {
-        outputs_[m] = BufferPool::Get().Allocate(memory.nbytes);
+        outputs_[m] = AllocateOn(memory.device, memory.nbytes, /*scratch=*/false);
         SetBase(static_cast<int32_t>(m), outputs_[m].get());
       } else if (memory.kind == MemorySpec::Kind::kArena) {
-        SetBase(static_cast<int32_t>(m), static_cast<char*>(arena_.get()) + memory.offset);
+        SetBase(static_cast<int32_t>(m), static_cast<char*>(arenas_[memory.arena].get()) + memory.offset);
       }
     }
   }
@@ -311,7 +317,7 @@ class StepProgram : public Program {
     for (size_t m = 0; m < storages_.size(); ++m) {
       if (!storages_[m]) continue;
       c10::StorageImpl* storage = storages_[m].unsafeGetStorageImpl();
-      storage->set_data_ptr_noswap(at::DataPtr(bases_[m], c10::kCPU));
+      storage->set_data_ptr_noswap(at::DataPtr(bases_[m], spec_.memories[m].device));
       if (spec_.memories[m].kind == MemorySpec::Kind::kInput) storage->set_nbytes(args.storages[spec_.memories[m].storage]->nbytes());
     }
   }
@@ -421,11 +427,15 @@ class StepProgram : public Program {
       copy.copy_(tensor);
       tensor = std::move(copy);
     }
-    adopted_[window.memory] = tensor.storage().set_data_ptr(at::DataPtr(nullptr, c10::kCPU));
+    adopted_[window.memory] = tensor.storage().set_data_ptr(at::DataPtr(nullptr, memory.device));
     SetBase(window.memory, adopted_[window.memory].get());
   }
 
   void Release(int32_t memory) { adopted_[memory].clear(); }
+
+  void FreeArenas() {
+    for (at::DataPtr& arena : arenas_) arena.clear();
+  }
 
   void HandOver(const RunArgs& args) {
     for (size_t m = 0; m < spec_.memories.size(); ++m) {
@@ -444,7 +454,7 @@ class StepProgram : public Program {
   SpecSymbols symbols_;
   bool prepared_ = false;
   bool failed_ = false;
-  at::DataPtr arena_;                // Only while running.
+  std::vector<at::DataPtr> arenas_;  // By the spec's; only while running.
   std::vector<PreparedCall> calls_;  // By step.
   std::vector<Operands> operands_;   // Of the launch that runs, or of each of its batch. At least one.
   std::vector<BoundKernel> batch_;

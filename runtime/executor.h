@@ -30,7 +30,7 @@ struct MemorySpec {
   enum class Kind : uint8_t {
     kInput,    // RunArgs::storages[storage].
     kOutput,   // Allocated for each run and handed over through RunArgs::outputs[storage].
-    kArena,    // `offset` bytes into the run's arena, or with symbols where its slot is.
+    kArena,    // `offset` bytes into one of the run's arenas, or with symbols where its slot is.
     kAdopted,  // Made by an ATen call; freed after its last use, or handed over when `storage` is not -1.
   };
   Kind kind = Kind::kArena;
@@ -38,6 +38,8 @@ struct MemorySpec {
   int64_t nbytes = 0;
   int64_t offset = 0;
   int32_t arena_slot = -1;  // kArena with symbols: memories of one slot are never in use at the same time.
+  int32_t arena = -1;       // kArena: which of the program's.
+  c10::Device device = c10::kCPU;
 };
 
 // What a memory of `nbytes` takes in an arena.
@@ -89,6 +91,7 @@ struct AtenCall {
   // What becomes of each result, in order: memory -1 drops it. Empty when the op writes its results into arguments.
   std::vector<WindowSpec> results;
   int32_t index = -1;              // Place of the recorded op in the trace.
+  c10::Device device = c10::kCPU;  // Of its results.
   DirectCall direct = nullptr;     // Tried before `op` is called.
   std::shared_ptr<KeptCall> kept;  // Likewise.
   int32_t kept_input = -1;         // The memory, an input of the run, that it keeps something of.
@@ -145,10 +148,16 @@ struct StepSpec {
   std::optional<FusedSteps> fused;
 };
 
+// Memory of one device that only a run needs.
+struct ArenaSpec {
+  c10::Device device = c10::kCPU;
+  int64_t nbytes = 0;
+};
+
 struct ProgramSpec {
   std::vector<MemorySpec> memories;
   std::vector<StepSpec> steps;
-  int64_t arena_bytes = 0;
+  std::vector<ArenaSpec> arenas;
   // Offset slots are those of the run, and from `num_offsets` on these.
   int32_t num_offsets = 0;
   std::vector<OffsetSum> offset_sums;

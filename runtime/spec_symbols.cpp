@@ -62,21 +62,26 @@ bool SpecSymbols::Set(absl::Span<const int64_t> values) {
 }
 
 void SpecSymbols::PlaceArena() {
-  std::vector<int64_t> sizes;
+  struct Slot {
+    int64_t nbytes = 0, offset = 0;
+    int32_t arena = 0;
+  };
+  std::vector<Slot> slots;
   for (const MemorySpec& memory : spec_->memories) {
     if (memory.arena_slot < 0) continue;
-    const auto slot = static_cast<size_t>(memory.arena_slot);
-    if (slot >= sizes.size()) sizes.resize(slot + 1, 0);
-    sizes[slot] = std::max(sizes[slot], ArenaBytes(memory.nbytes));
+    const auto number = static_cast<size_t>(memory.arena_slot);
+    if (number >= slots.size()) slots.resize(number + 1);
+    slots[number].nbytes = std::max(slots[number].nbytes, ArenaBytes(memory.nbytes));
+    slots[number].arena = memory.arena;
   }
-  std::vector<int64_t> offsets;
-  spec_->arena_bytes = 0;
-  for (const int64_t size : sizes) {
-    offsets.push_back(spec_->arena_bytes);
-    spec_->arena_bytes += size;
+  for (ArenaSpec& arena : spec_->arenas) arena.nbytes = 0;
+  for (Slot& slot : slots) {
+    int64_t& used = spec_->arenas[static_cast<size_t>(slot.arena)].nbytes;
+    slot.offset = used;
+    used += slot.nbytes;
   }
   for (MemorySpec& memory : spec_->memories) {
-    if (memory.arena_slot >= 0) memory.offset = offsets[static_cast<size_t>(memory.arena_slot)];
+    if (memory.arena_slot >= 0) memory.offset = slots[static_cast<size_t>(memory.arena_slot)].offset;
   }
 }
 

@@ -74,7 +74,7 @@ bool AddBoxed(OpRecording* recording, const c10::IValue& value, const c10::Type&
   } else if (value.isString()) {
     recording->AddString(value.toStringView());
   } else if (value.isDevice()) {
-    return AddDevice(recording, value.toDevice());
+    return recording->AddDevice(value.toDevice());
   } else {
     return false;
   }
@@ -92,11 +92,11 @@ Outcome TryRecord(Recorder* recorder, const OpInfo& info, torch::jit::Stack* sta
   for (const auto i : c10::irange(info.num_args)) {
     if (!AddBoxed(&recording, args[i], *arguments[i].real_type())) return Outcome::kNotRecordable;
   }
-  if (!recording.OverlapsAreSafe()) return Outcome::kNotRecordable;
+  if (!recording.IsOnOneDevice() || !recording.OverlapsAreSafe()) return Outcome::kNotRecordable;
   const codegen::OutputMetas* metas = recording.Known();
   if (metas == nullptr) {
-    auto inferred = InferShapes(info, args);
-    if (!inferred.has_value() || !TakesDtypes(info, args, *inferred)) {
+    auto inferred = InferShapes(info, args, recording.device());
+    if (!inferred.has_value() || !TakesDtypes(info, args, *inferred, recording.device())) {
       *key = recording.ShapeKey();
       return Outcome::kUnknownShape;
     }
@@ -113,7 +113,14 @@ Outcome TryRecord(Recorder* recorder, const OpInfo& info, torch::jit::Stack* sta
     return Outcome::kRecorded;
   }
   torch::jit::drop(*stack, info.num_args);
-  for (const auto i : c10::irange(static_cast<size_t>(info.num_returns))) stack->emplace_back(recording.Result(i));
+  for (const auto i : c10::irange(static_cast<size_t>(info.num_returns))) {
+    const codegen::OutputMeta& meta = (*metas)[i];
+    if (meta.is_number) {
+      stack->emplace_back(meta.sizes[0]);
+    } else {
+      stack->emplace_back(recording.Result(i));
+    }
+  }
   return Outcome::kRecorded;
 }
 
@@ -212,7 +219,7 @@ bool ResultsFit(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
   if (!AreApart(*twin, args.slice(0, twin->num_args), places)) return false;
   OpInfo composite = *twin;
   composite.has_meta = true;
-  const auto metas = InferShapes(composite, args.slice(0, twin->num_args));
+  const auto metas = InferShapes(composite, args.slice(0, twin->num_args), places[0].toTensor().device());
   return metas.has_value() && Fit(*metas, places);
 }
 
@@ -240,9 +247,18 @@ void BoxedEager(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::
   RunEagerly(Recorder::Current(), codegen::GetOpInfo(op), keys, stack);
 }
 
-// kNone: a composite kernel serves every key, ours too. kPass: so it would, but devices may have kernels of their own (the CUDA kernels of
-// _foreach operators).
-enum class KernelKind { kNone, kPass, kRecord, kComposite, kView };
+// By its composite kernel, though the GPU has one of its own (_foreach operators): its pieces are recorded, and fused again.
+void BoxedPieces(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  if (Recorder::Current() != nullptr) {
+    op.callBoxedForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd, *stack);
+  } else {
+    op.redispatchBoxed(KeysBelowRecorder(keys), stack);
+  }
+}
+
+// kNone: a composite kernel serves every key, ours too. kPass: so it would, but that the recorder's fallback would take it. kPieces: the
+// GPU has a kernel of its own beside the composite one.
+enum class KernelKind { kNone, kPass, kPieces, kRecord, kComposite, kView };
 
 bool HasScalarOverloadOfTensorOp(const c10::OperatorName& name) {
   return name.overload_name == "Scalar" && c10::Dispatcher::singleton().findOp({name.name, "Tensor"}).has_value();
@@ -274,7 +290,11 @@ KernelKind KindOf(const c10::OperatorHandle& op) {
                          op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
   if (has_cpu || !composite) return KernelKind::kRecord;
   // Decomposes by itself, into ops that are recorded one by one.
-  if (!info.recordable || HasScalarOverloadOfTensorOp(op.operator_name())) return KernelKind::kPass;
+  if (!info.recordable || HasScalarOverloadOfTensorOp(op.operator_name())) {
+    const bool on_gpu =
+        op.hasKernelForDispatchKey(c10::DispatchKey::CUDA) && op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
+    return on_gpu && !info.is_random ? KernelKind::kPieces : KernelKind::kPass;
+  }
   return IsComposite(info) ? KernelKind::kComposite : KernelKind::kRecord;
 }
 
@@ -317,13 +337,15 @@ void RunAndObserve(Recorder* recorder, const OpInfo& info, std::vector<codegen::
   const bool comes_back = CannotBeObserved(key) || info.handle.hasTag(at::Tag::dynamic_output_shape);
   RunEagerly(recorder, info, keys, stack, comes_back ? Cut::kGraphBreak : Cut::kTransient);
   const auto results = torch::jit::last(*stack, info.num_returns);
-  RememberDtypes(info, args, results);
-  auto observed = Observe(info, args, results);
+  const c10::Device device = runtime::DeviceOf(codegen::OpDeviceOf(key[0]));
+  RememberDtypes(info, args, results, device);
+  auto observed = Observe(info, args, results, device);
   if (!observed.has_value()) {
     RememberShapes(std::move(key), nullptr);
     return;
   }
   Counters::Get().observations.Add();
+  NoteForetold(info, args, *observed, device);
   RememberShapes(std::move(key), std::make_shared<const codegen::OutputMetas>(*std::move(observed)));
 }
 
@@ -416,6 +438,7 @@ void RegisterKernels() {
       generic->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&BoxedEager>());
     if (kind == KernelKind::kNone || typed.contains(full)) continue;
     aten->impl(full.c_str(), kind == KernelKind::kPass        ? torch::CppFunction::makeFallthrough()
+                             : kind == KernelKind::kPieces    ? torch::CppFunction::makeFromBoxedFunction<&BoxedPieces>()
                              : kind == KernelKind::kView      ? torch::CppFunction::makeFromBoxedFunction<&BoxedView>()
                              : kind == KernelKind::kComposite ? torch::CppFunction::makeFromBoxedFunction<&BoxedComposite>()
                                                               : torch::CppFunction::makeFromBoxedFunction<&BoxedRecord>());

@@ -1,5 +1,6 @@
 // What happens at a cut: complete the log, look its program up or compile it, run it, hand out the results. START HERE.
 
+#include <c10/core/StreamGuard.h>
 #include <c10/util/Exception.h>
 
 #include <chrono>
@@ -10,6 +11,7 @@
 #include "codegen/emit_aten.h"
 #include "guards/compile_policy.h"
 #include "runtime/counters.h"
+#include "runtime/device.h"
 #include "runtime/log.h"
 #include "runtime/mode_keys.h"
 #include "runtime/options.h"
@@ -82,7 +84,7 @@ void Recorder::Flush(std::string_view cause, Cut cut) {
   if (predicted) counters.predicted_hits.Add();
   Binding binding = Bind();
   running_ = true;
-  const runtime::RunResult result = RunPrograms(entry, !policy.kept_eager(), &binding);
+  const runtime::RunResult result = OnStream([&] { return RunPrograms(entry, !policy.kept_eager(), &binding); });
   running_ = false;
   events.Ran(entry);
   if (result.error != nullptr) AddLocation(result);
@@ -160,6 +162,20 @@ Recorder::Binding Recorder::Bind() {
     }
   }
   return binding;
+}
+
+template <class Run>
+runtime::RunResult Recorder::OnStream(const Run& run) {
+  if (!stream_.has_value()) return run();
+  const c10::Stream now = runtime::CurrentStream(stream_->device());
+  runtime::RunResult result;
+  {
+    const c10::StreamGuard guard(*stream_);
+    result = run();
+  }
+  // Whoever goes on elsewhere has ordered the streams by events, perhaps, that came before what was launched only now.
+  if (now != *stream_ && !runtime::IsCapturing(now)) runtime::OrderStreams(*stream_, now);
+  return result;
 }
 
 runtime::RunResult Recorder::RunPrograms(const guards::CachedTracePtr& entry, bool in_background, Binding* binding) {

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/device.h"
 #include "runtime/log.h"
 #include "tracer/lazy_tensor.h"
 
@@ -40,7 +41,8 @@ bool IsReadOnly(const void* begin, size_t nbytes) {
 bool IsForeign(c10::StorageImpl* storage) {
   if (AsLazy(storage) != nullptr || IsPending(*storage)) return false;
   const at::DataPtr& data = storage->data_ptr();
-  return data.get() != nullptr && data.get_deleter() != c10::GetCPUAllocator()->raw_deleter() && !c10::impl::cow::is_cow_data_ptr(data);
+  const c10::Allocator* owner = runtime::AllocatorOf(data.device().is_cuda() ? data.device() : c10::Device(c10::kCPU));
+  return data.get() != nullptr && data.get_deleter() != owner->raw_deleter() && !c10::impl::cow::is_cow_data_ptr(data);
 }
 
 c10::intrusive_ptr<c10::StorageImpl> Snapshot(const c10::TensorImpl& impl, c10::StorageImpl* storage) {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "runtime/device.h"
 #include "tracer/recorder.h"
 
 namespace lazuli::tracer {
@@ -89,7 +90,7 @@ const Vtables kVtables = {VtableOfNew<c10::TensorImpl>(), VtableOfNew<LazyTensor
 __thread int64_t internal::live_bytes __attribute__((tls_model("initial-exec"))) = 0;
 
 LazyStorage::LazyStorage(int64_t nbytes, c10::Device device, Recorder* in_recorder, uint64_t in_epoch, int32_t in_id)
-    : c10::StorageImpl(use_byte_size_t(), nbytes, at::DataPtr(nullptr, device), c10::GetCPUAllocator(), /*resizable=*/true),
+    : c10::StorageImpl(use_byte_size_t(), nbytes, at::DataPtr(nullptr, device), runtime::AllocatorOf(device), /*resizable=*/true),
       recorder(in_recorder),
       epoch(in_epoch),
       id(in_id),
@@ -137,7 +138,7 @@ c10::intrusive_ptr<c10::TensorImpl> LazyTensorImpl::shallow_copy_and_detach(c10:
 }
 
 at::Tensor MakeLazyTensor(const codegen::OutputMeta& meta, c10::intrusive_ptr<LazyStorage> storage) {
-  const auto keys = c10::DispatchKeySet(c10::DispatchKey::CPU);
+  const auto keys = c10::DispatchKeySet(storage->device().is_cpu() ? c10::DispatchKey::CPU : c10::DispatchKey::CUDA);
   auto impl = c10::make_intrusive<LazyTensorImpl>(c10::Storage(std::move(storage)), keys, c10::scalarTypeToTypeMeta(meta.dtype));
   const bool as_new = meta.sizes.size() == 1 && meta.sizes[0] == 0 && meta.strides[0] == 1;
   if (!as_new) impl->set_sizes_and_strides(meta.sizes, meta.strides);

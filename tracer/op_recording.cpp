@@ -19,7 +19,7 @@ using codegen::Tag;
 using codegen::TensorWord;
 using codegen::Word;
 
-// Tensors that are more than a strided window over CPU memory stay eager.
+// Tensors that are more than a strided window over memory stay eager.
 constexpr c10::DispatchKeySet kForeignKeys =
     c10::DispatchKeySet({c10::DispatchKey::Sparse, c10::DispatchKey::SparseCsr, c10::DispatchKey::Quantized, c10::DispatchKey::NestedTensor,
                          c10::DispatchKey::Python, c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor,
@@ -28,8 +28,8 @@ constexpr c10::DispatchKeySet kForeignKeys =
 
 bool IsRecordable(const c10::TensorImpl& impl) {
   const c10::DispatchKeySet keys = impl.key_set();
-  return keys.has(c10::DispatchKey::CPU) && !keys.has_any(kForeignKeys) && IsPlainOrLazy(impl) && !impl.has_symbolic_sizes_strides() &&
-         impl.dim() <= codegen::kMaxDims;
+  return keys.has_any(c10::DispatchKeySet({c10::DispatchKey::CPU, c10::DispatchKey::CUDA})) && !keys.has_any(kForeignKeys) &&
+         IsPlainOrLazy(impl) && !impl.has_symbolic_sizes_strides() && impl.dim() <= codegen::kMaxDims;
 }
 
 uint64_t BitsOf(double value) {
@@ -106,7 +106,7 @@ OpRecording::OpRecording(Recorder* recorder, const codegen::OpInfo& info) : reco
   scalars_begin_ = log.scalars.size();
   offsets_begin_ = log.offsets.size();
   slots_begin_ = recorder->slots_.size();
-  Append(MakeWord(Tag::kOp, static_cast<uint64_t>(info.id)));
+  Append(codegen::OpWord(info.id, runtime::kCpuCode));
 }
 
 OpRecording::~OpRecording() {
@@ -171,12 +171,15 @@ bool OpRecording::AddTensorItem(const at::Tensor& tensor) {
   if (!IsRecordable(*impl)) return false;
   c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
   if (storage == nullptr) return false;
+  const std::optional<runtime::DeviceCode> device = runtime::CodeOf(storage->device());
+  if (!device.has_value()) return false;
   const bool mutated = (info_.mutated_args >> arg_ & 1) != 0;
   const bool wrapped = impl->is_wrapped_number();
   if (wrapped && !mutated && impl->dim() == 0 && !IsPending(*storage) && AddWrappedNumber(tensor)) return true;
   bool first_use = false;
   int64_t offset = impl->storage_offset();
   c10::intrusive_ptr<c10::StorageImpl> snapshot;
+  if (*device != runtime::kCpuCode && IsForeign(storage)) return false;
   if (IsForeign(storage) && (mutated || !recorder_->foreign_.CanWait(storage, recorder_->epoch_))) {
     if (!mutated && !recorder_->NeedsCut(tensor, /*writes=*/false)) snapshot = Snapshot(*impl, storage);
     if (snapshot == nullptr) return false;
@@ -185,13 +188,14 @@ bool OpRecording::AddTensorItem(const at::Tensor& tensor) {
   }
   const int32_t number = recorder_->StorageNumber(storage, &first_use);
   if (number < 0) return false;
+  NoteDevice(*device, impl->dim() == 0 && !mutated);
   only_settled_numbers_ = only_settled_numbers_ && impl->dim() == 0 && !IsPending(*storage) && (first_use || !mutated);
   if (snapshot == nullptr) Adopt(impl);
   if (first_use && recorder_->all_dynamic_) recorder_->slots_[number].parameter = tensor.requires_grad() && tensor.is_leaf();
   auto& log = recorder_->log_;
   const auto dtype = c10::typeMetaToScalarType(impl->dtype());
   if (info_.rejects_masks && (dtype == c10::kBool || dtype == c10::kByte) && operands_.size() > 0) return false;
-  TensorWord word{dtype, static_cast<uint8_t>(impl->dim()), wrapped, first_use, c10::DeviceType::CPU, static_cast<uint32_t>(number), 0};
+  TensorWord word{dtype, static_cast<uint8_t>(impl->dim()), wrapped, first_use, *device, static_cast<uint32_t>(number), 0};
   if (offset != 0) word.slot_plus_one = recorder_->OffsetSlot(word.storage, dtype, offset) + 1;
   operands_.push_back({word.storage, static_cast<uint32_t>(log.code.size()), static_cast<uint32_t>(log.shapes.size()), word.ndim, mutated});
   log.code.push_back(word.Pack());
@@ -233,12 +237,15 @@ void OpRecording::AddInt(int64_t value) {
 }
 
 void OpRecording::AddBool(bool value) {
+  refused_ = refused_ || (value && arg_ == info_.pin_memory_arg);
   Append(MakeWord(Tag::kBool, value ? 1 : 0));
   ++arg_;
 }
 
 void OpRecording::AddDouble(double value) {
-  if (info_.static_scalars) {
+  const bool is_dropout = arg_ == info_.dropout_arg;
+  refused_ = refused_ || (is_dropout && value != 0);
+  if (info_.static_scalars || is_dropout) {
     Append(static_cast<Word>(Tag::kDouble));
     Append(BitsOf(value));
   } else {
@@ -389,6 +396,36 @@ bool OpRecording::FitsResult(const at::Scalar& number) const {
   }
 }
 
+bool OpRecording::AddDevice(c10::Device device) {
+  const std::optional<runtime::DeviceCode> code = runtime::CodeOf(device);
+  if (!code.has_value()) return false;
+  asked_device_ = *code;
+  // The CPU's index is what the program wrote.
+  const c10::Device named = device.is_cpu() ? device : runtime::DeviceOf(*code);
+  AddInt(static_cast<int64_t>(named.type()) << 8 | static_cast<uint8_t>(named.index()));
+  return true;
+}
+
+void OpRecording::NoteDevice(runtime::DeviceCode device, bool is_number) {
+  if (device == runtime::kCpuCode) {
+    on_cpu_ = on_cpu_ || !is_number;
+    return;
+  }
+  refused_ = refused_ || (device_ != runtime::kCpuCode && device_ != device);
+  device_ = device;
+}
+
+bool OpRecording::IsOnOneDevice() {
+  if (info_.is_factory && asked_device_.has_value()) device_ = *asked_device_;
+  if (refused_ || asked_device_.value_or(device_) != device_) return false;
+  if (device_ == runtime::kCpuCode) return true;
+  const c10::Device device = runtime::DeviceOf(device_);
+  const c10::Stream stream = runtime::CurrentStream(device);
+  if (on_cpu_ || recorder_->stream_.value_or(stream) != stream || runtime::IsCapturing(stream)) return false;
+  recorder_->log_.code[code_begin_] = codegen::OpWord(info_.id, device_);
+  return true;
+}
+
 bool OpRecording::OverlapsAreSafe() const {
   const auto& log = recorder_->log_;
   const auto bytes_of = [&log](const Operand& operand) {
@@ -422,12 +459,13 @@ bool OpRecording::OverlapsAreSafe() const {
 }
 
 bool OpRecording::RunsAtOnce() const {
-  if (!only_settled_numbers_ || operands_.empty() || runtime::Active().record_scalars) return false;
+  if (!only_settled_numbers_ || device_ != runtime::kCpuCode || operands_.empty() || runtime::Active().record_scalars) return false;
   return std::all_of(metas_->begin(), metas_->end(), [](const codegen::OutputMeta& meta) { return !meta.defined || meta.sizes.empty(); });
 }
 
 void OpRecording::Commit() {
   Recorder& r = *recorder_;
+  if (device_ != runtime::kCpuCode && !r.stream_.has_value()) r.stream_ = runtime::CurrentStream(runtime::DeviceOf(device_));
   if (r.log_.ops.empty()) NoteRecordedTrace(r.prediction_);
   committed_ = true;
   // What was inferred for other sizes may differ from what they were taken for.
@@ -458,7 +496,8 @@ at::Tensor OpRecording::Result(size_t index) {
   const codegen::OutputMeta& meta = (*metas_)[index];
   if (!meta.defined) return at::Tensor();
   const int32_t number = next_result_++;
-  auto storage = c10::make_intrusive<LazyStorage>(meta.nbytes, c10::kCPU, recorder_, recorder_->epoch_, number);
+  auto storage = c10::make_intrusive<LazyStorage>(meta.nbytes, runtime::DeviceOf(meta.on_cpu ? runtime::kCpuCode : device_), recorder_,
+                                                  recorder_->epoch_, number);
   auto& slot = recorder_->slots_[number];
   slot.impl = storage.get();
   slot.unwritten = info_.is_allocation;

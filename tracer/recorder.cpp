@@ -1,6 +1,6 @@
 #include "tracer/recorder.h"
 
-#include <c10/core/CPUAllocator.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/COW.h>
 
 #include <algorithm>
@@ -154,7 +154,8 @@ void Recorder::OnStorageReleased(LazyStorage* storage) {
 void Recorder::DetachUnwritten(uint32_t storage) {
   Slot& slot = slots_[storage];
   auto* lazy = static_cast<LazyStorage*>(slot.impl);
-  lazy->set_data_ptr_noswap(c10::GetCPUAllocator()->allocate(lazy->nbytes()));
+  const c10::DeviceGuard guard(lazy->device());
+  lazy->set_data_ptr_noswap(runtime::AllocatorOf(lazy->device())->allocate(lazy->nbytes()));
   lazy->recorder.store(nullptr, std::memory_order_release);
   lazy->epoch = 0;
   SetPending(lazy, false);
@@ -300,6 +301,7 @@ void Recorder::StartTrace(std::string_view cause, const guards::CachedTracePtr& 
   in_blocks_ = cause == kBlock;
   if (!in_blocks_) block_cutter_.Reset();
   symbols_.Stop();
+  stream_.reset();
   previous_ = previous;
   prediction_ = previous == nullptr ? nullptr : guards::ProgramCache::Get().Successor(previous);
   if (prediction_ != nullptr && Current() == this && !scopes_.InFullGraph()) ExpectTrace(this, prediction_);

@@ -19,6 +19,7 @@
 #include "codegen/ir/trace_log.h"
 #include "guards/program_cache.h"
 #include "guards/shape_plan.h"
+#include "runtime/device.h"
 #include "runtime/events.h"
 #include "tracer/block_cutter.h"
 #include "tracer/foreign_memory.h"
@@ -142,6 +143,9 @@ class Recorder {
   std::vector<codegen::SizeMark> Marks() const;
   Binding Bind();
   runtime::RunResult RunPrograms(const guards::CachedTracePtr& entry, bool in_background, Binding* binding);
+  // Calls `run` with the trace's stream as the current one.
+  template <class Run>
+  runtime::RunResult OnStream(const Run& run);
   void Distribute(Binding* binding, const runtime::RunResult& result);
   // Says in the error, when the call stacks are kept, which op of the trace failed and where the program called it.
   void AddLocation(const runtime::RunResult& result) const;
@@ -165,6 +169,7 @@ class Recorder {
   int64_t record_start_ = 0;  // EventTime() at its first op.
 
   guards::CachedTracePtr prediction_;  // The trace that the current one has followed so far; null when it left it.
+  std::optional<c10::Stream> stream_;  // That work for the trace's GPU goes to; none while it has no op on one.
   guards::ShapeCursor symbols_;        // Active when it follows it with other sizes.
   guards::CachedTracePtr previous_;
   std::string start_cause_ = "start";
@@ -219,6 +224,7 @@ class OpRecording {
   void AddBool(bool value);
   void AddDouble(double value);  // A `float` argument: run time, or part of the skeleton for static_scalars ops.
   bool AddScalar(const at::Scalar& value);
+  bool AddDevice(c10::Device device);  // Of the results.
   void AddIntList(at::IntArrayRef values);
   void AddDoubleList(at::ArrayRef<double> values);
   void AddBoolList(const bool* values, size_t size);
@@ -232,6 +238,11 @@ class OpRecording {
   const codegen::OutputMetas* Learn(codegen::OutputMetas outputs);
   // Whether every number fits the integers it is written as (fill_, masked_fill_, full): ATen throws where one does not. After Known.
   bool NumbersFit() const { return !wide_number_.has_value() || FitsResult(*wide_number_); }
+  // After the arguments: whether the operands and the results are on one device, and work for it goes where the trace's does. Numbers on
+  // the CPU may meet a GPU's tensors, as they may in ATen.
+  bool IsOnOneDevice();
+  // Where the operator runs. After IsOnOneDevice.
+  c10::Device device() const { return runtime::DeviceOf(device_); }
   // Whether written windows overlap others in a way that only eager execution checks.
   bool OverlapsAreSafe() const;
   // Whether running the op takes less than recording it would, and holds nothing up: a number is computed from numbers (0-dim CPU tensors,
@@ -251,6 +262,7 @@ class OpRecording {
     bool mutated;
   };
 
+  void NoteDevice(runtime::DeviceCode device, bool is_number);
   void Append(codegen::Word word) { recorder_->log_.code.push_back(word); }
   // Whether the next argument's numbers are sizes.
   bool HoldsSizes() const { return (info_.size_args >> arg_ & 1) != 0; }
@@ -270,6 +282,10 @@ class OpRecording {
   std::optional<at::Scalar> wide_number_;         // The last number that may not fit some integer type; usually none.
   uint64_t numbers_ = 0;                          // Bit i: the op's slot i is a number that its kernel gets, and may refuse.
   int arg_ = 0;
+  runtime::DeviceCode device_ = runtime::kCpuCode;   // Of the operands.
+  std::optional<runtime::DeviceCode> asked_device_;  // For the results.
+  bool on_cpu_ = false;                              // An operand is there that has to be where the others are.
+  bool refused_ = false;                             // Operands are on two GPUs, or what is asked for is not recorded.
   bool predicted_ = false;
   bool committed_ = false;
   codegen::OutputMetasPtr outputs_;

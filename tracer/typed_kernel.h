@@ -33,13 +33,6 @@ inline bool IsNumberType(const c10::Type& type) {
   return type.kind() == c10::TypeKind::NumberType;
 }
 
-// Recorded tensors live in CPU memory.
-inline bool AddDevice(OpRecording* recording, c10::Device device) {
-  if (!device.is_cpu()) return false;
-  recording->AddInt(static_cast<int64_t>(device.type()) << 8 | static_cast<uint8_t>(device.index()));
-  return true;
-}
-
 // ---- One Add overload per C++ argument type that schemas use. False: the op cannot be recorded. --------------------------------------
 
 inline bool Add(OpRecording* r, const at::Tensor& value) { return r->AddTensor(value); }
@@ -70,7 +63,7 @@ inline bool Add(OpRecording* r, c10::string_view value) { return r->AddString(st
 inline bool Add(OpRecording* r, at::ScalarType value) { return r->AddInt(static_cast<int64_t>(value)), true; }
 inline bool Add(OpRecording* r, at::Layout value) { return value == at::kStrided && (r->AddInt(static_cast<int64_t>(value)), true); }
 inline bool Add(OpRecording* r, at::MemoryFormat value) { return r->AddInt(static_cast<int64_t>(value)), true; }
-inline bool Add(OpRecording* r, at::Device value) { return AddDevice(r, value); }
+inline bool Add(OpRecording* r, at::Device value) { return r->AddDevice(value); }
 inline bool Add(OpRecording* r, at::IntArrayRef value) { return r->AddIntList(value), true; }
 inline bool Add(OpRecording* r, at::ArrayRef<double> value) { return r->AddDoubleList(value), true; }
 inline bool Add(OpRecording* r, c10::SymIntArrayRef value) {
@@ -164,7 +157,8 @@ struct TypedKernel<Op, R(A...), Called> {
       bool at_once = false;
       {
         OpRecording recording(recorder, info);
-        if ((Add(&recording, args) && ...) && recording.OverlapsAreSafe() && recording.Known() != nullptr && recording.NumbersFit()) {
+        if ((Add(&recording, args) && ...) && recording.IsOnOneDevice() && recording.OverlapsAreSafe() && recording.Known() != nullptr &&
+            recording.NumbersFit()) {
           at_once = recording.RunsAtOnce();
           if (!at_once) {
             recording.Commit();

@@ -1,7 +1,7 @@
 #include "tracer/verify.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <c10/core/CPUAllocator.h>
 
 #include <cstring>
 #include <mutex>
@@ -51,12 +51,16 @@ bool TakeRun(int64_t serial) {
   return verified.runs[serial]++ < limit;
 }
 
+at::Tensor Flat(void* data, int64_t elements, c10::ScalarType dtype, c10::Device device) {
+  return at::for_blob(data, {elements}).options(at::TensorOptions(dtype).device(device)).target_device(device).make_tensor();
+}
+
 c10::intrusive_ptr<c10::StorageImpl> CopyOf(c10::StorageImpl& storage) {
-  const size_t nbytes = storage.nbytes();
-  at::DataPtr data = c10::GetCPUAllocator()->allocate(nbytes);
-  if (nbytes > 0) std::memcpy(data.get(), storage._mutable_data_ptr_no_checks().get(), nbytes);
-  return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(nbytes), std::move(data),
-                                               c10::GetCPUAllocator(), false);
+  const auto nbytes = static_cast<int64_t>(storage.nbytes());
+  const runtime::AtenScope scope;
+  const at::Tensor copy = nbytes == 0 ? at::empty({0}, at::TensorOptions(at::kByte).device(storage.device()))
+                                      : Flat(storage._mutable_data_ptr_no_checks().get(), nbytes, at::kByte, storage.device()).clone();
+  return c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(copy.storage().unsafeGetStorageImpl());
 }
 
 // The window through which an op of the trace writes a visible storage, and where.
@@ -81,8 +85,6 @@ std::vector<std::optional<Written>> Writers(const Trace& trace) {
   }
   return writers;
 }
-
-at::Tensor Flat(void* data, int64_t elements, c10::ScalarType dtype) { return at::from_blob(data, {elements}, at::TensorOptions(dtype)); }
 
 codegen::Tolerance ToleranceOf(c10::ScalarType dtype, bool bit_exact) {
   if (bit_exact) return {};
@@ -193,8 +195,8 @@ void Verification::Compare(const runtime::RunArgs& args, const runtime::RunResul
     void* want = storage.is_input ? inputs_[s]->_mutable_data_ptr_no_checks().get() : outputs[s].get();
     void* got = storage.is_input ? args.storages[s]->_mutable_data_ptr_no_checks().get() : args.outputs[s].get();
     if (elements == 0 || want == nullptr || got == nullptr) continue;
-    const auto difference = codegen::FirstValueDifference(Flat(want, elements, dtype), Flat(got, elements, dtype),
-                                                          ToleranceOf(dtype, entry_.body->program->bit_exact()));
+    const auto on_cpu = [&](void* data) { return Flat(data, elements, dtype, storage.device).cpu(); };
+    const auto difference = codegen::FirstValueDifference(on_cpu(want), on_cpu(got), ToleranceOf(dtype, entry_.body->program->bit_exact()));
     if (!difference.has_value()) continue;
     first_op = writers[s]->op;
     what = absl::StrCat("storage %", s, ", ", difference->text);

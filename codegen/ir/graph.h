@@ -132,6 +132,9 @@ std::vector<std::vector<NodeId>> Predecessors(const Graph& graph);
 // Removes the nodes for which `keep` is false and renumbers producers. Values stay.
 void EraseNodes(Graph* graph, const std::vector<bool>& keep);
 
+// The device of the memory that `value` is in.
+inline c10::Device DeviceOf(const Graph& graph, ValueId value) { return graph.storages[graph.values[value].storage].device; }
+
 // Structure, order, types of uses. Run between passes; the message names the node.
 absl::Status VerifyGraph(const Graph& graph);
 

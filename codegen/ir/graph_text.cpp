@@ -135,6 +135,7 @@ class Parser {
       ReadLine(&reader) && reader.ExpectEnd();
       if (reader.failed()) return reader.status();
     }
+    SetDevices();
     return std::move(graph_);
   }
 
@@ -335,6 +336,16 @@ class Parser {
     }
     graph_.groups.push_back(std::move(group));
     return true;
+  }
+
+  void SetDevices() {
+    for (Node& node : graph_.nodes) {
+      const auto note = [&](ValueId value) {
+        if (!DeviceOf(graph_, value).is_cpu()) node.op.device = DeviceOf(graph_, value);
+      };
+      ForEachUse(node, [&](const TensorRef& use) { note(use.storage); });
+      ForEachDef(node, note);
+    }
   }
 
   bool ReadPlace(TextReader* reader) {

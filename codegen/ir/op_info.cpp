@@ -117,12 +117,6 @@ bool KeepsOffset(const std::string& base) {
 // Its schema lacks the tag that says so.
 bool HasUntaggedDynamicShape(const std::string& base) { return base == "aten::_unique"; }
 
-// Tagged as random for the sake of other devices' kernels.
-bool IsDeterministicOnCpu(const std::string& base) {
-  static const auto* names = new absl::flat_hash_set<std::string>{"aten::_scaled_dot_product_flash_attention_for_cpu"};
-  return names->contains(base);
-}
-
 bool IsTensorType(const c10::TypePtr& type) { return type->kind() == c10::TypeKind::TensorType; }
 
 // Whether the type is of `kind`, or a list or an optional of such.
@@ -168,6 +162,8 @@ void ReadArguments(const c10::FunctionSchema& schema, OpInfo* info, bool* encoda
     if (Holds(*arg.type(), c10::TypeKind::TensorType)) info->is_factory = false;
     if (IsTensorType(arg.type())) info->tensor_args |= uint64_t{1} << i;
     if (Holds(*arg.real_type(), c10::TypeKind::SymIntType)) info->size_args |= uint64_t{1} << i;
+    if (arg.name() == "dropout_p" && arg.type()->kind() == c10::TypeKind::FloatType) info->dropout_arg = i;
+    if (arg.name() == "pin_memory") info->pin_memory_arg = i;
     if (arg.name() == "alpha" || arg.name() == "beta") info->factor_args |= uint64_t{1} << i;
     if (arg.type()->kind() == c10::TypeKind::GeneratorType ||
         (arg.type()->kind() == c10::TypeKind::OptionalType && arg.type()->containedTypes()[0]->kind() == c10::TypeKind::GeneratorType)) {
@@ -182,8 +178,11 @@ void ReadArguments(const c10::FunctionSchema& schema, OpInfo* info, bool* encoda
 void ReadReturns(const c10::FunctionSchema& schema, OpInfo* info, bool* encodable) {
   const auto& returns = schema.returns();
   info->num_returns = static_cast<int>(returns.size());
+  bool has_tensor = returns.empty();
   for (const auto& ret : returns) {
-    if (!IsTensorType(ret.type())) *encodable = false;
+    const bool is_int = ret.type()->kind() == c10::TypeKind::IntType || ret.type()->kind() == c10::TypeKind::SymIntType;
+    if (!IsTensorType(ret.type()) && !is_int) *encodable = false;
+    has_tensor = has_tensor || IsTensorType(ret.type());
     if (ret.alias_info() == nullptr) continue;
     if (ret.alias_info()->isWrite()) {
       info->returns_mutated_self = true;
@@ -192,7 +191,7 @@ void ReadReturns(const c10::FunctionSchema& schema, OpInfo* info, bool* encodabl
     }
   }
   if (info->returns_mutated_self && (info->num_returns != 1 || (info->mutated_args & 1) == 0)) *encodable = false;
-  if (info->num_returns == 0 && info->mutated_args == 0) *encodable = false;
+  if (!has_tensor || (info->num_returns == 0 && info->mutated_args == 0)) *encodable = false;
 }
 
 uint64_t NumberArguments(const c10::FunctionSchema& schema) {
@@ -215,7 +214,7 @@ OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
   for (const auto& hidden : kHiddenMutations) {
     if (info.name == hidden.name) info.mutated_args |= hidden.args;
   }
-  info.is_random = info.is_random || (handle.hasTag(at::Tag::nondeterministic_seeded) && !IsDeterministicOnCpu(op_name.name));
+  info.is_random = info.is_random || (handle.hasTag(at::Tag::nondeterministic_seeded) && info.dropout_arg < 0);
   info.data_dependent = handle.hasTag(at::Tag::dynamic_output_shape) || handle.hasTag(at::Tag::data_dependent_output) ||
                         HasUntaggedDynamicShape(op_name.name);
   if (info.name == "aten::index.Tensor" || info.name == "aten::_unsafe_index.Tensor") {

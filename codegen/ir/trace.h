@@ -63,6 +63,8 @@ struct TraceOp {
   // result is a fresh storage, its window covering that storage's whole dense memory from offset 0.
   std::vector<TensorRef> results;
   int32_t index = -1;  // In the trace; a copy in a graph keeps it.
+  // Where it runs and its results are. Operands are there too, but for those of no dimensions, which may be on the CPU.
+  c10::Device device = c10::kCPU;
 };
 
 struct TraceStorage {
@@ -84,6 +86,9 @@ struct Trace {
 
 // Text form of a trace, one op a line; ParseTrace(PrintTrace(t)) equals t. See trace_text.cpp for the grammar.
 std::string PrintTrace(const Trace& trace);
+
+// The device of an operator over `storages`: a GPU when a result or an operand is there.
+c10::Device DeviceOf(const TraceOp& op, const std::vector<TraceStorage>& storages);
 
 // Fails with the line, the column and what was expected there. Storages, slots and operators are checked; shapes are not.
 absl::StatusOr<Trace> ParseTrace(const std::string& text);

@@ -35,7 +35,8 @@ class Decoder {
     const Word head = Next();
     TORCH_INTERNAL_ASSERT(TagOf(head) == Tag::kOp);
     TraceOp out;
-    out.info = &OpInfoById(static_cast<int32_t>(PayloadOf(head)));
+    out.info = &OpInfoById(OpIdOf(head));
+    out.device = runtime::DeviceOf(OpDeviceOf(head));
     const auto& arguments = out.info->handle.schema().arguments();
     for (const auto i : c10::irange(out.info->num_args)) {
       out.args.push_back(ReadArg(*arguments[i].type()));
@@ -62,6 +63,7 @@ class Decoder {
         ref.sizes = meta.sizes;
         ref.strides = meta.strides;
         trace_->storages[ref.storage].nbytes = meta.nbytes;
+        trace_->storages[ref.storage].device = meta.on_cpu ? c10::Device(c10::kCPU) : out->device;
       }
       out->results.push_back(std::move(ref));
     }
@@ -78,7 +80,7 @@ class Decoder {
     for (int d = 0; d < packed.ndim; ++d) ref.strides.push_back(static_cast<int64_t>(log_.shapes.at(shape_++)));
     auto& storage = trace_->storages[ref.storage];
     if (packed.first_use) storage.is_input = true;
-    storage.device = c10::Device(packed.device);
+    storage.device = runtime::DeviceOf(packed.device);
     return ref;
   }
 
@@ -207,7 +209,7 @@ TensorWord TensorWord::Unpack(Word word) {
   out.ndim = static_cast<uint8_t>(word >> 11 & 31);
   out.wrapped_number = (word >> 16 & 1) != 0;
   out.first_use = (word >> 17 & 1) != 0;
-  out.device = static_cast<c10::DeviceType>(word >> 18 & 63);
+  out.device = static_cast<runtime::DeviceCode>(word >> 18 & 63);
   out.storage = static_cast<uint32_t>(word >> 24 & 0xFFFFF);
   out.slot_plus_one = static_cast<uint32_t>(word >> 44);
   return out;

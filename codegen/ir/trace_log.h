@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "codegen/ir/trace.h"
+#include "runtime/device.h"
 
 namespace lazuli::codegen {
 
@@ -39,7 +40,7 @@ enum class Tag : uint8_t {
   kDoubleList = 10,
   kBoolList = 11,
   kString = 12,   // Payload: length in bytes. The bytes follow, padded with zeros to whole words.
-  kOp = 13,       // Payload: op id. num_args items follow.
+  kOp = 13,       // See OpWord. num_args items follow.
   kSizes = 15,    // Payload: 0, one number; n + 1, a list of n. The numbers are in `shapes`.
   kLiveOut = 14,  // Ends the code. Payload: number of storages. A bit set of the created storages still visible follows.
 };
@@ -48,13 +49,20 @@ inline Word MakeWord(Tag tag, uint64_t payload) { return static_cast<Word>(tag) 
 inline Tag TagOf(Word word) { return static_cast<Tag>(word & 15); }
 inline uint64_t PayloadOf(Word word) { return word >> 4; }
 
+// An operator and the device that it runs on, where its results are.
+inline Word OpWord(int32_t op_id, runtime::DeviceCode device) {
+  return MakeWord(Tag::kOp, static_cast<uint64_t>(op_id) | static_cast<uint64_t>(device) << 32);
+}
+inline int32_t OpIdOf(Word word) { return static_cast<int32_t>(PayloadOf(word) & 0xFFFFFFFF); }
+inline runtime::DeviceCode OpDeviceOf(Word word) { return static_cast<runtime::DeviceCode>(PayloadOf(word) >> 32); }
+
 // A tensor operand packed into one word; its sizes and strides are in `shapes`.
 struct TensorWord {
   c10::ScalarType dtype;
   uint8_t ndim;  // At most kMaxDims.
   bool wrapped_number;
   bool first_use;  // First mention of an input storage.
-  c10::DeviceType device;
+  runtime::DeviceCode device;
   uint32_t storage;  // At most kMaxStorages.
   uint32_t slot_plus_one;
 
@@ -73,10 +81,17 @@ constexpr Word kShapeRelevantTensorBits = ((Word{1} << 17) - 1) | (Word{63} << 1
 // Metadata of one op's outputs.
 struct OutputMeta {
   bool defined = true;
+  bool is_number = false;  // An int, which the operands' shapes decide (flash attention's longest sequence): sizes[0]. Not defined.
+  bool on_cpu = false;     // Though the operator runs on a GPU (the seeds of attention's dropout).
   c10::ScalarType dtype = c10::ScalarType::Float;
   c10::DimVector sizes;
   c10::DimVector strides;
   int64_t nbytes = 0;  // Of the storage that holds exactly this window from offset 0.
+
+  bool operator==(const OutputMeta& o) const {
+    if (defined != o.defined || is_number != o.is_number) return false;
+    return sizes == o.sizes && (!defined || (dtype == o.dtype && on_cpu == o.on_cpu && strides == o.strides && nbytes == o.nbytes));
+  }
 };
 using OutputMetas = std::vector<OutputMeta>;
 using OutputMetasPtr = std::shared_ptr<const OutputMetas>;

@@ -172,11 +172,24 @@ bool ReadOp(TextReader* reader, Trace* trace) {
   }
   if (!CheckNumbers(*trace, op, reader)) return false;
   op.index = static_cast<int32_t>(trace->ops.size());
+  op.device = DeviceOf(op, trace->storages);
   trace->ops.push_back(std::move(op));
   return true;
 }
 
 }  // namespace
+
+c10::Device DeviceOf(const TraceOp& op, const std::vector<TraceStorage>& storages) {
+  const auto device_of = [&](const std::vector<TensorRef>& refs) {
+    for (const TensorRef& ref : refs) {
+      if (ref.defined() && !storages[ref.storage].device.is_cpu()) return storages[ref.storage].device;
+    }
+    return c10::Device(c10::kCPU);
+  };
+  c10::Device device = device_of(op.results);
+  for (size_t i = 0; i < op.args.size() && device.is_cpu(); ++i) device = device_of(op.args[i].tensors);
+  return device;
+}
 
 std::string ScalarTypeText(c10::ScalarType type) {
   for (const TypeName& entry : kTypeNames) {

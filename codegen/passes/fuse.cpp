@@ -166,6 +166,7 @@ class Fuser {
     WorkGroup& into = groups_[a];
     WorkGroup& from = groups_[b];
     if (static_cast<int>(into.nodes.size() + from.nodes.size()) > options_.max_nodes) return;
+    if (graph_.nodes[into.nodes[0]].op.device != graph_.nodes[from.nodes[0]].op.device) return;
     // What a failed check leaves undone must not have been written over anything.
     if ((into.checks && from.overwrites) || (into.overwrites && from.checks)) return;
     // Writes in the order of the indices are for one pass over them.
@@ -420,7 +421,8 @@ class Fuser {
   bool IsBetterLeftToAten(const WorkGroup& group) const {
     if (IsLoneTranspose(group)) return true;
     const Node& node = graph_.nodes[group.nodes[0]];
-    return group.nodes.size() == 1 && node.row != nullptr && node.row->only_fused && node.op.results[0].strides.back() == 1;
+    return group.nodes.size() == 1 && node.op.device.is_cpu() && node.row != nullptr && node.row->only_fused &&
+           node.op.results[0].strides.back() == 1;
   }
 
   void Finish(WorkGroup& group) {

@@ -79,6 +79,7 @@ class Planner {
     const auto [it, inserted] = memory_of_.try_emplace(root, static_cast<int32_t>(spec_.memories.size()));
     if (!inserted) return it->second;
     MemorySpec memory;
+    memory.device = DeviceOf(graph_, root);
     const Value& first = graph_.values[root];
     if (first.producer == kNoNode) {
       memory.kind = MemorySpec::Kind::kInput;
@@ -116,9 +117,10 @@ class Planner {
     if (lowered->kernel.insts.empty()) return absl::OkStatus();
     if (auto status = Dump(group, lowered->kernel); !status.ok()) return status;
     KernelOrigin origin;
-    auto kernel = CompileKernel(lowered->kernel, options_.target, &origin);
+    const KernelTarget target = TargetOf(group);
+    auto kernel = CompileKernel(lowered->kernel, target, &origin);
     if (!kernel.ok()) return kernel.status();
-    spec_.bit_exact &= IsBitExact(lowered->kernel);
+    spec_.bit_exact &= IsBitExact(lowered->kernel) && target.cuda_arch.empty();
     report_->kernels_compiled += origin == KernelOrigin::kCompiled ? 1 : 0;
     report_->kernel_cache_hits += origin == KernelOrigin::kFound ? 1 : 0;
     StepSpec step;
@@ -149,10 +151,16 @@ class Planner {
     return absl::OkStatus();
   }
 
+  KernelTarget TargetOf(const Group& group) const {
+    KernelTarget target = options_.target;
+    if (graph_.nodes[group.nodes[0]].op.device.is_cpu()) target.cuda_arch.clear();
+    return target;
+  }
+
   // Node `n` of a group by itself. What has no memory only counts by its shape: indices have one. So does what it would write.
   KernelLaunch::Check CheckOf(const Group& group, NodeId n, StepSpec* step) {
     const TraceOp& op = graph_.nodes[n].op;
-    KernelLaunch::Check check{{op.info->handle, op.info->name, {}, {}, op.index}, {}};
+    KernelLaunch::Check check{{op.info->handle, op.info->name, {}, {}, op.index, op.device}, {}};
     const auto& schema = op.info->handle.schema().arguments();
     for (size_t i = 0; i < op.args.size(); ++i) {
       check.call.args.push_back(Argument(op.args[i], *schema[i].type(), step));
@@ -176,14 +184,14 @@ class Planner {
   absl::Status Dump(const Group& group, const KernelIR& kernel) const {
     if (runtime::DumpEnabled("kernel")) runtime::WriteDump("kernel", options_.serial, PrintKernel(kernel));
     if (runtime::LogEnabled(runtime::LogCategory::kFusion)) {
-      auto explained = ExplainKernel(kernel, options_.target);
+      auto explained = ExplainKernel(kernel, TargetOf(group));
       if (!explained.ok()) return explained.status();
       runtime::Log(runtime::LogCategory::kFusion,
                    absl::StrCat("Fused kernel of trace #", options_.serial, ", ", NameOf(group), ": ", *explained));
     }
     const bool log = runtime::LogEnabled(runtime::LogCategory::kOutputCode);
     if (!log && !runtime::DumpEnabled("llvm")) return absl::OkStatus();
-    auto text = KernelSource(kernel, options_.target);
+    auto text = KernelSource(kernel, TargetOf(group));
     if (!text.ok()) return text.status();
     runtime::WriteDump("llvm", options_.serial, *text);
     if (log) runtime::Log(runtime::LogCategory::kOutputCode, absl::StrCat("Kernel of trace #", options_.serial, "\n", *text));
@@ -218,7 +226,7 @@ class Planner {
   absl::Status AddCall(const Node& node) {
     StepSpec step;
     const OpInfo* out = FindOutVariant(node.op);
-    AtenCall call{out != nullptr ? out->handle : node.op.info->handle, node.op.info->name, {}, {}, node.op.index};
+    AtenCall call{out != nullptr ? out->handle : node.op.info->handle, node.op.info->name, {}, {}, node.op.index, node.op.device};
     const auto& schema = node.op.info->handle.schema().arguments();
     for (size_t i = 0; i < node.op.args.size(); ++i) call.args.push_back(Argument(node.op.args[i], *schema[i].type(), &step));
     for (size_t i = 0; i < node.op.results.size(); ++i) {
@@ -227,7 +235,7 @@ class Planner {
       WindowSpec window;
       // An out-variant fills all its results, wanted or not.
       if (value != kNoValue || out != nullptr)
-        window = Window(node.op.results[i], value != kNoValue ? Memory(value) : Scratch(node.op.results[i]));
+        window = Window(node.op.results[i], value != kNoValue ? Memory(value) : Scratch(node.op.results[i], node.op.device));
       if (window.memory >= 0) AddWrite(window.memory, &step);
       if (out == nullptr) {
         call.results.push_back(std::move(window));
@@ -239,11 +247,12 @@ class Planner {
       }
     }
     for (ValueId version : node.versions) AddWrite(Memory(version), &step);
-    if (options_.direct_calls) call.direct = FindDirectCall(node, out != nullptr ? *out : *node.op.info, graph_);
-    if (options_.direct_calls && options_.pack_weights) FindKeptCall(node, &call);
+    const bool direct = options_.direct_calls && node.op.device.is_cpu();
+    if (direct) call.direct = FindDirectCall(node, out != nullptr ? *out : *node.op.info, graph_);
+    if (direct && options_.pack_weights) FindKeptCall(node, &call);
     spec_.bit_exact &= call.direct == nullptr && call.kept == nullptr;
     products_.resize(spec_.steps.size());
-    products_.push_back(FindProductCall(node, out != nullptr ? *out : *node.op.info, graph_));
+    products_.push_back(direct ? FindProductCall(node, out != nullptr ? *out : *node.op.info, graph_) : ProductCall());
     step.work = std::move(call);
     spec_.steps.push_back(std::move(step));
     return absl::OkStatus();
@@ -267,8 +276,9 @@ class Planner {
     }
   }
 
-  int32_t Scratch(const TensorRef& ref) {
+  int32_t Scratch(const TensorRef& ref, c10::Device device) {
     MemorySpec memory;
+    memory.device = device;
     memory.nbytes = ref.numel() * static_cast<int64_t>(c10::elementSize(ref.dtype));
     spec_.memories.push_back(memory);
     return static_cast<int32_t>(spec_.memories.size()) - 1;
@@ -336,7 +346,10 @@ class Planner {
     for (const Interval& interval : intervals) {
       if (interval.memory < 0) continue;
       const MemorySpec& memory = spec_.memories[interval.memory];
-      if (memory.kind == MemorySpec::Kind::kArena) todo.push_back(interval);
+      if (memory.kind == MemorySpec::Kind::kArena) {
+        spec_.memories[interval.memory].arena = ArenaOn(memory.device);
+        todo.push_back(interval);
+      }
       if (memory.kind == MemorySpec::Kind::kAdopted && memory.storage < 0) spec_.steps[interval.last].releases.push_back(interval.memory);
     }
     const auto size_of = [&](int32_t memory) { return runtime::ArenaBytes(graph_.symbols.Hint(spec_.memories[memory].nbytes)); };
@@ -348,13 +361,22 @@ class Planner {
     }
   }
 
+  int32_t ArenaOn(c10::Device device) {
+    const auto on_device = [&](const runtime::ArenaSpec& arena) { return arena.device == device; };
+    const auto it = std::find_if(spec_.arenas.begin(), spec_.arenas.end(), on_device);
+    if (it != spec_.arenas.end()) return static_cast<int32_t>(it - spec_.arenas.begin());
+    spec_.arenas.push_back({device, 0});
+    return static_cast<int32_t>(spec_.arenas.size()) - 1;
+  }
+  int32_t ArenaOf(const Interval& interval) const { return spec_.memories[interval.memory].arena; }
+
   template <class SizeFn>
   void PlaceAtOffsets(const std::vector<Interval>& todo, const SizeFn& size_of) {
     std::vector<Interval> placed;
     for (const Interval& interval : todo) {
       std::vector<std::pair<int64_t, int64_t>> taken;
       for (const Interval& other : placed) {
-        if (!interval.Overlaps(other)) continue;
+        if (!interval.Overlaps(other) || ArenaOf(interval) != ArenaOf(other)) continue;
         const int64_t at = spec_.memories[other.memory].offset;
         taken.emplace_back(at, at + size_of(other.memory));
       }
@@ -365,7 +387,8 @@ class Planner {
         offset = std::max(offset, end);
       }
       spec_.memories[interval.memory].offset = offset;
-      spec_.arena_bytes = std::max(spec_.arena_bytes, offset + size_of(interval.memory));
+      int64_t& used = spec_.arenas[ArenaOf(interval)].nbytes;
+      used = std::max(used, offset + size_of(interval.memory));
       placed.push_back(interval);
     }
   }
@@ -375,7 +398,7 @@ class Planner {
     std::vector<std::vector<Interval>> slots;
     for (const Interval& interval : todo) {
       size_t slot = 0;
-      const auto overlaps = [&](const Interval& other) { return interval.Overlaps(other); };
+      const auto overlaps = [&](const Interval& other) { return interval.Overlaps(other) || ArenaOf(interval) != ArenaOf(other); };
       while (slot < slots.size() && std::any_of(slots[slot].begin(), slots[slot].end(), overlaps)) ++slot;
       if (slot == slots.size()) slots.emplace_back();
       slots[slot].push_back(interval);

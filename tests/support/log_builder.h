@@ -32,7 +32,7 @@ class LogBuilder {
     op_.code_begin = static_cast<uint32_t>(log_.code.size());
     op_.shapes_begin = static_cast<uint32_t>(log_.shapes.size());
     op_.op_id = info->id;
-    log_.code.push_back(codegen::MakeWord(codegen::Tag::kOp, static_cast<uint64_t>(info->id)));
+    log_.code.push_back(codegen::OpWord(info->id, runtime::kCpuCode));
     return *this;
   }
 

@@ -346,7 +346,8 @@ TEST(BatchPlanTest, MembersShareNoMemoryWithEachOther) {
   for (const StepSpec& step : spec->steps) batches += step.batch > 1;
   EXPECT_EQ(batches, 1);
   EXPECT_EQ(Clashes(*spec), 0);
-  EXPECT_EQ(spec->arena_bytes, 3 * 32 * 32 * 4);
+  ASSERT_EQ(spec->arenas.size(), 1u);
+  EXPECT_EQ(spec->arenas[0].nbytes, 3 * 32 * 32 * 4);
 }
 
 }  // namespace

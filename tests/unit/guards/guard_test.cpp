@@ -120,7 +120,7 @@ TEST(GuardTest, DescribesListsFlagsAndNumbers) {
 
 TEST(GuardTest, DescribesOperators) {
   TraceLog other = Example();
-  other.code[0] = codegen::MakeWord(codegen::Tag::kOp, static_cast<uint64_t>(codegen::FindOpInfo("aten::bmm")->id));
+  other.code[0] = codegen::OpWord(codegen::FindOpInfo("aten::bmm")->id, runtime::kCpuCode);
   EXPECT_EQ(Failure(Example(), other), "op 0 mismatch. expected aten::mm, actual aten::bmm");
 }
 

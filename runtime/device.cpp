@@ -1,0 +1,45 @@
+#include "runtime/device.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "runtime/buffer_pool.h"
+#include "runtime/cuda_driver.h"
+
+namespace lazuli::runtime {
+
+std::optional<DeviceCode> CodeOf(c10::Device device) {
+  if (device.is_cpu()) return kCpuCode;
+  if (!device.is_cuda() || !c10::impl::hasDeviceGuardImpl(c10::kCUDA)) return std::nullopt;
+  const int index = device.has_index() ? device.index() : c10::impl::VirtualGuardImpl(c10::kCUDA).getDevice().index();
+  if (index < 0 || index + 1 > kMaxDeviceCode) return std::nullopt;
+  return static_cast<DeviceCode>(index + 1);
+}
+
+c10::Allocator* AllocatorOf(c10::Device device) { return device.is_cpu() ? c10::GetCPUAllocator() : c10::GetAllocator(device.type()); }
+
+at::DataPtr AllocateOn(c10::Device device, int64_t nbytes, bool scratch) {
+  if (device.is_cpu()) return scratch ? BufferPool::Get().AllocateScratch(nbytes) : BufferPool::Get().Allocate(nbytes);
+  const c10::DeviceGuard guard(device);
+  return AllocatorOf(device)->allocate(static_cast<size_t>(nbytes));
+}
+
+c10::Stream CurrentStream(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
+
+void OrderStreams(const c10::Stream& earlier, const c10::Stream& later) {
+  const c10::DeviceGuard guard(earlier.device());
+  c10::Event event(earlier.device_type());
+  event.record(earlier);
+  event.block(later);
+}
+
+bool IsCapturing(const c10::Stream& stream) {
+  if (stream.id() == 0) return false;  // The default stream cannot.
+  const absl::StatusOr<const CudaDriver*> driver = GetCudaDriver();
+  int status = 0;
+  return driver.ok() && (*driver)->stream_is_capturing(static_cast<CudaStreamHandle>(stream.native_handle()), &status) == 0 && status != 0;
+}
+
+}  // namespace lazuli::runtime

@@ -1,0 +1,168 @@
+// Programs with tensors on a GPU, compared with eager mode, with what was compiled and what was not. All are skipped without a GPU.
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "tests/support/gpu.h"
+#include "tests/support/same_as_eager.h"
+
+namespace lazuli::testing {
+namespace {
+
+class GpuTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    LAZULI_SKIP_WITHOUT_GPU();
+    lazuli::reset();
+  }
+
+  static torch::TensorOptions OnGpu(torch::Dtype dtype = torch::kFloat) { return torch::TensorOptions(dtype).device(torch::kCUDA); }
+
+  // Runs `program` eagerly and three times in a mode, each from the same seed; results agree in device, layout and values.
+  static void ExpectSameAsEager(const Program& program, const Options& options = {}) {
+    torch::manual_seed(5);
+    const Tensors eager = program();
+    for (int run = 0; run < 3; ++run) {
+      Tensors lazy;
+      {
+        DeviceMode mode(options);
+        torch::manual_seed(5);
+        lazy = program();
+        lazuli::sync();
+      }
+      ASSERT_EQ(eager.size(), lazy.size());
+      for (size_t i = 0; i < eager.size(); ++i) {
+        EXPECT_EQ(eager[i].device(), lazy[i].device());
+        EXPECT_EQ(eager[i].strides(), lazy[i].strides());
+        ExpectSame(eager[i].detach().cpu(), lazy[i].detach().cpu(), /*exact=*/false, "result " + std::to_string(i));
+      }
+    }
+  }
+};
+
+TEST_F(GpuTest, ChainIsOneKernel) {
+  const auto x = torch::randn({1000, 33}, OnGpu());
+  const StatsDelta stats;
+  ExpectSameAsEager([&] { return Tensors{((x * 2 + 1).relu() - x) * x}; });
+  EXPECT_EQ(stats.of(&Stats::kernels_compiled), 1);
+  EXPECT_EQ(stats.of(&Stats::kernel_launches), 3);
+  EXPECT_EQ(stats.of(&Stats::aten_calls), 0);
+  EXPECT_EQ(stats.of(&Stats::compile_failures), 0);
+}
+
+TEST_F(GpuTest, ResultsAreOnTheGpuBeforeTheyAreComputed) {
+  const auto x = torch::randn({5}, OnGpu());
+  DeviceMode mode;
+  const auto y = x + 1;
+  EXPECT_EQ(y.device(), x.device());
+  EXPECT_TRUE(y.is_cuda());
+  EXPECT_TRUE(torch::equal(y.cpu(), x.cpu() + 1));
+}
+
+TEST_F(GpuTest, RowsAreOneKernel) {
+  const auto x = torch::randn({64, 500}, OnGpu());
+  const StatsDelta stats;
+  ExpectSameAsEager([&] { return Tensors{torch::softmax(x * 0.5, -1) * 2, torch::log_softmax(x, 0)}; });
+  EXPECT_GE(stats.of(&Stats::kernel_launches), 6);
+  EXPECT_EQ(stats.of(&Stats::compile_failures), 0);
+}
+
+TEST_F(GpuTest, TrainsAsEagerDoes) {
+  const StatsDelta stats;
+  ExpectSameAsEager([&] {
+    torch::nn::Sequential model(torch::nn::Linear(20, 64), torch::nn::GELU(), torch::nn::LayerNorm(torch::nn::LayerNormOptions({64})),
+                                torch::nn::Linear(64, 4));
+    model->to(torch::kCUDA);
+    torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-3));
+    const auto x = torch::randn({32, 20}, OnGpu());
+    const auto target = torch::randint(4, {32}, OnGpu(torch::kLong));
+    torch::Tensor loss;
+    for (int step = 0; step < 6; ++step) {
+      optimizer.zero_grad();
+      loss = torch::nn::functional::cross_entropy(model->forward(x), target);
+      loss.backward();
+      optimizer.step();
+    }
+    Tensors results = {loss};
+    for (const auto& p : model->parameters()) results.push_back(p);
+    return results;
+  });
+  EXPECT_GT(stats.of(&Stats::kernel_launches), 0);
+  EXPECT_EQ(stats.of(&Stats::compile_failures), 0);
+}
+
+TEST_F(GpuTest, CopiesBetweenDevicesKeepOrder) {
+  ExpectSameAsEager([] {
+    auto host = torch::arange(10, torch::kFloat);
+    auto device = (host * 2).to(torch::kCUDA) + 1;
+    host.add_(1);
+    auto back = device.cpu() * 3;
+    auto filled = torch::empty({10}, OnGpu());
+    filled.copy_(host);
+    host.mul_(2);
+    device.copy_(filled * 2);
+    return Tensors{host, device, back, filled};
+  });
+}
+
+TEST_F(GpuTest, NumbersOnTheCpuMeetTensorsOnTheGpu) {
+  const auto x = torch::randn({7}, OnGpu());
+  ExpectSameAsEager([&] {
+    const auto two = torch::tensor(2.0) * 1.5;
+    return Tensors{x * two, x + torch::tensor(3), torch::where(x > 0, x, torch::tensor(0.5f))};
+  });
+}
+
+TEST_F(GpuTest, PinnedMemoryIsPinned) {
+  DeviceMode mode;
+  EXPECT_TRUE(torch::empty({100}, torch::TensorOptions().pinned_memory(true)).is_pinned());
+}
+
+TEST_F(GpuTest, AnotherStreamSeesWhatWasRecorded) {
+  const c10::impl::VirtualGuardImpl gpu(c10::kCUDA);
+  const auto x = torch::ones({1 << 20}, OnGpu());
+  ExpectSameAsEager([&] {
+    auto y = x;
+    for (int i = 0; i < 20; ++i) y = y * 1.25 + 1;
+    const c10::Stream other = gpu.getStreamFromGlobalPool(x.device());
+    gpu.synchronizeStream(gpu.getStream(x.device()));
+    torch::Tensor z;
+    {
+      const c10::StreamGuard guard(other);
+      z = y * 2;
+    }
+    gpu.synchronizeStream(other);
+    return Tensors{y, z};
+  });
+}
+
+TEST_F(GpuTest, SizesBecomeSymbols) {
+  const StatsDelta stats;
+  DeviceMode mode;
+  for (const int64_t rows : {8, 12, 20, 33, 70}) {
+    const auto x = torch::randn({rows, 40}, OnGpu());
+    const auto y = (torch::softmax(x, -1) * 2).sum(0);
+    ExpectSame((torch::softmax(x.cpu(), -1) * 2).sum(0), y.cpu(), /*exact=*/false, "rows " + std::to_string(rows));
+  }
+  EXPECT_EQ(stats.of(&Stats::dynamic_programs), 1);
+}
+
+TEST_F(GpuTest, TooLittleMemoryIsTheProgramsError) {
+  DeviceMode mode;
+  EXPECT_THROW(
+      {
+        const auto x = torch::ones({1LL << 42}, OnGpu(torch::kByte));
+        lazuli::sync();
+      },
+      c10::Error);
+  EXPECT_EQ((torch::ones({3}, OnGpu()) + 1).sum().item<float>(), 6);
+}
+
+TEST_F(GpuTest, RandomNumbersAreEagers) {
+  ExpectSameAsEager([] {
+    const auto x = torch::ones({1000}, OnGpu());
+    return Tensors{torch::dropout(x * 2, 0.5, true), torch::rand({10}, OnGpu()), torch::randn_like(x) + x};
+  });
+}
+
+}  // namespace
+}  // namespace lazuli::testing

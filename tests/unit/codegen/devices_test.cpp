@@ -1,0 +1,68 @@
+// Traces with storages on the CPU and on a GPU: what is generated for which, and where memory is.
+#include <gtest/gtest.h>
+
+#include "codegen/ir/trace.h"
+#include "codegen/pipeline.h"
+
+namespace lazuli::codegen {
+namespace {
+
+constexpr const char* kBothDevices = R"(
+trace scalars=0 offsets=0
+storage %0: input cpu
+storage %1: input cuda:0
+storage %2: fresh 32 bytes cpu live
+storage %3: fresh 32 bytes cuda:0
+storage %4: fresh 32 bytes cuda:0 live
+%2 f32[8] = aten::neg(%0 f32[8])
+%3 f32[8] = aten::neg(%1 f32[8])
+%4 f32[8] = aten::exp(%3 f32[8])
+)";
+
+constexpr const char* kNumberFromCpu = R"(
+trace scalars=0 offsets=0
+storage %0: input cpu
+storage %1: input cuda:0
+storage %2: fresh 32 bytes cuda:0 live
+%2 f32[8] = aten::mul.Tensor(%1 f32[8], %0 f32[])
+)";
+
+// The steps that `text` is run in, one string for each group: its operators' devices and whether it is a kernel.
+std::vector<std::string> Groups(const std::string& text, const std::string& cuda_arch) {
+  const auto trace = ParseTrace(text);
+  EXPECT_TRUE(trace.ok()) << trace.status();
+  PipelineOptions options;
+  options.target.cuda_arch = cuda_arch;
+  const auto graph = RunPasses(*trace, options, "fuse");
+  EXPECT_TRUE(graph.ok()) << graph.status();
+  std::vector<std::string> groups;
+  for (const Group& group : graph->groups) {
+    groups.push_back(group.is_kernel() ? "kernel" : "call");
+    for (const NodeId n : group.nodes) groups.back() += " " + graph->nodes[n].op.device.str();
+  }
+  return groups;
+}
+
+TEST(DevicesTest, KernelsAreOfOneDevice) {
+  EXPECT_EQ(Groups(kBothDevices, "sm_90"), (std::vector<std::string>{"kernel cpu", "kernel cuda:0 cuda:0"}));
+}
+
+TEST(DevicesTest, OperandsFromElsewhereAreAtens) { EXPECT_EQ(Groups(kNumberFromCpu, "sm_90"), std::vector<std::string>{"call cuda:0"}); }
+
+TEST(DevicesTest, TextKeepsDevices) {
+  const auto trace = ParseTrace(kBothDevices);
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  EXPECT_TRUE(trace->ops[0].device.is_cpu());
+  EXPECT_EQ(trace->ops[2].device, c10::Device(c10::kCUDA, 0));
+  PipelineOptions options;
+  options.target.cuda_arch = "sm_90";
+  const auto graph = RunPasses(*trace, options, "fuse");
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  const auto again = ParseGraph(PrintGraph(*graph));
+  ASSERT_TRUE(again.ok()) << again.status();
+  ASSERT_EQ(again->nodes.size(), graph->nodes.size());
+  for (size_t n = 0; n < graph->nodes.size(); ++n) EXPECT_EQ(again->nodes[n].op.device, graph->nodes[n].op.device);
+}
+
+}  // namespace
+}  // namespace lazuli::codegen
