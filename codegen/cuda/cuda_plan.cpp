@@ -16,8 +16,9 @@ constexpr int kMaxRowThreads = 1024;
 constexpr int kWarp = 32;
 constexpr int kVectorBytes = 16;
 constexpr int kMaxLanes = 8;
-constexpr int kCacheWords = 64;             // Registers of a thread that keep values between passes.
-constexpr int kMaxIterations = 16;          // Of loops that are unrolled for that.
+constexpr int kCacheWords = 64;             // Registers of a thread that keep values between passes,
+constexpr int kCacheWordsOfMany = 32;       // in blocks of more than 512 threads.
+constexpr int kMaxIterations = 8;           // Of loops that are unrolled for that.
 constexpr int kSharedBytes = 40960;         // Of a block.
 constexpr double kCacheWorth = 8;           // Weight of instructions that are rather kept than evaluated again.
 constexpr int64_t kSplitIterations = 16;    // Of a thread, from which on splitting pays,
@@ -64,6 +65,7 @@ class Planner {
     Liveness();
     Stages();
     ChooseDirection();
+    ChooseTiles();
     ChooseLanes();
     ChooseThreads();
     ChooseSplit();
@@ -139,6 +141,32 @@ class Planner {
     plan_.vector_dim = plan_.rows ? plan_.rank - 1 : plan_.num_kept - 1;
   }
 
+  // The loop that most transposed loads are contiguous along.
+  void ChooseTiles() {
+    plan_.tiled.assign(num_insts(), false);
+    if (Reduces() || plan_.SizeHint(plan_.vector_dim) < kCudaTile / 2) return;
+    int64_t most = 0;
+    for (int d = 0; d < plan_.vector_dim; ++d) {
+      int64_t bytes = 0;
+      for (int i = 0; i < num_insts(); ++i) bytes += IsTransposed(i, d) ? ElementBytes(inst(i).type) : 0;
+      if (bytes <= most || plan_.SizeHint(d) < kCudaTile / 2) continue;
+      most = bytes;
+      plan_.tile_dim = d;
+    }
+    int64_t shared = 0;
+    for (int i = 0; plan_.tile_dim >= 0 && i < num_insts(); ++i) {
+      if (!IsTransposed(i, plan_.tile_dim)) continue;
+      shared += kCudaTile * (kCudaTile + 1) * ElementBytes(inst(i).type);
+      plan_.tiled[i] = shared <= kSharedBytes;
+    }
+  }
+
+  bool IsTransposed(int i, int dim) const {
+    if (!plan_.live[i] || inst(i).op != KOp::kLoad || buffer(i).strides[dim] != 1) return false;
+    const int64_t along = buffer(i).strides[plan_.vector_dim];
+    return along != 0 && along != 1;
+  }
+
   // Whether the buffer's elements at multiples of `lanes` along the vector loop are as far apart as vectors of that many.
   bool FitsLanes(const KBuffer& buffer, int64_t lanes) const {
     for (int d = 0; d < plan_.rank; ++d) {
@@ -155,7 +183,7 @@ class Planner {
 
   void ChooseLanes() {
     int64_t least = kVectorBytes, most = 1;
-    bool strided = false, contiguous = false;
+    bool strided = plan_.tile_dim >= 0, contiguous = false;
     for (int i = 0; i < num_insts(); ++i) {
       if (!plan_.live[i] || !HasBuffer(inst(i).op) || !plan_.HasLanes(i)) continue;
       const int64_t stride = buffer(i).strides[plan_.vector_dim];
@@ -186,7 +214,7 @@ class Planner {
   bool IsTooMuch(int64_t lanes) const {
     if (plan_.SizeHint(plan_.vector_dim) < lanes) return true;
     if (!Reduces()) return Points(0, plan_.rank) / lanes < kPlannedMultiprocessors * 2 * kBlockThreads;
-    return !plan_.rows && plan_.SizeHint(plan_.vector_dim) < kWarp * lanes;
+    return !plan_.rows && plan_.SizeHint(plan_.vector_dim) < kWarp / 4 * lanes;
   }
 
   int64_t Chunks(int begin, int end) const {
@@ -199,7 +227,10 @@ class Planner {
 
   void ChooseThreads() {
     CudaLaunch& launch = plan_.launch;
-    if (!Reduces()) {
+    if (plan_.tile_dim >= 0) {
+      launch.threads_x = kCudaTile;
+      launch.threads_y = kBlockThreads / kCudaTile;
+    } else if (!Reduces()) {
       launch.threads_x = kBlockThreads;
     } else if (plan_.rows) {
       int64_t threads = std::min<int64_t>(kMaxRowThreads, PowerOfTwoFrom(CeilDiv(ReducedChunks(), 4)));
@@ -213,7 +244,7 @@ class Planner {
       launch.threads_y = static_cast<int>(std::min<int64_t>(std::max<int64_t>(most, 1), PowerOfTwoFrom(CeilDiv(ReducedChunks(), 4))));
       while (launch.threads_y > 1 && SharedBytes() > kSharedBytes) launch.threads_y /= 2;
     }
-    launch.kept_per_block = plan_.rows ? launch.threads_y : launch.threads_x;
+    launch.kept_per_block = plan_.tile_dim >= 0 ? 1 : plan_.rows ? launch.threads_y : launch.threads_x;
     launch.reduced_threads = plan_.rows ? launch.threads_x : launch.threads_y;
   }
 
@@ -254,8 +285,9 @@ class Planner {
     const bool worth = IsLoad(inst(i).op) || Weight(inst(i)) >= kCacheWorth;
     if (plan_.iterations == 0 || !worth || !plan_.HasLanes(i)) return false;
     if (plan_.cached[i]) return true;
-    const int words = plan_.iterations * plan_.lanes * ((ElementBytes(inst(i).type) + 3) / 4);
-    if (cache_words_ + words > kCacheWords) return false;
+    const int bytes = plan_.IsPacked(i) ? 2 : std::max(4, ElementBytes(inst(i).type));
+    const int words = plan_.iterations * plan_.lanes * bytes / 4;
+    if (cache_words_ + words > (plan_.launch.threads_x > 512 ? kCacheWordsOfMany : kCacheWords)) return false;
     cache_words_ += words;
     plan_.cached[i] = true;
     plan_.cache_pass[i] = first_pass;
@@ -286,10 +318,14 @@ class Planner {
     ChunkCount count;
     if (begin == end) return count;
     int64_t outer = 1;
-    for (int d = begin; d < end - 1; ++d) outer *= plan_.kernel.sizes[d];
+    for (int d = begin; d < end - 1; ++d) outer *= d == plan_.tile_dim ? 1 : plan_.kernel.sizes[d];
     count.outer = plan_.kernel.symbols.Decode(outer);
     count.last = plan_.kernel.symbols.Decode(plan_.kernel.sizes[end - 1]);
-    if (end - 1 == plan_.vector_dim) count.step = plan_.lanes;
+    if (end - 1 == plan_.vector_dim) count.step = plan_.tile_dim >= 0 ? kCudaTile : plan_.lanes;
+    if (plan_.tile_dim >= 0) {
+      count.tiled = plan_.kernel.symbols.Decode(plan_.kernel.sizes[plan_.tile_dim]);
+      count.tile_step = kCudaTile;
+    }
     return count;
   }
 
@@ -333,6 +369,10 @@ class Planner {
 };
 
 }  // namespace
+
+bool CudaPlan::IsPacked(int i) const {
+  return kernel.insts[i].op == KOp::kLoad && ElementBytes(kernel.insts[i].type) == 2 && lanes % 2 == 0;
+}
 
 int64_t CudaLaunch::Splits(const int64_t* symbols, int64_t multiprocessors) const {
   if (!split) return 1;

@@ -12,16 +12,27 @@ namespace lazuli::codegen {
 
 // Multiprocessors of the GPU that is planned for. A launch asks for the real number.
 constexpr int64_t kPlannedMultiprocessors = 132;
+// The side of a tile of shared memory.
+constexpr int kCudaTile = 32;
 // Numbers of elements up to this are counted with 32 bits, with room to step past the end.
 constexpr int64_t kNarrowElements = int64_t{1} << 30;
 
-// A number of chunks: every index of the outer loops, times pieces of `step` of the last one.
+// A number of chunks: every index of the outer loops, times pieces of `step` of the last one and of `tile_step` of the tiled one.
 struct ChunkCount {
   runtime::Product outer;
   runtime::Product last;
   int64_t step = 1;
+  runtime::Product tiled;
+  int64_t tile_step = 1;
 
-  int64_t Count(const int64_t* symbols) const { return outer.Evaluate(symbols) * ((last.Evaluate(symbols) + step - 1) / step); }
+  int64_t Count(const int64_t* symbols) const {
+    return outer.Evaluate(symbols) * Pieces(last, step, symbols) * Pieces(tiled, tile_step, symbols);
+  }
+
+ private:
+  static int64_t Pieces(const runtime::Product& size, int64_t step, const int64_t* symbols) {
+    return (size.Evaluate(symbols) + step - 1) / step;
+  }
 };
 
 // What a launch needs to know.
@@ -53,7 +64,8 @@ struct CudaLaunch {
 //
 // Rows: threads of x take neighbouring pieces of the reduced points of one kept point, threads of y other kept points. Columns: threads of
 // x take neighbouring pieces of kept points, threads of y take turns at the reduced points. Without reduced loops there are columns of
-// one point each.
+// one point each; where some buffer is contiguous along another loop than the last, a block takes tiles of these two loops, and that
+// buffer's elements come through shared memory.
 struct CudaPlan {
   KernelIR kernel;  // Canonical.
   int rank = 0;
@@ -63,6 +75,7 @@ struct CudaPlan {
   int lanes = 1;       // Consecutive points of it that a thread takes at a time.
   int iterations = 0;  // Of a row's loop, when it is unrolled and values stay in registers from pass to pass. 0: any number.
   bool wide = false;   // Elements are counted with 64 bits.
+  int tile_dim = -1;   // The loop that makes tiles with the last one. -1: no tiles.
   int num_passes = 0;
 
   // Per instruction.
@@ -70,6 +83,7 @@ struct CudaPlan {
   std::vector<bool> live;                     // Reaches an effect.
   std::vector<int> stage;                     // Passes that must be complete before it can be evaluated.
   std::vector<int> pass;                      // Of effects and reductions at every point: the pass that does it. Otherwise -1.
+  std::vector<bool> tiled;                    // Loads through shared memory.
   std::vector<bool> cached;                   // Kept in registers,
   std::vector<int> cache_pass;                // since this pass.
   std::vector<std::vector<bool>> pass_needs;  // [pass][instruction]: values at every point that the pass uses.
@@ -79,6 +93,8 @@ struct CudaPlan {
   bool IsFull(int inst) const { return (deps[inst] >> num_kept) != 0; }
   // Whether the value differs between the points that a thread takes at a time.
   bool HasLanes(int inst) const { return (deps[inst] >> vector_dim & 1) != 0; }
+  // Whether two of its values share a register while it is kept.
+  bool IsPacked(int inst) const;
   // Whether little is done at each point, so that several may be under way at once.
   bool IsLight() const { return kernel.insts.size() <= 24; }
   bool IsCachedBefore(int inst, int p) const { return cached[inst] && cache_pass[inst] < p; }

@@ -64,6 +64,14 @@ template <class T, int N> D void sts(T* p, const T (&r)[N], i64 s, int n) {
   for (int v = 0; v < N; ++v) if (v < n) p[v * s] = r[v];
 }
 )"},
+      {{"pack(", "part("}, R"(
+// Two small numbers to a register.
+template <class T, int N, int M> D void pack(unsigned (&c)[M], const T (&r)[N]) {
+#pragma unroll
+  for (int k = 0; k < M; ++k) c[k] = (unsigned)(u16)r[2 * k] | (unsigned)(u16)r[2 * k + 1] << 16;
+}
+template <int M> D u16 part(const unsigned (&c)[M], int v) { return (u16)(c[v / 2] >> v % 2 * 16); }
+)"},
       {{"b2f("}, R"(
 D float b2f(u16 b) { return __uint_as_float((unsigned)b << 16); }
 )"},

@@ -53,7 +53,9 @@ void CudaFunctionEmitter::EmitLoad(int i, int pass, bool lanes) {
     return;
   }
   std::string into = absl::StrCat("m", i);
-  if (pass >= 0 && plan_.cached[i]) {
+  const bool cached = pass >= 0 && plan_.cached[i];
+  if (plan_.tiled[i]) return Line(absl::StrCat("const ", type, " ", into, "[1] = {h", i, "[threadIdx.x][j]};"));
+  if (cached && !plan_.IsPacked(i)) {
     into = absl::StrCat("c", i, "[it]");
   } else {
     Line(absl::StrCat(type, " ", into, "[", plan_.lanes, "];"));
@@ -65,18 +67,20 @@ void CudaFunctionEmitter::EmitLoad(int i, int pass, bool lanes) {
     Line(absl::StrCat("ld<", buffer(b).written ? "false" : "true", ">(", into, ", ", place, ", ",
                       plan_.lanes > 1 ? absl::StrCat("fast", b) : "true", ", n);"));
   }
+  if (cached && plan_.IsPacked(i)) Line(absl::StrCat("pack(c", i, "[it], ", into, ");"));
 }
 
 // Defines t%.
 void CudaFunctionEmitter::EmitValue(int i, int pass, bool in_lanes) {
   const std::string type = CudaType(inst(i).type);
   const bool cached = pass >= 0 && plan_.cached[i];
-  const std::string kept = absl::StrCat("c", i, "[it][v]");
+  const std::string kept =
+      plan_.IsPacked(i) ? absl::StrCat("(", CudaMemoryType(inst(i).type), ")part(c", i, "[it], v)") : absl::StrCat("c", i, "[it][v]");
   std::string value;
   if (cached && plan_.IsCachedBefore(i, pass)) {
     value = CudaFromMemory(inst(i).type, kept);
   } else if (inst(i).op == KOp::kLoad) {
-    value = CudaFromMemory(inst(i).type, cached ? kept : absl::StrCat("m", i, "[v]"));
+    value = CudaFromMemory(inst(i).type, cached && !plan_.IsPacked(i) ? kept : absl::StrCat("m", i, "[v]"));
   } else if (inst(i).op == KOp::kGather) {
     const int b = static_cast<int>(inst(i).imm);
     const int64_t stride = buffer(b).strides[plan_.vector_dim];
@@ -216,9 +220,10 @@ void CudaFunctionEmitter::EmitPass(int pass) {
     if (effects[i] && IsReduce(inst(i).op)) reduces.push_back(i);
   }
   for (int i = 0; i < num_insts(); ++i) {
-    if (plan_.cached[i] && plan_.cache_pass[i] == pass) {
-      Line(absl::StrCat(CudaMemoryType(inst(i).type), " c", i, "[", plan_.iterations, "][", plan_.lanes, "];"));
-    }
+    if (!plan_.cached[i] || plan_.cache_pass[i] != pass) continue;
+    const bool packed = plan_.IsPacked(i);
+    Line(absl::StrCat(packed ? "unsigned" : CudaMemoryType(inst(i).type), " c", i, "[", plan_.iterations, "][",
+                      packed ? plan_.lanes / 2 : plan_.lanes, "];"));
   }
   BeginAccumulators(pass);
   const std::string own = plan_.rows ? "threadIdx.x" : "threadIdx.y";
@@ -236,10 +241,10 @@ void CudaFunctionEmitter::EmitPass(int pass) {
     Open("");
     Line(absl::StrCat("const U part = (", chunks, " + splits - 1) / splits;"));
     Line(absl::StrCat("const U end = min(", chunks, ", part * (blockIdx.y + 1));"));
-    if (plan_.IsLight()) Line("#pragma unroll 4");
+    if (plan_.IsLight()) Line(plan_.lanes == 1 ? "#pragma unroll 8" : "#pragma unroll 4");
     Open(absl::StrCat("for (U r = part * blockIdx.y + ", own, "; r < end; r += ", threads, ")"));
   } else {
-    if (plan_.IsLight()) Line("#pragma unroll 4");
+    if (plan_.IsLight()) Line(plan_.lanes == 1 ? "#pragma unroll 8" : "#pragma unroll 4");
     Open(absl::StrCat("for (U r = ", own, "; r < ", chunks, "; r += ", threads, ")"));
   }
   EmitCoordinates("(I)r", plan_.num_kept, plan_.rank);

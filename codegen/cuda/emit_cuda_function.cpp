@@ -25,6 +25,7 @@ std::string CudaFunctionEmitter::Run() {
     if (stage >= begin_ && stage < end_) EmitPass(stage);
   }
   if (kept_effects_) EmitKeptEffects();
+  if (plan_.tile_dim >= 0) Close();
   if (Syncs()) Line("__syncthreads();");
   Close();
   Close();
@@ -32,6 +33,7 @@ std::string CudaFunctionEmitter::Run() {
 }
 
 bool CudaFunctionEmitter::Syncs() const {
+  if (plan_.tile_dim >= 0) return true;
   return Reduces() && (plan_.rows ? plan_.launch.threads_x > kWarpThreads : plan_.launch.threads_y > 1);
 }
 
@@ -157,7 +159,47 @@ void CudaFunctionEmitter::EmitCoordinates(const std::string& chunk, int begin, i
   }
 }
 
+// Transposed buffers are read along the loop that they are contiguous in, and put down as the last loop takes them.
+void CudaFunctionEmitter::EmitTileLoop() {
+  const int across = plan_.tile_dim, along = plan_.vector_dim;
+  const auto tiles = [&](int d) { return absl::StrCat("((", Number(plan_.kernel.sizes[d]), " + ", kCudaTile - 1, ") / ", kCudaTile, ")"); };
+  std::string count = absl::StrCat(tiles(across), " * ", tiles(along));
+  for (int d = 0; d < along; ++d) {
+    if (d != across) absl::StrAppend(&count, " * ", Number(plan_.kernel.sizes[d]));
+  }
+  Open(absl::StrCat("for (U k = blockIdx.x; k < (U)(", count, "); k += gridDim.x)"));
+  Line("U q = k;");
+  for (const int d : {along, across}) {
+    Line(absl::StrCat("const I first", d, " = (I)(q % (U)", tiles(d), ") * ", kCudaTile, "; q /= (U)", tiles(d), ";"));
+  }
+  for (int d = along - 1; d >= 0; --d) {
+    if (d == across) continue;
+    Line(absl::StrCat("const I i", d, " = (I)(q % (U)", Number(plan_.kernel.sizes[d]), "); q /= (U)", Number(plan_.kernel.sizes[d]), ";"));
+  }
+  const auto open = [&](int slow, int fast) {
+    Line("#pragma unroll");
+    Open(absl::StrCat("for (int j = threadIdx.y; j < ", kCudaTile, "; j += ", plan_.launch.threads_y, ")"));
+    Line(absl::StrCat("const I i", slow, " = first", slow, " + j, i", fast, " = first", fast, " + (int)threadIdx.x;"));
+  };
+  const std::string inside =
+      absl::StrCat("i", across, " < ", Number(plan_.kernel.sizes[across]), " && i", along, " < ", Number(plan_.kernel.sizes[along]));
+  for (int i = 0; i < num_insts(); ++i) {
+    if (plan_.tiled[i]) Line(absl::StrCat("__shared__ ", CudaMemoryType(inst(i).type), " h", i, "[", kCudaTile, "][", kCudaTile + 1, "];"));
+  }
+  open(along, across);
+  for (int i = 0; i < num_insts(); ++i) {
+    if (!plan_.tiled[i]) continue;
+    Line(absl::StrCat("if (", inside, ") h", i, "[j][threadIdx.x] = b", inst(i).imm, "[", Offset(static_cast<int>(inst(i).imm)), "];"));
+  }
+  Close();
+  Line("__syncthreads();");
+  open(across, along);
+  Line(absl::StrCat("if (!(", inside, ")) continue;"));
+  Line("const int n = 1;");
+}
+
 void CudaFunctionEmitter::EmitKeptLoop() {
+  if (plan_.tile_dim >= 0) return EmitTileLoop();
   const std::string chunks = ChunksText(0, plan_.num_kept);
   const CudaLaunch& launch = plan_.launch;
   if (!Syncs()) {

@@ -33,6 +33,7 @@ class CudaFunctionEmitter {
   void EmitSignature();
   void EmitFacts();
   void EmitKeptLoop();
+  void EmitTileLoop();
   void EmitCoordinates(const std::string& chunk, int begin, int end);
   std::string ChunksText(int begin, int end) const;
   std::string Number(int64_t number, bool wide = false) const;

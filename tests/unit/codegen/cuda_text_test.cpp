@@ -174,6 +174,29 @@ TEST(CudaNvrtc, EveryShapeOfReduction) {
   }
 }
 
+TEST(CudaText, TransposedLoadsComeThroughSharedMemory) {
+  KernelBuilder b({512, 640});
+  const int x = b.Load(b.Buffer(T::Float)), y = b.Load(b.Buffer(T::Float, {1, 512}));
+  b.Store(b.Buffer(T::Float, true), b.Op(K::kAdd, x, y));
+  EXPECT_EQ(codegen::PlanCuda(b.kernel(), false).tile_dim, 0);
+  EXPECT_EQ(Count(TextOf(b.kernel()), "__shared__"), 1);
+}
+
+// By the hardware, or word by word where it cannot.
+TEST(CudaNvrtc, AddsToReducedPrecisionOnEveryArchitecture) {
+  SKIP_WITHOUT_NVRTC();
+  for (const T type : {T::BFloat16, T::Half}) {
+    KernelBuilder b({512});
+    const int i = b.Index(0);
+    b.Scatter(K::kScatterAdd, b.Buffer(type, {0}, true), b.Load(b.Buffer(type)), i, b.Op(K::kLt, i, b.Const(9, T::Long)));
+    const std::string text = codegen::EmitCuda(codegen::PlanCuda(b.kernel(), false));
+    for (const char* arch : {"sm_75", "sm_80", "sm_90"}) {
+      const auto code = codegen::CompileCuda(text, arch, false);
+      EXPECT_TRUE(code.ok()) << arch << code.status() << text;
+    }
+  }
+}
+
 TEST(CudaNvrtc, RandomKernelsCompile) {
   SKIP_WITHOUT_NVRTC();
   const int64_t first = EnvOr("LAZULI_FUZZ_SEED", 1), count = EnvOr("LAZULI_FUZZ_COUNT", 12);
