@@ -76,6 +76,14 @@ constexpr double kSinFloat[] = {  // sin_float, 2^-27.9
     0.166666552, -0.00833218917, 0.000195182874};
 constexpr double kCosFloat[] = {  // cos_float, 2^-33.0, after its first two terms
     1.0, -0.5, 0.0416666456, -0.00138873095, 2.44323219e-05};
+constexpr double kTanFloat[] = {  // tan_float, 2^-29.5
+    0.333333492, 0.133326754, 0.0540589094, 0.0212862398, 0.0108273532, 9.83463251e-05, 0.00437266333};
+constexpr double kAsinFloat[] = {  // asin_float, 2^-27.6
+    0.166667521, 0.0749530867, 0.0454694144, 0.0241826288, 0.0421632268};
+constexpr double kAtanFloat[] = {  // atan_float, 2^-28.5
+    -0.333332986, 0.199985296, -0.142640144, 0.109508619, -0.0839921311, 0.0578790195, -0.031093752, 0.0108664352, -0.00178219471};
+constexpr double kExp16thFloat[] = {  // exp_16th_float, 2^-29.2
+    0.50001619695153954, 0.16667057742902644};
 constexpr double kSinDouble[] = {  // sin_double, 2^-57.1
     0.16666666666666666,    -0.0083333333333333228,  0.00019841269841254793, -2.7557319214061775e-06,
     2.5052104881052528e-08, -1.6058363061397384e-10, 7.5785350267792448e-13};
@@ -130,6 +138,10 @@ PolyTable FloatTable() {
   t.trig_high = 6144;
   t.sin = kSinFloat;
   t.cos = kCosFloat;
+  t.tan = kTanFloat;
+  t.asin = kAsinFloat;
+  t.atan = kAtanFloat;
+  t.exp_16th = kExp16thFloat;
   t.sinh = kSinhFloat;
   t.cosh = kCoshFloat;
   t.exp = kExpFloat;

@@ -27,16 +27,20 @@ struct PolyTable {
   double min_normal;
   // pi / 2 in three parts, rounded down. Products of the second one with a whole number below 2^12 (2^21) are exact.
   double half_pi[3];
-  double trig_high;              // n pi / 2 for such a number n.
-  llvm::ArrayRef<double> exp;    // exp(r), |r| <= ln(2) / 2.
-  llvm::ArrayRef<double> expm1;  // (exp(r) - 1 - r) / r^2.
-  llvm::ArrayRef<double> tanh;   // (tanh(x) / x - 1) / x^2, in x^2 <= 1.
-  llvm::ArrayRef<double> sinh;   // (sinh(r) / r - 1) / r^2, in r^2.
-  llvm::ArrayRef<double> cosh;   // (cosh(r) - 1) / r^2, in r^2.
-  llvm::ArrayRef<double> log;    // (log(1 + f) - f + f^2 / 2) / f^3, sqrt(1/2) <= 1 + f <= sqrt(2).
-  llvm::ArrayRef<double> erf;    // erf(x) / x - 1, in x^2 <= erf_small^2.
-  llvm::ArrayRef<double> sin;    // (1 - sin(x) / x) / x^2, in x^2 <= (pi/4)^2.
-  llvm::ArrayRef<double> cos;    // cos(x), in x^2.
+  double trig_high;                 // n pi / 2 for such a number n.
+  llvm::ArrayRef<double> exp;       // exp(r), |r| <= ln(2) / 2.
+  llvm::ArrayRef<double> expm1;     // (exp(r) - 1 - r) / r^2.
+  llvm::ArrayRef<double> tanh;      // (tanh(x) / x - 1) / x^2, in x^2 <= 1.
+  llvm::ArrayRef<double> sinh;      // (sinh(r) / r - 1) / r^2, in r^2.
+  llvm::ArrayRef<double> cosh;      // (cosh(r) - 1) / r^2, in r^2.
+  llvm::ArrayRef<double> log;       // (log(1 + f) - f + f^2 / 2) / f^3, sqrt(1/2) <= 1 + f <= sqrt(2).
+  llvm::ArrayRef<double> erf;       // erf(x) / x - 1, in x^2 <= erf_small^2.
+  llvm::ArrayRef<double> sin;       // (1 - sin(x) / x) / x^2, in x^2 <= (pi/4)^2.
+  llvm::ArrayRef<double> cos;       // cos(x), in x^2.
+  llvm::ArrayRef<double> tan;       // (tan(x) / x - 1) / x^2, in x^2 <= (pi/4)^2. Floats only, as the next ones.
+  llvm::ArrayRef<double> asin;      // (asin(x) / x - 1) / x^2, in x^2 <= 1/4.
+  llvm::ArrayRef<double> atan;      // (atan(x) / x - 1) / x^2, in x^2 <= 1.
+  llvm::ArrayRef<double> exp_16th;  // (exp(r) - 1 - r) / r^2, |r| <= ln(2) / 32.
   // (-log(erfc(t)) - erfc_0) / (t - erfc_from), in t - erfc_from, erf_small <= t <= erf_high.
   llvm::ArrayRef<double> erfc;
   double erfc_from;
@@ -58,6 +62,23 @@ struct IntervalTable {
 };
 
 extern const IntervalTable kTanhTable, kErfTable;
+// exp(x^2) erfc(x), not odd, and 1 + d (p0 + ...) in the first interval. From `high` on erfc is 0.
+extern const IntervalTable kScaledErfcTable;
+
+// A logarithm of floats, by 32 intervals of mantissas 0.75 <= m < 1.5, whose index is what the five highest bits of m say. With
+// r = m inverse - 1 the logarithm of m is value + r factor_high + r (factor_low + r p(r)), and that of 2 is unit_high + unit_low. Inverses
+// are chosen such that values are next to multiples of 2^-16, as `unit_high` is, so that their sums are exact. Around 1 inverses are 1.
+struct LogTable {
+  const double (&rows)[2][32];  // Inverses, values.
+  llvm::ArrayRef<double> near;  // p.
+  double factor_high, factor_low;
+  double unit_high, unit_low;
+};
+
+extern const LogTable kLogTable, kLog2Table, kLog10Table;
+
+// 2^(i / 16) rounded to floats, and the logarithms of what that leaves of them.
+extern const double (&kExp2SixteenthRows)[2][16];
 
 // For floats in double arithmetic.
 extern const llvm::ArrayRef<double> kSinWide;   // sin(x) / x, in x^2 <= (pi/2)^2.

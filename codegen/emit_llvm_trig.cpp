@@ -1,5 +1,6 @@
 #include "codegen/emit_llvm_trig.h"
 
+#include "absl/strings/str_cat.h"
 #include "codegen/emit_llvm_poly_tables.h"
 #include "codegen/emit_llvm_rare.h"
 #include "codegen/emit_llvm_vector_math.h"
@@ -58,13 +59,34 @@ class WideTrig : public VectorMath {
 // In the type's own arithmetic, with a remainder r - lost of two parts.
 class NarrowTrig : public VectorMath {
  public:
-  NarrowTrig(llvm::IRBuilder<>& builder, Value* x) : VectorMath(builder, x->getType()), x_(x), table_(PolyTableFor(is_float_)) { Reduce(); }
+  NarrowTrig(llvm::IRBuilder<>& builder, const IsaInfo& isa, Value* x)
+      : VectorMath(builder, x->getType(), isa), x_(x), table_(PolyTableFor(is_float_)) {
+    Reduce();
+  }
 
   Value* IsRare() { return b_.CreateFCmpOGT(Abs(x_), C(table_.trig_high)); }
   Value* Sin() { return Quadrant(bits_); }
   Value* Cos() { return Quadrant(b_.CreateAdd(bits_, I(1))); }
 
+  // tan(r - lost), or -1 / of it, which is in two parts then.
+  Value* Tan() {
+    Value* z = Mul(r_, r_);
+    Value* cube = Mul(r_, z);
+    Value* curve = Polynomial(z, table_.tan);
+    Value* tangent = Fma(cube, curve, r_);
+    Value* z_lost = Mul(Fma(r_, r_, Neg(z)), Mul(r_, C(kTanSlope)));
+    Value* rest = Fma(cube, curve, Fma(Neg(lost_), Fma(tangent, tangent, C(1)), z_lost));
+    Value* high = Add(r_, rest);  // Keeps -0.
+    Value* low = Add(Sub(r_, high), rest);
+    Value* inverse = RoughReciprocal(high);
+    Value* error = Fma(Neg(low), inverse, Fma(Neg(high), inverse, C(1)));
+    return Select(IsOdd(bits_), Neg(Fma(inverse, error, inverse)), high);
+  }
+
  private:
+  // About the derivative of tan(r) / r by r^2 where it is steep, to make up for the rounding of that.
+  static constexpr double kTanSlope = 0.55;
+
   // r = x - n pi / 2. The difference from the product with the first part is exact, since its last place is no smaller than that of the
   // smaller of the two; so is the product with the second part, whose last place is below that of the difference, and so what is lost in
   // subtracting it.
@@ -79,11 +101,12 @@ class NarrowTrig : public VectorMath {
     bits_ = whole.bits;
   }
 
+  Value* IsOdd(Value* bits) { return b_.CreateICmpNE(b_.CreateAnd(bits, I(1)), I(0)); }
+
   // sin(r - lost + k pi / 2), k being what `bits` ends in.
   Value* Quadrant(Value* bits) {
-    Value* odd = b_.CreateICmpNE(b_.CreateAnd(bits, I(1)), I(0));
     Value* sine = Sub(r_, Fma(Mul(r_, z_), Polynomial(z_, table_.sin), lost_));  // Keeps -0.
-    return XorSign(Select(odd, Polynomial(z_, table_.cos), sine), b_.CreateShl(bits, I(is_float_ ? 30 : 62)));
+    return XorSign(Select(IsOdd(bits), Polynomial(z_, table_.cos), sine), b_.CreateShl(bits, I(is_float_ ? 30 : 62)));
   }
 
   Value* x_;
@@ -105,14 +128,14 @@ Value* EmitWideTrig(llvm::IRBuilder<>& builder, KOp op, Value* x, const char* na
 
 }  // namespace
 
-Value* EmitTrig(llvm::IRBuilder<>& builder, KOp op, Value* x, const CallPerLane& call) {
+Value* EmitTrig(llvm::IRBuilder<>& builder, const IsaInfo& isa, KOp op, Value* x, const CallPerLane& call) {
   const bool is_float = x->getType()->getScalarType()->isFloatTy();
-  if (op == KOp::kTan && is_float) return EmitWideTrig(builder, op, x, "tan", call);
-  if (op != KOp::kSin && op != KOp::kCos) return nullptr;
-  const char* name = op == KOp::kSin ? "sin" : "cos";
-  NarrowTrig trig(builder, x);
-  Value* common = op == KOp::kSin ? trig.Sin() : trig.Cos();
-  return EmitRare(builder, trig.IsRare(), common, op == KOp::kSin ? "far_sin" : "far_cos", x, [&](llvm::IRBuilder<>& inner, Value* rare) {
+  const bool tangent = op == KOp::kTan && is_float;
+  if (op != KOp::kSin && op != KOp::kCos && !tangent) return nullptr;
+  const char* name = op == KOp::kSin ? "sin" : op == KOp::kCos ? "cos" : "tan";
+  NarrowTrig trig(builder, isa, x);
+  Value* common = op == KOp::kSin ? trig.Sin() : op == KOp::kCos ? trig.Cos() : trig.Tan();
+  return EmitRare(builder, trig.IsRare(), common, absl::StrCat("far_", name).c_str(), x, [&](llvm::IRBuilder<>& inner, Value* rare) {
     return is_float ? EmitWideTrig(inner, op, rare, name, call) : call(inner, name, rare);
   });
 }

@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "codegen/emit_llvm_plan.h"
 #include "codegen/kernel_ir.h"
 
 namespace lazuli::codegen {
@@ -13,6 +14,6 @@ namespace lazuli::codegen {
 using CallPerLane = std::function<llvm::Value*(llvm::IRBuilder<>& builder, const char* name, llvm::Value* x)>;
 
 // `op` of the floats or doubles `x`; null when it is another function. `call` is for huge arguments.
-llvm::Value* EmitTrig(llvm::IRBuilder<>& builder, KOp op, llvm::Value* x, const CallPerLane& call);
+llvm::Value* EmitTrig(llvm::IRBuilder<>& builder, const IsaInfo& isa, KOp op, llvm::Value* x, const CallPerLane& call);
 
 }  // namespace lazuli::codegen

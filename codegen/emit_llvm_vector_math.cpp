@@ -13,6 +13,17 @@ using llvm::Value;
 // Coefficients from which on parts of a polynomial are evaluated side by side.
 constexpr size_t kLongPolynomial = 8;
 
+namespace {
+
+// `count` of the numbers, as a vector of floats.
+llvm::Constant* FloatVector(llvm::IRBuilder<>& builder, const double* numbers, int count) {
+  llvm::SmallVector<llvm::Constant*, 16> floats;
+  for (int i = 0; i < count; ++i) floats.push_back(llvm::ConstantFP::get(builder.getFloatTy(), numbers[i]));
+  return llvm::ConstantVector::get(floats);
+}
+
+}  // namespace
+
 Value* InVectorsOf(llvm::IRBuilder<>& builder, int lanes, Value* a, Value* b, llvm::function_ref<Value*(Value*, Value*)> compute) {
   auto* vector_type = llvm::dyn_cast<llvm::FixedVectorType>(a->getType());
   if (vector_type == nullptr) {
@@ -123,14 +134,33 @@ VectorMath::Split VectorMath::SplitAny(Value* x) {
   return {Select(is_small, Sub(split.n, C(mantissa_bits_)), split.n), nullptr, split.m};
 }
 
-Value* VectorMath::Lookup(const double (&table)[IntervalTable::kIntervals], Value* index) {
-  constexpr int kLanes = 16;
-  llvm::SmallVector<llvm::Constant*, kLanes> halves[2];
-  for (int i = 0; i < IntervalTable::kIntervals; ++i) halves[i / kLanes].push_back(llvm::ConstantFP::get(b_.getFloatTy(), table[i]));
-  return InVectorsOf(b_, kLanes, index, nullptr, [&](Value* indices, Value* /*none*/) {
+Value* VectorMath::Lookup(const double (&table)[32], Value* index) {
+  return InVectorsOf(b_, 16, index, nullptr, [&](Value* indices, Value* /*none*/) {
     return b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_vpermi2var_ps_512, {},
-                              {llvm::ConstantVector::get(halves[0]), indices, llvm::ConstantVector::get(halves[1])});
+                              {FloatVector(b_, table, 16), indices, FloatVector(b_, table + 16, 16)});
   });
+}
+
+Value* VectorMath::Lookup(const double (&table)[16], Value* index) {
+  return InVectorsOf(b_, 16, index, nullptr, [&](Value* indices, Value* /*none*/) {
+    return b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_permvar_sf_512, {}, {FloatVector(b_, table, 16), indices});
+  });
+}
+
+Value* VectorMath::Rough(llvm::Intrinsic::ID id, Value* x) {
+  return InVectorsOf(b_, 16, x, nullptr, [&](Value* part, Value* /*none*/) {
+    return b_.CreateIntrinsic(id, {}, {part, llvm::Constant::getNullValue(part->getType()), b_.getInt16(-1)});
+  });
+}
+
+Value* VectorMath::RoughReciprocal(Value* x) { return HasLookup() ? Rough(llvm::Intrinsic::x86_avx512_rcp14_ps_512, x) : Div(C(1), x); }
+
+VectorMath::Root VectorMath::RootInParts(Value* x) {
+  Value* root = HasLookup() ? nullptr : Sqrt(x);
+  Value* inverse = HasLookup() ? Rough(llvm::Intrinsic::x86_avx512_rsqrt14_ps_512, x) : Div(C(1), root);
+  inverse = Select(b_.CreateFCmpOEQ(x, C(0)), C(0), inverse);
+  if (root == nullptr) root = Mul(x, inverse);
+  return {root, Mul(Fma(Neg(root), root, x), Mul(inverse, C(0.5)))};
 }
 
 Value* VectorMath::Exp2ForFloat(Value* x) {

@@ -5,6 +5,7 @@
 #include <llvm/ADT/ArrayRef.h>
 #include <llvm/ADT/STLFunctionalExtras.h>
 #include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/Intrinsics.h>
 
 #include <limits>
 
@@ -84,8 +85,18 @@ class VectorMath {
 
   // Whether numbers can be looked up in tables that registers hold: floats of AVX-512.
   bool HasLookup() const { return is_float_ && native_lanes_ == 16; }
-  // table[the lowest five bits of index].
-  Value* Lookup(const double (&table)[IntervalTable::kIntervals], Value* index);
+  // table[the lowest five bits of index], or four.
+  Value* Lookup(const double (&table)[32], Value* index);
+  Value* Lookup(const double (&table)[16], Value* index);
+
+  // About 1 / x, off by up to 2^-14 of it, or rounded where there is no instruction for that.
+  Value* RoughReciprocal(Value* x);
+  // sqrt(x) in two parts, of which the first is as rough. 0 where x is 0.
+  struct Root {
+    Value* high;
+    Value* low;
+  };
+  Root RootInParts(Value* x);
 
   // 2^x of doubles, for results to be rounded to float.
   Value* Exp2ForFloat(Value* x);
@@ -95,6 +106,7 @@ class VectorMath {
   // `value` with its sign flipped where the highest bit of `bits` is set.
   Value* XorSign(Value* value, Value* bits);
 
+  Value* Rough(llvm::Intrinsic::ID id, Value* x);
   Value* Interleaved(Value* x, llvm::ArrayRef<double> coefficients);
   Value* Horner(Value* x, llvm::ArrayRef<double> coefficients);
 

@@ -16,13 +16,7 @@ class WideEmitter : public VectorMath {
   WideEmitter(llvm::IRBuilder<>& builder, const IsaInfo& isa, llvm::Type* narrow)
       : VectorMath(builder, narrow->getWithNewType(builder.getDoubleTy()), isa), isa_(isa) {}
 
-  // atan(x) = pi / 2 - atan(1 / x) above 1.
-  Value* Atan(Value* x) {
-    Value* magnitude = Abs(x);
-    Value* above = b_.CreateFCmpOGT(magnitude, C(1));
-    return CopySign(AtanQuotient(above, Select(above, Div(C(1), magnitude), magnitude)), x);
-  }
-
+  // The angle's tangent or its cotangent is at most 1.
   Value* Atan2(Value* y, Value* x) {
     Value* ay = Abs(y);
     Value* ax = Abs(x);
@@ -84,8 +78,6 @@ Value* EmitWide(llvm::IRBuilder<>& builder, const IsaInfo& isa, KOp op, Value* a
   const auto widen = [&](Value* value) { return builder.CreateFPExt(value, value->getType()->getWithNewType(builder.getDoubleTy())); };
   const auto narrow = [&](Value* value) { return builder.CreateFPTrunc(value, a->getType()); };
   switch (op) {
-    case KOp::kAtan:
-      return narrow(emitter.Atan(widen(a)));
     case KOp::kErfc:
       return narrow(emitter.Erfc(widen(a)));
     case KOp::kAsinh:

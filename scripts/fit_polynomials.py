@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fits the polynomials of codegen/emit_llvm_*.cpp and prints their coefficients, lowest power first. Needs mpmath.
+"""Fits the polynomials of codegen/emit_llvm_*.cpp and prints their coefficients, lowest power first. Needs mpmath and numpy.
 
 Each is a minimax fit of a remainder on an interval, by Remez's exchange: the largest |error * weight| is as small as it can be, where the
 weight makes the error relative to the function's result. Coefficients are rounded one after the other, lowest power first, and the rest
@@ -8,7 +8,8 @@ is fitted again each time, so that the rounding of one is made up for by the nex
 import struct
 import sys
 
-from mpmath import atan, cos, cosh, erf, erfc, exp, expm1, log, log1p, lu_solve, matrix, mp, mpf, pi, sin, sinh, sqrt, tan, tanh
+import numpy as np
+from mpmath import asin, atan, cos, cosh, erf, erfc, exp, expm1, log, log1p, lu_solve, matrix, mp, mpf, pi, sin, sinh, sqrt, tan, tanh
 
 mp.dps = 50
 
@@ -86,6 +87,12 @@ def rest(function, limit):
     return lambda x: limit if abs(x) < mpf(10) ** -12 else function(x)
 
 
+def log_near(factor):
+    """(factor log(1 + r) - factor r) / r^2, for the remainders that log_table leaves."""
+    target = rest(lambda x: factor * (log1p(x) - x) / x**2, -factor / 2)
+    return target, rest(lambda x: x**2 / log1p(x) / factor, mpf(0)), -mpf(1) / 32, mpf(1) / 16, range(4), 24
+
+
 def table():
     """name: (target, weight, low, high, powers, bits of a coefficient)"""
     wide = mpf("1.0001")  # Reductions may end a little outside of their interval.
@@ -103,6 +110,10 @@ def table():
     erfc_1 = round_to(-log(erfc(mpf(1))), 53)
     erfc_quotient = rest(lambda u: (-log(erfc(1 + u)) - erfc_1) / u, 2 * exp(-mpf(1)) / sqrt(pi) / erfc(mpf(1)))
     sin_rest = rest(lambda z: (1 - sinc(z)) / z, mpf(1) / 6)
+    tan_rest = rest(lambda z: (tanc(z) - 1) / z, mpf(1) / 3)
+    asinc = even(lambda x: asin(x) / x, mpf(1))
+    asin_rest = rest(lambda z: (asinc(z) - 1) / z, mpf(1) / 6)
+    atan_rest = rest(lambda z: (atanc(z) - 1) / z, -mpf(1) / 3)
     cos_rest = rest(lambda z: (cos(sqrt(z)) - 1 + z / 2) / z**2, mpf(1) / 24)
     sinh_rest = rest(lambda z: (sinhc(z) - 1) / z, mpf(1) / 6)
     cosh_rest = rest(lambda z: (cosh(sqrt(z)) - 1 - z / 2) / z**2, mpf(1) / 24)
@@ -115,8 +126,15 @@ def table():
         # Floats, in float arithmetic.
         "sin_float": (sin_rest, lambda z: z / sinc(z), 0, quarter, range(3), 24),
         "cos_float": (cos_rest, lambda z: z**2 / cos(sqrt(z)), 0, quarter, range(3), 24),
+        "tan_float": (tan_rest, lambda z: z / tanc(z), 0, quarter, range(7), 24),
+        "asin_float": (asin_rest, lambda z: z / asinc(z), 0, mpf("0.25") * wide, range(5), 24),
+        "atan_float": (atan_rest, lambda z: z / atanc(z), 0, mpf(1) * wide, range(9), 24),
+        "exp_16th_float": (exp_rest, lambda x: x**2, -r / 16, r / 16, range(2), 53),
         "sinh_float": (sinh_rest, lambda z: z / sinhc(z), 0, r**2, range(3), 24),
         "cosh_float": (cosh_rest, lambda z: z**2 / cosh(sqrt(z)), 0, r**2, range(2), 24),
+        "log_near_float": log_near(mpf(1)),
+        "log2_near_float": log_near(1 / log(mpf(2))),
+        "log10_near_float": log_near(1 / log(mpf(10))),
         # Floats, in double arithmetic.
         "sin_wide": (sinc, relative(sinc), 0, half, range(6), 53),
         "tan_wide": (tanc, relative(tanc), 0, quarter, range(9), 53),
@@ -139,6 +157,10 @@ def table():
     }
 
 
+def scaled_erfc(x):
+    return exp(x * x) * erfc(x)
+
+
 def float_ulp(value):
     return mpf(2) ** (int(mp.floor(log(abs(value), 2))) - 23)
 
@@ -150,14 +172,14 @@ def best_center(function, low, high):
 
 
 def interval_row(function, slope, low, high):
-    """center, function there, and p with function(center + d) = function(center) + d p(d), or d + d p(d) where the center is 0."""
+    """center, function there, and p with function(center + d) = function(center) + d p(d), or d + d p(d) where both are 0."""
     slack = mpf(2) ** -21
     center = best_center(function, low, high) if low > 0 else mpf(0)
     at_center = function(center)
-    known = 1 if low == 0 else 0
+    known = 1 if at_center == 0 else 0
     target = rest(lambda d: (function(center + d) - at_center) / d - known, slope(center) - known)
     weight = lambda d: d / function(center + d) if center + d > 0 else mpf(1)
-    odd_from_0 = low == 0 and slope(mpf(0)) == 1  # There p(0) is 0, so that tiny numbers are their own result.
+    odd_from_0 = known == 1 and slope(mpf(0)) == 1  # There p(0) is 0, so that tiny numbers are their own result.
     powers = range(1, 5) if odd_from_0 else range(5)
     begin = low - center - slack if low > 0 else mpf(2) ** -20
     coefficients, error = fit(target, weight, begin, high - center + slack, powers, 24)
@@ -182,18 +204,50 @@ def interval_table(function, slope, offset, bits, high):
     return rows, worst
 
 
+def log_table(factor):
+    """inverse, value = -factor log(inverse) for mantissas 0.75 <= m < 1.5 by their five highest bits; r = m inverse - 1 is small.
+
+    Of the floats near the interval's inverse the one whose value is next to a multiple of 2^-16. Around 1 inverses are 1.
+    """
+    rows, worst = [], mpf(0)
+    for i in range(32):
+        low = 1 + mpf(i) / 32 if i < 16 else (1 + mpf(i) / 32) / 2
+        high = low + (mpf(1) / 32 if i < 16 else mpf(1) / 64)
+        if low < mpf("1.06") and high > mpf("0.97"):
+            rows.append([mpf(1), mpf(0)])
+            continue
+        middle = np.float32((1 / low + 1 / high) / 2)
+        unit = float(np.spacing(middle))
+        width = float((1 / low - 1 / high) / 6)
+        candidates = np.longdouble(middle) + np.arange(-int(width / unit), int(width / unit)) * np.longdouble(unit)
+        values = -np.log(candidates) * np.longdouble(float(factor)) - np.log(candidates) * np.longdouble(float(factor - float(factor)))
+        best = candidates[np.argmin(np.abs(values * 65536 - np.rint(values * 65536)))]
+        value = -log(mpf(float(best))) * factor
+        rows.append([mpf(float(best)), mp.nint(value * 65536) / 65536])
+        worst = max(worst, abs(value - rows[-1][1]))
+    return rows, worst
+
+
+def exp_16ths_table():
+    """2^(i / 16) rounded to a float, and the logarithm of what that leaves of it."""
+    rows = []
+    for i in range(16):
+        value = mpf(2) ** (mpf(i) / 16)
+        rows.append([round_to(value, 24), log(value / round_to(value, 24))])
+    return rows, mpf(2) ** -48
+
+
 def scaled_erfc_table():
     """Rows for exp(x^2) erfc(x) = high + low + d p(d), d = x - center, by the exponent and the three highest bits of 1 + x <= 32."""
-    function = lambda x: exp(x * x) * erfc(x)
     rows, worst = [], mpf(0)
     for i in range(39):
         step = mpf(2) ** (i // 8 - 3)
         low = 2 ** (i // 8) + i % 8 * step - 1
         center = low + step / 2
-        at_center = function(center)
+        at_center = scaled_erfc(center)
         slope = 2 * center * at_center - 2 / sqrt(pi)
-        target = rest(lambda d: (function(center + d) - at_center) / d, slope)
-        weight = lambda d: d / function(center + d)
+        target = rest(lambda d: (scaled_erfc(center + d) - at_center) / d, slope)
+        weight = lambda d: d / scaled_erfc(center + d)
         coefficients, error = fit(target, weight, -step / 2, step / 2, range(11))
         high = round_to(at_center, 53)
         rows.append([center, high, round_to(at_center - high, 53)] + coefficients)
@@ -211,10 +265,16 @@ def print_tables(names):
     tables = {
         "tanh_table": (tanh, lambda x: 1 - tanh(x) ** 2, 1, 3, 10),
         "erf_table": (erf, lambda x: 2 / sqrt(pi) * exp(-x * x), 2, 4, 4),
+        "erfc_table": (scaled_erfc, lambda x: 2 * x * scaled_erfc(x) - 2 / sqrt(pi), 1, 3, 15),
     }
     for name, args in tables.items():
         if not names or name in names:
             print_columns(name, *interval_table(*args), 9)
+    for name, factor in {"log_table": mpf(1), "log2_table": 1 / log(mpf(2)), "log10_table": 1 / log(mpf(10))}.items():
+        if not names or name in names:
+            print_columns(name, *log_table(factor), 9)
+    if not names or "exp_16ths_table" in names:
+        print_columns("exp_16ths_table", *exp_16ths_table(), 9)
     if not names or "scaled_erfc_table" in names:
         print_columns("scaled_erfc_table", *scaled_erfc_table(), 17)
 
