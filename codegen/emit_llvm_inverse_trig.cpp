@@ -40,21 +40,23 @@ class InverseTrigEmitter : public VectorMath {
     Value* low = Mul(inverse, Fma(Neg(bounded), inverse, C(1)));
     Value* u = Select(large, Add(inverse, low), magnitude);
     Value* u_lost = Add(Sub(inverse, u), low);
-    low = Fma(u_lost, C(kAtanRestSlope), low);
     Value* z = Mul(u, u);
-    return FromHalfPiIfLarge({large, Select(large, inverse, magnitude), Select(large, low, C(0)), Mul(u, z), Polynomial(z, table_.atan)});
+    Value* cube = Mul(u, z);
+    Value* cube_lost = Fma(u, z, Neg(cube));
+    low = Fma(cube_lost, C(kAtanCurve), Select(large, Fma(u_lost, C(kAtanRestSlope), low), C(0)));
+    return FromHalfPiIfLarge({large, Select(large, inverse, magnitude), low, cube, Polynomial(z, table_.atan)});
   }
 
  private:
   static constexpr double kLarge = 0x1p30;  // From here arctangents are pi / 2.
-  // About the derivative of atan(u) - u where it is steep, to make up for the rounding of u.
-  static constexpr double kAtanRestSlope = -0.4;
+  // About the derivative of atan(u) - u, and (atan(u) - u) / u^3, where u is near 1: to make up for the rounding of u and of u^3.
+  static constexpr double kAtanRestSlope = -0.47, kAtanCurve = -0.22;
 
   // high + low + cube curve. Where it is `large`, it is what is missing to pi / 2.
   struct Angle {
     Value* large;
     Value* high;
-    Value* low;  // 0 unless large.
+    Value* low;
     Value* cube;
     Value* curve;
   };
@@ -74,7 +76,7 @@ class InverseTrigEmitter : public VectorMath {
   Value* FromHalfPiIfLarge(const Angle& angle) {
     Value* difference = Sub(C(kHalfPi), angle.high);
     Value* lost = Sub(Sub(C(kHalfPi), difference), angle.high);
-    Value* low = Select(angle.large, Sub(Add(lost, C(kHalfPiLow)), angle.low), C(0));
+    Value* low = Select(angle.large, Sub(Add(lost, C(kHalfPiLow)), angle.low), angle.low);
     Value* rest = Fma(Select(angle.large, Neg(angle.cube), angle.cube), angle.curve, low);
     return CopySign(Add(Select(angle.large, difference, angle.high), rest), x_);
   }

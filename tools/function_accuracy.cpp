@@ -1,10 +1,13 @@
 #include "tools/function_accuracy.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <mutex>
 #include <random>
 #include <type_traits>
 
@@ -141,15 +144,18 @@ absl::StatusOr<Accuracy> Measure(const MeasuredFunction& function, const codegen
   void* unary[] = {a.data(), out.data()};
   void* binary[] = {a.data(), b.data(), out.data()};
   Accuracy accuracy;
+  std::mutex mutex;
   while (const int64_t n = next(a, b)) {
     (*kernel)->Run(codegen::KOpArity(function.op) == 1 ? unary : binary, nullptr);
-    for (int64_t i = 0; i < n; ++i) {
-      const double error = UlpsBetween(out[i], reference(a[i], b[i]));
-      if (error <= accuracy.worst) continue;
-      accuracy.worst = error;
-      accuracy.worst_at = a[i];
-      accuracy.worst_with = b[i];
-    }
+    at::parallel_for(0, n, kBlock / 64, [&](int64_t begin, int64_t end) {
+      Accuracy part;
+      for (int64_t i = begin; i < end; ++i) {
+        const double error = UlpsBetween(out[i], reference(a[i], b[i]));
+        if (error > part.worst) part = {error, a[i], b[i], 0};
+      }
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (part.worst > accuracy.worst) accuracy = {part.worst, part.worst_at, part.worst_with, accuracy.measured};
+    });
     accuracy.measured += n;
   }
   return accuracy;

@@ -34,8 +34,9 @@ struct Accuracy {
   int64_t measured = 0;
 };
 
-// Runs a function of one float over every `step`th bit pattern, from 0 on: 1 tries all 2^32, and takes a minute. Of two floats, it takes
-// 2^32 / `step` pairs, half of them random bit patterns, half of moderate size. Fails when the kernel cannot be compiled for `target`.
+// Runs a function of one float over every `step`th bit pattern, from 0 on: 1 tries all 2^32, and takes a minute of one CPU. Of two floats,
+// it takes 2^32 / `step` pairs, half of them random bit patterns, half of moderate size. Fails when the kernel cannot be compiled for
+// `target`.
 absl::StatusOr<Accuracy> MeasureFloats(const MeasuredFunction& function, const codegen::KernelTarget& target, uint64_t step);
 
 // Runs `function` over so many random doubles (pairs), as MeasureFloats draws pairs.

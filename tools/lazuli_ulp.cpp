@@ -12,7 +12,7 @@ namespace {
 constexpr char kUsage[] =
     "usage: lazuli-ulp [options] [FUNCTION...]\n\n"
     "Runs functions (all by default) over bit patterns of floats and prints the largest error of each, in units in the last place.\n\n"
-    "  --step=N          every Nth pattern (1: all 2^32; a minute for each function)\n"
+    "  --step=N          every Nth pattern (1: all 2^32; a minute of one CPU for each function)\n"
     "  --doubles=N       over N random doubles instead\n"
     "  --isa=NAME        avx512, avx2 or sse4 (the CPU's own)\n"
     "  --precision=NAME  eager, strict or fast (eager)\n\n"
