@@ -38,32 +38,6 @@ uint64_t BitsOf(double value) {
   return bits;
 }
 
-// The bytes of one operand in its storage: from `begin`, one element at each sum of multiples of `steps`.
-struct Bytes {
-  int64_t begin = 0;
-  int64_t element = 0;
-  c10::SmallVector<std::pair<int64_t, int64_t>, 5> steps;  // Stride and last index of each dimension of more than one element.
-};
-
-// Whether the two have no byte in common because, counted modulo `period`, they lie in separate intervals (columns of one matrix).
-// A period past the end of both compares the intervals themselves.
-bool SeparateModulo(const Bytes& a, const Bytes& b, int64_t period) {
-  const auto interval = [period](const Bytes& bytes) {
-    int64_t end = bytes.begin % period + bytes.element;
-    for (const auto& [stride, last] : bytes.steps) end += stride % period == 0 ? 0 : stride * last;
-    return std::make_pair(bytes.begin % period, end);
-  };
-  const auto first = interval(a);
-  const auto second = interval(b);
-  return first.second <= period && second.second <= period && (first.second <= second.first || second.second <= first.first);
-}
-
-bool AreDisjoint(const Bytes& a, const Bytes& b) {
-  constexpr int64_t kPastTheEnd = int64_t{1} << 62;
-  if (SeparateModulo(a, b, kPastTheEnd)) return true;
-  return std::any_of(a.steps.begin(), a.steps.end(), [&](const auto& step) { return step.first > 0 && SeparateModulo(a, b, step.first); });
-}
-
 // Whether some integer type cannot hold `number`.
 bool IsWide(const at::Scalar& number) {
   return number.isComplex() || number.toDouble() < 0 || c10::overflows<int8_t, double>(number.toDouble());
@@ -76,14 +50,6 @@ uint64_t ClassOf(c10::ScalarType type, uint64_t bits) {
   if (value == 0) return 0;
   if (value == 1) return 1;
   return value < 0 ? 2 : value < 1 ? 3 : value > 1 ? 4 : 5;
-}
-
-// Whether one element of a window (`ndim` sizes, then strides) appears at several places: writing it is an error.
-bool RepeatsElements(const Word* shape, size_t ndim) {
-  for (size_t d = 0; d < ndim; ++d) {
-    if (shape[ndim + d] == 0 && shape[d] > 1) return true;
-  }
-  return false;
 }
 
 template <class Integer>
@@ -403,58 +369,6 @@ bool OpRecording::AddDevice(c10::Device device) {
   // The CPU's index is what the program wrote.
   const c10::Device named = device.is_cpu() ? device : runtime::DeviceOf(*code);
   AddInt(static_cast<int64_t>(named.type()) << 8 | static_cast<uint8_t>(named.index()));
-  return true;
-}
-
-void OpRecording::NoteDevice(runtime::DeviceCode device, bool is_number) {
-  if (device == runtime::kCpuCode) {
-    on_cpu_ = on_cpu_ || !is_number;
-    return;
-  }
-  refused_ = refused_ || (device_ != runtime::kCpuCode && device_ != device);
-  device_ = device;
-}
-
-bool OpRecording::IsOnOneDevice() {
-  if (info_.is_factory && asked_device_.has_value()) device_ = *asked_device_;
-  if (refused_ || asked_device_.value_or(device_) != device_) return false;
-  if (device_ == runtime::kCpuCode) return true;
-  const c10::Device device = runtime::DeviceOf(device_);
-  const c10::Stream stream = runtime::CurrentStream(device);
-  if (on_cpu_ || recorder_->stream_.value_or(stream) != stream || runtime::IsCapturing(stream)) return false;
-  recorder_->log_.code[code_begin_] = codegen::OpWord(info_.id, device_);
-  return true;
-}
-
-bool OpRecording::OverlapsAreSafe() const {
-  const auto& log = recorder_->log_;
-  const auto bytes_of = [&log](const Operand& operand) {
-    const auto word = TensorWord::Unpack(log.code[operand.code_position]);
-    Bytes bytes;
-    bytes.element = static_cast<int64_t>(c10::elementSize(word.dtype));
-    bytes.begin = word.slot_plus_one == 0 ? 0 : log.offsets[word.slot_plus_one - 1] * bytes.element;
-    for (size_t d = 0; d < word.ndim; ++d) {
-      const auto size = static_cast<int64_t>(log.shapes[operand.shape_position + d]);
-      const auto stride = static_cast<int64_t>(log.shapes[operand.shape_position + word.ndim + d]);
-      if (size > 1) bytes.steps.emplace_back(stride * bytes.element, size - 1);
-    }
-    return bytes;
-  };
-  for (const Operand& written : operands_) {
-    if (!written.mutated) continue;
-    if (RepeatsElements(log.shapes.data() + written.shape_position, written.ndim)) return false;
-    for (const Operand& other : operands_) {
-      if (&other == &written || other.storage != written.storage) continue;
-      const auto a = TensorWord::Unpack(log.code[written.code_position]);
-      const auto b = TensorWord::Unpack(log.code[other.code_position]);
-      const bool same = a.dtype == b.dtype && a.ndim == b.ndim && a.slot_plus_one == b.slot_plus_one &&
-                        std::equal(log.shapes.begin() + written.shape_position, log.shapes.begin() + written.shape_position + 2 * a.ndim,
-                                   log.shapes.begin() + other.shape_position);
-      // Reading what one overwrites is an error for most operators that are not pointwise.
-      const bool safe = same && !other.mutated && codegen::IsLoopOverElements(info_.name);
-      if (!safe && !AreDisjoint(bytes_of(written), bytes_of(other))) return false;
-    }
-  }
   return true;
 }
 
