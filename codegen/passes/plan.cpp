@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "codegen/compile_kernels.h"
 #include "codegen/lower_group.h"
 #include "codegen/out_variants.h"
 #include "codegen/passes/batch.h"
@@ -57,8 +58,10 @@ class Planner {
   }
 
   absl::StatusOr<runtime::ProgramSpec> Plan() {
-    for (const Group& group : graph_.groups) {
-      const auto status = group.is_kernel() ? AddKernel(group) : AddCall(graph_.nodes[group.nodes[0]]);
+    if (auto status = CompileGroups(); !status.ok()) return status;
+    for (size_t g = 0; g < graph_.groups.size(); ++g) {
+      const Group& group = graph_.groups[g];
+      const auto status = group.is_kernel() ? AddKernel(g) : AddCall(graph_.nodes[group.nodes[0]]);
       if (!status.ok()) return status;
     }
     if (sizes_differ_) return absl::UnimplementedError("a result in memory of another size that changes");
@@ -111,21 +114,42 @@ class Planner {
 
   static int64_t BytesOf(const Value& value) { return value.layout.numel() * static_cast<int64_t>(c10::elementSize(value.layout.dtype)); }
 
-  absl::Status AddKernel(const Group& group) {
-    auto lowered = LowerGroup(graph_, group, in_memory_);
-    if (!lowered.ok()) return lowered.status();
-    if (lowered->kernel.insts.empty()) return absl::OkStatus();
-    if (auto status = Dump(group, lowered->kernel); !status.ok()) return status;
-    KernelOrigin origin;
-    const KernelTarget target = TargetOf(group);
-    auto kernel = CompileKernel(lowered->kernel, target, &origin);
-    if (!kernel.ok()) return kernel.status();
-    spec_.bit_exact &= IsBitExact(lowered->kernel) && target.cuda_arch.empty();
-    report_->kernels_compiled += origin == KernelOrigin::kCompiled ? 1 : 0;
-    report_->kernel_cache_hits += origin == KernelOrigin::kFound ? 1 : 0;
+  // The kernels of all groups that are kernels.
+  absl::Status CompileGroups() {
+    lowered_.resize(graph_.groups.size());
+    kernels_.resize(graph_.groups.size());
+    std::vector<KernelRequest> requests;
+    std::vector<size_t> groups;
+    for (size_t g = 0; g < graph_.groups.size(); ++g) {
+      const Group& group = graph_.groups[g];
+      if (!group.is_kernel()) continue;
+      auto lowered = LowerGroup(graph_, group, in_memory_);
+      if (!lowered.ok()) return lowered.status();
+      lowered_[g] = *std::move(lowered);
+      if (lowered_[g].kernel.insts.empty()) continue;
+      if (auto status = Dump(group, lowered_[g].kernel); !status.ok()) return status;
+      requests.push_back({&lowered_[g].kernel, TargetOf(group)});
+      groups.push_back(g);
+    }
+    auto made = CompileKernels(requests);
+    if (!made.ok()) return made.status();
+    for (size_t i = 0; i < groups.size(); ++i) {
+      kernels_[groups[i]] = std::move((*made)[i].kernel);
+      const KernelOrigin origin = (*made)[i].origin;
+      spec_.bit_exact &= IsBitExact(*requests[i].kernel) && requests[i].target.cuda_arch.empty();
+      report_->kernels_compiled += origin == KernelOrigin::kCompiled ? 1 : 0;
+      report_->kernel_cache_hits += origin == KernelOrigin::kFound ? 1 : 0;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AddKernel(size_t g) {
+    const Group& group = graph_.groups[g];
+    const LoweredGroup* lowered = &lowered_[g];
+    if (kernels_[g] == nullptr) return absl::OkStatus();
     StepSpec step;
     KernelLaunch launch;
-    launch.kernel = *std::move(kernel);
+    launch.kernel = kernels_[g];
     launch.run = &RunKernel;
     launch.scalar_slots = lowered->scalar_slots;
     launch.symbols = lowered->symbols;
@@ -414,8 +438,10 @@ class Planner {
   absl::flat_hash_set<ValueId> adopted_;
   absl::flat_hash_map<ValueId, int32_t> memory_of_;
   ProductSteps products_;
-  bool sizes_differ_ = false;      // A memory has two sizes of which either may be the larger.
-  std::vector<bool> has_content_;  // By memory: some step wrote it.
+  std::vector<LoweredGroup> lowered_;                           // By group.
+  std::vector<std::shared_ptr<const CompiledKernel>> kernels_;  // By group; null where there is nothing to run.
+  bool sizes_differ_ = false;                                   // A memory has two sizes of which either may be the larger.
+  std::vector<bool> has_content_;                               // By memory: some step wrote it.
   runtime::ProgramSpec spec_;
 };
 

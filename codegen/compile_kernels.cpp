@@ -1,0 +1,69 @@
+#include "codegen/compile_kernels.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <optional>
+#include <thread>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+
+namespace lazuli::codegen {
+namespace {
+
+constexpr unsigned kMostThreads = 16;
+
+using Made = std::optional<absl::StatusOr<MadeKernelOf>>;
+
+absl::StatusOr<MadeKernelOf> Make(const KernelRequest& request) {
+  MadeKernelOf made;
+  auto kernel = CompileKernel(*request.kernel, request.target, &made.origin);
+  if (!kernel.ok()) return kernel.status();
+  made.kernel = *std::move(kernel);
+  return made;
+}
+
+// What leaves a thread ends the process.
+absl::StatusOr<MadeKernelOf> MakeOrExplain(const KernelRequest& request) {
+  try {
+    return Make(request);
+  } catch (const std::exception& error) {
+    return absl::InternalError(absl::StrCat("the compiler failed, please report this: ", error.what()));
+  }
+}
+
+// Which requests are the first of their kernel for a GPU.
+std::vector<size_t> DistinctOnGpus(absl::Span<const KernelRequest> requests) {
+  std::vector<size_t> distinct;
+  absl::flat_hash_set<std::string> seen;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (!requests[i].target.cuda_arch.empty() && seen.insert(PrintKernel(*requests[i].kernel)).second) distinct.push_back(i);
+  }
+  return distinct;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<MadeKernelOf>> CompileKernels(absl::Span<const KernelRequest> requests) {
+  std::vector<Made> made(requests.size());
+  const std::vector<size_t> distinct = DistinctOnGpus(requests);
+  std::atomic<size_t> next{0};
+  const auto work = [&] {
+    for (size_t i = next++; i < distinct.size(); i = next++) made[distinct[i]] = MakeOrExplain(requests[distinct[i]]);
+  };
+  std::vector<std::thread> threads;
+  const size_t count = std::min<size_t>({distinct.size(), kMostThreads, std::max(1u, std::thread::hardware_concurrency())});
+  for (size_t t = 1; t < count; ++t) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+  std::vector<MadeKernelOf> kernels;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    auto kernel = made[i].has_value() ? *std::move(made[i]) : Make(requests[i]);
+    if (!kernel.ok()) return kernel.status();
+    kernels.push_back(*std::move(kernel));
+  }
+  return kernels;
+}
+
+}  // namespace lazuli::codegen
