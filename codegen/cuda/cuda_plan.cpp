@@ -196,10 +196,30 @@ class Planner {
     }
     int64_t lanes = strided || !contiguous ? 1 : std::min<int64_t>(kMaxLanes, kVectorBytes / least);
     while (lanes > 1 && lanes * most > 2 * kVectorBytes) lanes /= 2;
-    while (lanes > 1 && !AllFit(lanes)) lanes /= 2;
+    if (lanes > 1 && !AllFit(lanes)) plan_.shift_buffer = BufferToShift(lanes);
+    while (lanes > 1 && plan_.shift_buffer < 0 && !AllFit(lanes)) lanes /= 2;
     if (Reduces() && !plan_.rows) lanes = std::min<int64_t>(lanes, 4);
     while (lanes > 1 && IsTooMuch(lanes)) lanes /= 2;
     plan_.lanes = static_cast<int>(lanes);
+    if (lanes == 1) plan_.shift_buffer = -1;
+  }
+
+  // That with the most elements, if rows are long and threads stay in one.
+  int BufferToShift(int64_t lanes) const {
+    const bool one_row = plan_.rows ? plan_.kernel.num_reduced == 1 : !Reduces();
+    if (!one_row || plan_.SizeHint(plan_.vector_dim) < 16 * lanes) return -1;
+    int chosen = -1;
+    int64_t most = 0;
+    for (int i = 0; i < num_insts(); ++i) {
+      const bool plain = inst(i).op == KOp::kLoad || inst(i).op == KOp::kStore;
+      if (!plan_.live[i] || !plain || buffer(i).strides[plan_.vector_dim] != 1) continue;
+      int64_t elements = 1;
+      for (int d = 0; d < plan_.rank; ++d) elements *= buffer(i).strides[d] != 0 ? plan_.SizeHint(d) : 1;
+      if (elements <= most) continue;
+      most = elements;
+      chosen = static_cast<int>(inst(i).imm);
+    }
+    return chosen;
   }
 
   bool AllFit(int64_t lanes) const {
@@ -220,7 +240,7 @@ class Planner {
   int64_t Chunks(int begin, int end) const {
     if (begin == end) return 1;
     const int64_t last = plan_.SizeHint(end - 1);
-    return Points(begin, end - 1) * (end - 1 == plan_.vector_dim ? CeilDiv(last, plan_.lanes) : last);
+    return Points(begin, end - 1) * (end - 1 == plan_.vector_dim ? CeilDiv(last + plan_.Extra(), plan_.lanes) : last);
   }
   int64_t KeptChunks() const { return Chunks(0, plan_.num_kept); }
   int64_t ReducedChunks() const { return Chunks(plan_.num_kept, plan_.rank); }
@@ -285,7 +305,7 @@ class Planner {
     const bool worth = IsLoad(inst(i).op) || Weight(inst(i)) >= kCacheWorth;
     if (plan_.iterations == 0 || !worth || !plan_.HasLanes(i)) return false;
     if (plan_.cached[i]) return true;
-    const int bytes = plan_.IsPacked(i) ? 2 : std::max(4, ElementBytes(inst(i).type));
+    const int bytes = plan_.IsPacked(i) && plan_.launch.threads_x <= 512 ? 2 : std::max(4, ElementBytes(inst(i).type));
     const int words = plan_.iterations * plan_.lanes * bytes / 4;
     if (cache_words_ + words > (plan_.launch.threads_x > 512 ? kCacheWordsOfMany : kCacheWords)) return false;
     cache_words_ += words;
@@ -322,6 +342,7 @@ class Planner {
     count.outer = plan_.kernel.symbols.Decode(outer);
     count.last = plan_.kernel.symbols.Decode(plan_.kernel.sizes[end - 1]);
     if (end - 1 == plan_.vector_dim) count.step = plan_.tile_dim >= 0 ? kCudaTile : plan_.lanes;
+    if (end - 1 == plan_.vector_dim) count.extra = plan_.Extra();
     if (plan_.tile_dim >= 0) {
       count.tiled = plan_.kernel.symbols.Decode(plan_.kernel.sizes[plan_.tile_dim]);
       count.tile_step = kCudaTile;

@@ -22,16 +22,17 @@ struct ChunkCount {
   runtime::Product outer;
   runtime::Product last;
   int64_t step = 1;
+  int64_t extra = 0;  // Points that pieces of the last loop may have to spare.
   runtime::Product tiled;
   int64_t tile_step = 1;
 
   int64_t Count(const int64_t* symbols) const {
-    return outer.Evaluate(symbols) * Pieces(last, step, symbols) * Pieces(tiled, tile_step, symbols);
+    return outer.Evaluate(symbols) * Pieces(last, extra, step, symbols) * Pieces(tiled, 0, tile_step, symbols);
   }
 
  private:
-  static int64_t Pieces(const runtime::Product& size, int64_t step, const int64_t* symbols) {
-    return (size.Evaluate(symbols) + step - 1) / step;
+  static int64_t Pieces(const runtime::Product& size, int64_t extra, int64_t step, const int64_t* symbols) {
+    return (size.Evaluate(symbols) + extra + step - 1) / step;
   }
 };
 
@@ -76,6 +77,9 @@ struct CudaPlan {
   int iterations = 0;  // Of a row's loop, when it is unrolled and values stay in registers from pass to pass. 0: any number.
   bool wide = false;   // Elements are counted with 64 bits.
   int tile_dim = -1;   // The loop that makes tiles with the last one. -1: no tiles.
+  // Where rows of the vector loop do not all begin at multiples of 16 bytes: the buffer by whose rows pieces are cut, so that the first one
+  // is shorter and the others are aligned. -1: pieces begin with the rows.
+  int shift_buffer = -1;
   int num_passes = 0;
 
   // Per instruction.
@@ -98,6 +102,8 @@ struct CudaPlan {
   // Whether little is done at each point, so that several may be under way at once.
   bool IsLight() const { return kernel.insts.size() <= 24; }
   bool IsCachedBefore(int inst, int p) const { return cached[inst] && cache_pass[inst] < p; }
+  // Points that the pieces of a row may have to spare.
+  int Extra() const { return shift_buffer >= 0 ? lanes - 1 : 0; }
   int64_t Hint(int64_t number) const { return kernel.symbols.Hint(number); }
   int64_t SizeHint(int dim) const { return Hint(kernel.sizes[dim]); }
 };

@@ -7,11 +7,12 @@
 
 namespace lazuli::codegen {
 
-std::string CudaFunctionEmitter::Offset(int b) const {
+// `in_row`: with the part along the vector loop.
+std::string CudaFunctionEmitter::Offset(int b, bool in_row) const {
   std::string text;
   for (int d = 0; d < plan_.rank; ++d) {
     const int64_t stride = buffer(b).strides[d];
-    if (stride == 0) continue;
+    if (stride == 0 || (!in_row && d == plan_.vector_dim)) continue;
     absl::StrAppend(&text, text.empty() ? "" : " + ", "i", d);
     if (stride != 1) absl::StrAppend(&text, " * ", Number(stride));
   }
@@ -228,13 +229,15 @@ void CudaFunctionEmitter::EmitPass(int pass) {
   BeginAccumulators(pass);
   const std::string own = plan_.rows ? "threadIdx.x" : "threadIdx.y";
   const int threads = plan_.rows ? plan_.launch.threads_x : plan_.launch.threads_y;
-  const std::string chunks = absl::StrCat("(U)(", ChunksText(plan_.num_kept, plan_.rank), ")");
+  // A row's own number of pieces, where rows differ.
+  const std::string chunks =
+      plan_.rows && plan_.shift_buffer >= 0 ? "(U)pieces" : absl::StrCat("(U)(", ChunksText(plan_.num_kept, plan_.rank), ")");
   std::string valid;
   if (plan_.iterations > 0) {
     Line("#pragma unroll");
     Open(absl::StrCat("for (int it = 0; it < ", plan_.iterations, "; ++it)"));
     Line(absl::StrCat("const U at = ", own, " + it * ", threads, ";"));
-    const bool exact = plan_.launch.reduced.Count(nullptr) == static_cast<int64_t>(plan_.iterations) * threads;
+    const bool exact = plan_.shift_buffer < 0 && plan_.launch.reduced.Count(nullptr) == static_cast<int64_t>(plan_.iterations) * threads;
     if (!exact) valid = absl::StrCat("at < ", chunks);
     Line(exact ? "const U r = at;" : absl::StrCat("const U r = ", valid, " ? at : 0;"));
   } else if (phase_.split) {
@@ -248,13 +251,7 @@ void CudaFunctionEmitter::EmitPass(int pass) {
     Open(absl::StrCat("for (U r = ", own, "; r < ", chunks, "; r += ", threads, ")"));
   }
   EmitCoordinates("(I)r", plan_.num_kept, plan_.rank);
-  if (plan_.rows) {
-    const int64_t size = plan_.kernel.sizes[plan_.vector_dim];
-    const bool whole = !plan_.kernel.symbols.IsSymbolic(size) && size % plan_.lanes == 0;
-    const std::string lanes = whole ? absl::StrCat(plan_.lanes)
-                                    : absl::StrCat("(int)min((I)", plan_.lanes, ", (I)(", Number(size), " - i", plan_.vector_dim, "))");
-    Line(absl::StrCat("const int n = ", valid.empty() ? lanes : absl::StrCat(valid, " ? ", lanes, " : 0"), ";"));
-  }
+  if (plan_.rows) EmitValidLanes(valid);
   EmitBlock(chosen, effects, /*lanes=*/true, pass);
   Close();
   if (plan_.iterations == 0 && phase_.split) Close();

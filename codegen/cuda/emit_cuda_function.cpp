@@ -94,24 +94,58 @@ void CudaFunctionEmitter::EmitSignature() {
                     phase_.function, "(", absl::StrJoin(parameters, ", "), ")"));
 }
 
+// Whether vectors of the buffer are aligned.
+void CudaFunctionEmitter::EmitFast(int b) {
+  const KBuffer& at = buffer(b);
+  if (at.strides[plan_.vector_dim] != 1) return;
+  std::string fast = absl::StrCat("aligned<", plan_.lanes * ElementBytes(at.dtype), ">(b", b);
+  if (plan_.shift_buffer >= 0)
+    return Line(absl::StrCat("const bool fast", b, " = ", fast, " + (", Offset(b, /*in_row=*/false), ") - shift);"));
+  fast += ")";
+  for (int d = 0; d < plan_.rank; ++d) {
+    if (d == plan_.vector_dim || at.strides[d] == 0) continue;
+    if (plan_.kernel.symbols.IsSymbolic(at.strides[d])) {
+      absl::StrAppend(&fast, " && ", Number(at.strides[d]), " % ", plan_.lanes, " == 0");
+    } else if (at.strides[d] % plan_.lanes != 0) {
+      fast = "false";
+      break;
+    }
+  }
+  Line(absl::StrCat("const bool fast", b, " = ", fast, ";"));
+}
+
+// How far a row is past a multiple of a vector's bytes.
+void CudaFunctionEmitter::EmitShift() {
+  if (plan_.shift_buffer < 0) return;
+  const int b = plan_.shift_buffer;
+  Line(absl::StrCat("const int shift = (int)((u64)(b", b, " + (", Offset(b, /*in_row=*/false), ")) / ", ElementBytes(buffer(b).dtype),
+                    " % ", plan_.lanes, ");"));
+  for (int other = 0; other < static_cast<int>(plan_.kernel.buffers.size()); ++other) EmitFast(other);
+  if (plan_.rows) {
+    Line(absl::StrCat("const I pieces = (", Number(plan_.kernel.sizes[plan_.vector_dim]), " + shift + ", plan_.lanes - 1, ") / ",
+                      plan_.lanes, ";"));
+  }
+}
+
+void CudaFunctionEmitter::EmitValidLanes(const std::string& condition) {
+  const int d = plan_.vector_dim;
+  const int64_t size = plan_.kernel.sizes[d];
+  std::string lanes = absl::StrCat("(int)min((I)", plan_.lanes, ", (I)(", Number(size), " - i", d, "))");
+  if (plan_.shift_buffer >= 0) {
+    if (!plan_.rows) EmitShift();
+    Line(absl::StrCat("const I i", d, " = r", d, " == 0 ? 0 : r", d, " * ", plan_.lanes, " - shift;"));
+    lanes =
+        absl::StrCat("(int)min((I)(r", d, " == 0 ? ", plan_.lanes, " - shift : ", plan_.lanes, "), (I)(", Number(size), " - i", d, "))");
+  } else if (!plan_.kernel.symbols.IsSymbolic(size) && size % plan_.lanes == 0) {
+    lanes = absl::StrCat(plan_.lanes);
+  }
+  Line(absl::StrCat("const int n = ", condition.empty() ? lanes : absl::StrCat(condition, " ? ", lanes, " : 0"), ";"));
+}
+
 // What is the same at all points.
 void CudaFunctionEmitter::EmitFacts() {
   for (int s = 0; s < plan_.kernel.symbols.size(); ++s) Line(absl::StrCat("const I s", s, " = (I)s", s, "_;"));
-  for (int b = 0; plan_.lanes > 1 && b < static_cast<int>(plan_.kernel.buffers.size()); ++b) {
-    const KBuffer& at = buffer(b);
-    if (at.strides[plan_.vector_dim] != 1) continue;
-    std::string fast = absl::StrCat("aligned<", plan_.lanes * ElementBytes(at.dtype), ">(b", b, ")");
-    for (int d = 0; d < plan_.rank; ++d) {
-      if (d == plan_.vector_dim || at.strides[d] == 0) continue;
-      if (plan_.kernel.symbols.IsSymbolic(at.strides[d])) {
-        absl::StrAppend(&fast, " && ", Number(at.strides[d]), " % ", plan_.lanes, " == 0");
-      } else if (at.strides[d] % plan_.lanes != 0) {
-        fast = "false";
-        break;
-      }
-    }
-    Line(absl::StrCat("const bool fast", b, " = ", fast, ";"));
-  }
+  for (int b = 0; plan_.lanes > 1 && plan_.shift_buffer < 0 && b < static_cast<int>(plan_.kernel.buffers.size()); ++b) EmitFast(b);
   if (plan_.launch.split) {
     for (int i = 0; i < num_insts(); ++i) {
       if (!plan_.live[i] || !IsReduce(inst(i).op)) continue;
@@ -134,8 +168,9 @@ std::string CudaFunctionEmitter::ChunksText(int begin, int end) const {
     std::string count = Number(plan_.kernel.sizes[d]);
     if (d == plan_.vector_dim && plan_.lanes > 1) {
       const int64_t size = plan_.kernel.sizes[d];
-      count = plan_.kernel.symbols.IsSymbolic(size) ? absl::StrCat("((", count, " + ", plan_.lanes - 1, ") / ", plan_.lanes, ")")
-                                                    : Number((size + plan_.lanes - 1) / plan_.lanes);
+      const int64_t up = plan_.lanes - 1 + plan_.Extra();
+      count = plan_.kernel.symbols.IsSymbolic(size) ? absl::StrCat("((", count, " + ", up, ") / ", plan_.lanes, ")")
+                                                    : Number((size + up) / plan_.lanes);
     }
     absl::StrAppend(&text, text.empty() ? "" : " * ", count);
   }
@@ -148,13 +183,15 @@ void CudaFunctionEmitter::EmitCoordinates(const std::string& chunk, int begin, i
   if (end - begin > 1) Line(absl::StrCat("U ", rest, " = (U)", chunk, ";"));
   for (int d = end - 1; d >= begin; --d) {
     const std::string count = ChunksText(d, d + 1);
-    const std::string step = d == plan_.vector_dim && plan_.lanes > 1 ? absl::StrCat(" * ", plan_.lanes) : "";
+    const bool shifts = d == plan_.vector_dim && plan_.shift_buffer >= 0;
+    const std::string step = d == plan_.vector_dim && plan_.lanes > 1 && !shifts ? absl::StrCat(" * ", plan_.lanes) : "";
+    const std::string into = absl::StrCat("const I ", shifts ? "r" : "i", d, " = ");
     if (end - begin == 1) {
-      Line(absl::StrCat("const I i", d, " = ", chunk, step, ";"));
+      Line(absl::StrCat(into, chunk, step, ";"));
     } else if (d == begin) {
-      Line(absl::StrCat("const I i", d, " = (I)", rest, step, ";"));
+      Line(absl::StrCat(into, "(I)", rest, step, ";"));
     } else {
-      Line(absl::StrCat("const I i", d, " = (I)(", rest, " % (U)", count, ")", step, "; ", rest, " /= (U)", count, ";"));
+      Line(absl::StrCat(into, "(I)(", rest, " % (U)", count, ")", step, "; ", rest, " /= (U)", count, ";"));
     }
   }
 }
@@ -215,12 +252,8 @@ void CudaFunctionEmitter::EmitKeptLoop() {
     Line("const U k = valid ? base + threadIdx.x : 0;");
   }
   if (plan_.num_kept > 0) EmitCoordinates("(I)k", 0, plan_.num_kept);
-  if (plan_.rows || plan_.num_kept == 0) return;
-  const int64_t size = plan_.kernel.sizes[plan_.vector_dim];
-  const bool whole = !plan_.kernel.symbols.IsSymbolic(size) && size % plan_.lanes == 0;
-  const std::string lanes =
-      whole ? absl::StrCat(plan_.lanes) : absl::StrCat("(int)min((I)", plan_.lanes, ", (I)(", Number(size), " - i", plan_.vector_dim, "))");
-  Line(absl::StrCat("const int n = ", IsColumns() && Syncs() ? absl::StrCat("valid ? ", lanes, " : 0") : lanes, ";"));
+  if (plan_.rows) return EmitShift();
+  EmitValidLanes(IsColumns() && Syncs() ? "valid" : "");
 }
 
 }  // namespace lazuli::codegen

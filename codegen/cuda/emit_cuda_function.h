@@ -9,9 +9,9 @@
 namespace lazuli::codegen {
 
 // Variables of the text, by what they belong to:
-//   b3 buffer, s0 symbol, x0 scalar, i2 coordinate of loop 2 (of the vector loop: of its first lane), n valid lanes, a8 accumulator,
-//   t7 value of instruction 7, c7 the same kept in registers between passes, m7 as it lies in memory, y9 what store 9 stores,
-//   w partial results, v lane.
+//   b3 buffer, s0 symbol, x0 scalar, i2 coordinate of loop 2 (of the vector loop: of its first lane), n valid lanes, shift points that the
+//   first piece of a row lacks, r2 number of a piece of loop 2, a8 accumulator, t7 value of instruction 7, c7 the same kept in registers
+//   between passes, m7 as it lies in memory, y9 what store 9 stores, w partial results, v lane.
 class CudaFunctionEmitter {
  public:
   // Passes [begin, end) of the plan, and what is done once for each kept point when `kept_effects`.
@@ -34,6 +34,10 @@ class CudaFunctionEmitter {
   void EmitFacts();
   void EmitKeptLoop();
   void EmitTileLoop();
+  void EmitFast(int b);
+  void EmitShift();
+  // Lines that define n.
+  void EmitValidLanes(const std::string& condition);
   void EmitCoordinates(const std::string& chunk, int begin, int end);
   std::string ChunksText(int begin, int end) const;
   std::string Number(int64_t number, bool wide = false) const;
@@ -54,7 +58,7 @@ class CudaFunctionEmitter {
   void EmitStores(const std::vector<bool>& effects, bool lanes);
   void EmitUniformEffect(int i);
   void Accumulate(int i);
-  std::string Offset(int b) const;
+  std::string Offset(int b, bool in_row = true) const;
   std::string Expression(int i) const;
   std::string Value(int i) const { return "t" + std::to_string(i); }
   std::string Operand(int i, bool in_lanes) const;

@@ -48,8 +48,9 @@ void CudaFunctionEmitter::CombineInRow(const std::vector<int>& reduces) {
   }
   if (warps <= 1 || reduces.empty()) return;
   Line("__syncthreads();");
-  for (const int i : reduces)
-    Line(absl::StrCat(Value(i), " = lanes<", CudaType(inst(i).type), ">(h", i, ", ", CudaCombiner(inst(i).op), ");"));
+  for (const int i : reduces) {
+    Line(absl::StrCat(Value(i), " = warps<", warps, ">(h", i, "[threadIdx.x % ", warps, "], ", CudaCombiner(inst(i).op), ", mask);"));
+  }
 }
 
 void CudaFunctionEmitter::CombineInColumn(const std::vector<int>& reduces) {

@@ -75,6 +75,7 @@ TEST_F(CudaGpu, Strides) {
     for (const int misaligned : {0, 1}) {
       large.misaligned = misaligned;
       EXPECT_EQ(CheckKernel(AddKernel({1500, 1001}, {1001, 1}, {0, 1}, {1001, 1}, type), large), "");
+      EXPECT_EQ(CheckKernel(AddKernel({700, 2001}, {2001, 1}, {1, 0}, {2003, 1}, type), large), "") << "rows that begin anywhere";
       EXPECT_EQ(CheckKernel(AddKernel({1500, 1024}, {1024, 1}, {1, 0}, {1024, 1}, type), large), "");
       EXPECT_EQ(CheckKernel(AddKernel({700, 900}, {900, 1}, {1, 700}, {900, 1}, type), large), "");
       EXPECT_EQ(CheckKernel(AddKernel({5, 512, 640}, {327680, 640, 1}, {327680, 1, 512}, {327680, 640, 1}, type), large), "");
@@ -161,7 +162,10 @@ const std::vector<Shape>& Shapes() {
                                                            {{256, 4096}, 1, {1, 256}},
                                                            {{1000, 1000}, 1, {1, 1000}},
                                                            {{2000, 64}, 1, {64, 1}},
-                                                           {{8, 1000000}, 1, {1000000, 1}}};
+                                                           {{8, 1000000}, 1, {1000000, 1}},
+                                                           {{300, 1025}, 1, {1025, 1}},
+                                                           {{40, 50257}, 1, {50257, 1}},
+                                                           {{5, 300001}, 1, {300001, 1}}};
   return *shapes;
 }
 
@@ -337,6 +341,8 @@ TEST_F(CudaGpu, Bandwidth) {
     Report(("layer norm, 16384x4096" + suffix).c_str(), LayerNorm({{16384, 4096}, 1, {4096, 1}}, type), target);
     Report(("softmax, 1000000x64" + suffix).c_str(), Softmax({{1000000, 64}, 1, {64, 1}}, type), target);
   }
+  Report("softmax, 8192x50257, bfloat16", Softmax({{8192, 50257}, 1, {50257, 1}}, T::BFloat16), target);
+  Report("softmax, 65536x1001, float", Softmax({{65536, 1001}, 1, {1001, 1}}, T::Float), target);
   Report("batch norm, 64x256x56x56", LayerNorm({{256, 64, 3136}, 2, {3136, 802816, 1}}, T::Float), target);
   const auto sum = [](const Shape& shape) {
     KernelBuilder b(shape.sizes, shape.num_reduced);

@@ -91,6 +91,12 @@ TEST(CudaText, MovesSixteenBytesAtATimeWhereMemoryIsContiguous) {
   EXPECT_EQ(codegen::PlanCuda(Chain({64}), false).lanes, 1) << "as many threads as there are points";
 }
 
+TEST(CudaText, RowsOfOddLengthAreReadInAlignedPieces) {
+  EXPECT_EQ(codegen::PlanCuda(Softmax(4096, 50257, T::BFloat16), false).lanes, 8);
+  EXPECT_TRUE(absl::StrContains(TextOf(Softmax(4096, 50257, T::BFloat16)), "aligned<16>(b0 + (i0 * 50257) - shift)"));
+  EXPECT_FALSE(absl::StrContains(TextOf(Softmax(4096, 50256, T::BFloat16)), "shift"));
+}
+
 TEST(CudaText, ShortRowsStayInRegisters) {
   EXPECT_GT(codegen::PlanCuda(Softmax(4096, 4096), false).iterations, 0);
   EXPECT_EQ(codegen::PlanCuda(Softmax(512, 1 << 17), false).iterations, 0);
