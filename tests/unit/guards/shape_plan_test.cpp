@@ -44,7 +44,7 @@ int64_t AtMost40(int64_t rows) { return std::min<int64_t>(rows, 40); }
 int64_t WholeEights(int64_t rows) { return rows / 8 * 8; }
 
 template <int64_t (*kept)(int64_t)>
-std::optional<OutputMetas> Inference(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args) {
+std::optional<OutputMetas> Inference(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, c10::Device /*device*/) {
   const at::Tensor x = args[0].toTensor();
   EXPECT_TRUE(x.is_meta());
   const int64_t rows = info.name == "aten::abs" ? kept(x.size(0)) : x.size(0);
