@@ -187,9 +187,9 @@ class Planner {
     for (int i = 0; i < num_insts(); ++i) {
       if (!plan_.live[i] || !HasBuffer(inst(i).op) || !plan_.HasLanes(i)) continue;
       const int64_t stride = buffer(i).strides[plan_.vector_dim];
-      const bool plain = inst(i).op == KOp::kLoad || inst(i).op == KOp::kStore;
-      strided |= stride != 0 && (stride != 1 || !plain);
-      if (stride != 1 || !plain) continue;
+      const bool plain = plan_.IsContiguous(i);
+      strided |= !plain && stride != 0;
+      if (!plain) continue;
       contiguous = true;
       least = std::min<int64_t>(least, ElementBytes(inst(i).type));
       most = std::max<int64_t>(most, ElementBytes(inst(i).type));
@@ -391,9 +391,13 @@ class Planner {
 
 }  // namespace
 
-bool CudaPlan::IsPacked(int i) const {
-  return kernel.insts[i].op == KOp::kLoad && ElementBytes(kernel.insts[i].type) == 2 && lanes % 2 == 0;
+bool CudaPlan::IsContiguous(int i) const {
+  const KInst& at = kernel.insts[i];
+  if (!HasBuffer(at.op) || kernel.buffers[at.imm].strides[vector_dim] != 1) return false;
+  return at.op == KOp::kLoad || at.op == KOp::kStore || (at.op == KOp::kGather && !HasLanes(at.in[0]));
 }
+
+bool CudaPlan::IsPacked(int i) const { return IsVectorLoad(i) && ElementBytes(kernel.insts[i].type) == 2 && lanes % 2 == 0; }
 
 int64_t CudaLaunch::Splits(const int64_t* symbols, int64_t multiprocessors) const {
   if (!split) return 1;

@@ -97,6 +97,12 @@ struct CudaPlan {
   bool IsFull(int inst) const { return (deps[inst] >> num_kept) != 0; }
   // Whether the value differs between the points that a thread takes at a time.
   bool HasLanes(int inst) const { return (deps[inst] >> vector_dim & 1) != 0; }
+  // Whether neighbouring lanes read or write neighbouring elements.
+  bool IsContiguous(int inst) const;
+  // Whether it reads whole vectors, or what stands for them.
+  bool IsVectorLoad(int inst) const {
+    return kernel.insts[inst].op == KOp::kLoad || (kernel.insts[inst].op == KOp::kGather && IsContiguous(inst));
+  }
   // Whether two of its values share a register while it is kept.
   bool IsPacked(int inst) const;
   // Whether little is done at each point, so that several may be under way at once.

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "codegen/cuda/emit_cuda_function.h"
 #include "codegen/cuda/emit_cuda_ops.h"
+#include "codegen/emit_llvm_plan.h"
 
 namespace lazuli::codegen {
 
@@ -61,12 +62,16 @@ void CudaFunctionEmitter::EmitLoad(int i, int pass, bool lanes) {
   } else {
     Line(absl::StrCat(type, " ", into, "[", plan_.lanes, "];"));
   }
-  const std::string place = absl::StrCat("b", b, " + (", Offset(b), ")");
+  const bool gathers = inst(i).op == KOp::kGather;
+  const std::string place = absl::StrCat("b", b, " + (", Offset(b), gathers ? absl::StrCat(" + ", Operand(inst(i).in[0], false)) : "", ")");
   if (stride != 1) {
     Line(absl::StrCat("lds(", into, ", ", place, ", (i64)", Number(stride), ", n);"));
   } else {
-    Line(absl::StrCat("ld<", buffer(b).written ? "false" : "true", ">(", into, ", ", place, ", ",
-                      plan_.lanes > 1 ? absl::StrCat("fast", b) : "true", ", n);"));
+    // Where it gathers, each place is asked for its alignment.
+    const std::string fast = plan_.lanes == 1 ? "true"
+                             : gathers        ? absl::StrCat("aligned<", plan_.lanes * ElementBytes(inst(i).type), ">(", place, ")")
+                                              : absl::StrCat("fast", b);
+    Line(absl::StrCat("ld<", buffer(b).written ? "false" : "true", ">(", into, ", ", place, ", ", fast, ", n);"));
   }
   if (cached && plan_.IsPacked(i)) Line(absl::StrCat("pack(c", i, "[it], ", into, ");"));
 }
@@ -80,7 +85,7 @@ void CudaFunctionEmitter::EmitValue(int i, int pass, bool in_lanes) {
   std::string value;
   if (cached && plan_.IsCachedBefore(i, pass)) {
     value = CudaFromMemory(inst(i).type, kept);
-  } else if (inst(i).op == KOp::kLoad) {
+  } else if (plan_.IsVectorLoad(i)) {
     value = CudaFromMemory(inst(i).type, cached && !plan_.IsPacked(i) ? kept : absl::StrCat("m", i, "[v]"));
   } else if (inst(i).op == KOp::kGather) {
     const int b = static_cast<int>(inst(i).imm);
@@ -96,7 +101,7 @@ void CudaFunctionEmitter::EmitValue(int i, int pass, bool in_lanes) {
   } else {
     Line(absl::StrCat("const ", type, " ", Value(i), " = ", value, ";"));
   }
-  if (cached && !plan_.IsCachedBefore(i, pass) && inst(i).op != KOp::kLoad) {
+  if (cached && !plan_.IsCachedBefore(i, pass) && !plan_.IsVectorLoad(i)) {
     Line(absl::StrCat(kept, " = ", CudaToMemory(inst(i).type, Value(i)), ";"));
   }
 }
@@ -162,7 +167,7 @@ void CudaFunctionEmitter::EmitBlock(const std::vector<bool>& chosen, const std::
   for (int i = 0; i < num_insts(); ++i) {
     if (!chosen[i] || !plan_.HasLanes(i)) continue;
     if (IsArray(i)) Line(absl::StrCat(CudaType(inst(i).type), " ", Value(i), "[", plan_.lanes, "];"));
-    if (inst(i).op == KOp::kLoad && !is_cached(i)) EmitLoad(i, pass, lanes);
+    if (plan_.IsVectorLoad(i) && !is_cached(i)) EmitLoad(i, pass, lanes);
   }
   for (int i = 0; i < num_insts(); ++i) {
     if (effects[i] && inst(i).op == KOp::kStore) Line(absl::StrCat(CudaMemoryType(inst(i).type), " y", i, "[", plan_.lanes, "];"));

@@ -246,6 +246,41 @@ TEST_F(CudaGpu, MinimaAndMaximaKeepNaN) {
   }
 }
 
+TEST_F(CudaGpu, GathersRowsAndElements) {
+  for (T type : {T::Float, T::BFloat16, T::Long, T::Bool}) {
+    for (int64_t columns : {40, 41}) {
+      for (const bool by_row : {true, false}) {
+        KernelBuilder b({5000, columns});
+        const int index = b.Op(K::kAnd, b.Load(by_row ? b.Buffer(T::Long, {1, 0}) : b.Buffer(T::Long)), b.Const(127, T::Long));
+        b.Store(b.Buffer(type, true),
+                b.Gather(b.Buffer(type, {0, 1}), b.Op(K::kMul, index, b.Const(static_cast<double>(columns), T::Long))));
+        for (const int misaligned : {0, 1}) {
+          CheckOptions options = Options();
+          options.misaligned = misaligned;
+          EXPECT_EQ(CheckKernel(b.kernel(), options), "") << c10::toString(type);
+        }
+      }
+    }
+  }
+}
+
+// One element more than 2^31: by static sizes, and by a symbol that was small when the kernel was made.
+TEST_F(CudaGpu, MoreElementsThan32BitsCount) {
+  const int64_t n = (int64_t{1} << 31) + 1;
+  const at::Tensor x = at::empty({n}, at::TensorOptions().dtype(at::kChar).device(at::kCUDA)).fill_(3);
+  for (const bool symbolic : {false, true}) {
+    const runtime::SymbolTable symbols = symbolic ? runtime::SymbolTable::Make({64}, {1}) : runtime::SymbolTable();
+    KernelIR kernel = AddKernel({symbolic ? symbols.prime(0) : n}, {1}, {1}, {1}, T::Char);
+    kernel.symbols = symbols;
+    const at::Tensor sum = at::empty_like(x).fill_(1);
+    void* const pointers[] = {x.mutable_data_ptr(), x.mutable_data_ptr(), sum.mutable_data_ptr()};
+    const auto compiled = codegen::CompileKernel(kernel, Options().target, nullptr);
+    ASSERT_TRUE(compiled.ok()) << compiled.status();
+    (*compiled)->Run(pointers, nullptr, &n);
+    EXPECT_TRUE(sum.eq(6).all().item<bool>()) << symbolic;
+  }
+}
+
 TEST_F(CudaGpu, Scatters) {
   for (T type : {T::Float, T::Double, T::Long, T::Int, T::Short, T::Char, T::Byte}) {
     for (K op : {K::kScatterAdd, K::kScatter}) {
@@ -343,6 +378,10 @@ TEST_F(CudaGpu, Bandwidth) {
   }
   Report("softmax, 8192x50257, bfloat16", Softmax({{8192, 50257}, 1, {50257, 1}}, T::BFloat16), target);
   Report("softmax, 65536x1001, float", Softmax({{65536, 1001}, 1, {1001, 1}}, T::Float), target);
+  KernelBuilder embedding({65536, 768});
+  embedding.Store(embedding.Buffer(T::BFloat16, true),
+                  embedding.Gather(embedding.Buffer(T::BFloat16, {0, 1}), embedding.Load(embedding.Buffer(T::Long, {1, 0}))));
+  Report("embedding, 65536x768, bfloat16", embedding.kernel(), target);
   Report("batch norm, 64x256x56x56", LayerNorm({{256, 64, 3136}, 2, {3136, 802816, 1}}, T::Float), target);
   const auto sum = [](const Shape& shape) {
     KernelBuilder b(shape.sizes, shape.num_reduced);

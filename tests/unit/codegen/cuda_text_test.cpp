@@ -12,6 +12,7 @@
 #include "codegen/cuda/nvrtc_compiler.h"
 #include "codegen/kernel_compiler.h"
 #include "runtime/cuda_driver.h"
+#include "tests/support/cache_fixture.h"
 #include "tests/support/kernel_builder.h"
 #include "tests/support/random_kernel.h"
 
@@ -231,6 +232,35 @@ TEST(CudaNvrtc, ACompiledKernelIsFoundAgain) {
   codegen::KernelTarget cached = Gpu();
   cached.cached_only = true;
   EXPECT_EQ(codegen::CompileKernel(Chain({12346}), cached, nullptr).status().code(), absl::StatusCode::kUnavailable);
+}
+
+class CudaCache : public CacheFixture {};
+
+TEST_F(CudaCache, CodeIsKeptOnDiskByArchitecture) {
+  SKIP_WITHOUT_NVRTC();
+  runtime::DiskCache disk(folder_.string(), int64_t{1} << 30);
+  codegen::KernelTarget target = Gpu();
+  target.disk = &disk;
+  const auto origin_of = [&] {
+    codegen::KernelOrigin origin;
+    const auto kernel = codegen::CompileKernel(Chain({4321}), target, &origin);
+    EXPECT_TRUE(kernel.ok()) << kernel.status();
+    return origin;
+  };
+  EXPECT_EQ(origin_of(), codegen::KernelOrigin::kCompiled);
+  EXPECT_EQ(Entries().size(), 1u);
+  codegen::ForgetIdleKernels();
+  EXPECT_EQ(origin_of(), codegen::KernelOrigin::kLoaded);
+  target.cuda_arch = "sm_80";
+  EXPECT_EQ(origin_of(), codegen::KernelOrigin::kCompiled);
+  EXPECT_EQ(Entries().size(), 2u);
+  codegen::ForgetIdleKernels();
+}
+
+TEST(CudaText, RowsThatAnIndexNamesAreReadInVectors) {
+  KernelBuilder b({65536, 768});
+  b.Store(b.Buffer(T::BFloat16, true), b.Gather(b.Buffer(T::BFloat16, {0, 1}), b.Load(b.Buffer(T::Long, {1, 0}))));
+  EXPECT_EQ(codegen::PlanCuda(b.kernel(), false).lanes, 8);
 }
 
 TEST(CudaDriver, SaysWhatIsMissingAndWhatToDo) {
