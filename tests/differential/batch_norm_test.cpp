@@ -1,4 +1,7 @@
 // Batch norm and its gradients over every layout, with and without weights and running statistics, in training and evaluation.
+#include <algorithm>
+#include <cmath>
+
 #include "tests/support/error_of.h"
 #include "tests/support/same_as_eager.h"
 
@@ -66,23 +69,38 @@ struct Operands {
       var = torch::rand({channels}, dtype) + 0.5;
     }
   }
+  // Of another type, and memory of their own.
+  Operands Clone(torch::ScalarType dtype) const {
+    Operands copy = *this;
+    for (torch::Tensor* t : {&copy.x, &copy.weight, &copy.bias, &copy.mean, &copy.var}) {
+      if (t->defined()) *t = t->detach().to(dtype, /*non_blocking=*/false, /*copy=*/true);
+    }
+    return copy;
+  }
   torch::Tensor Norm(bool training) const { return torch::batch_norm(x, weight, bias, mean, var, training, 0.1, 1e-5, false); }
   torch::Tensor x, weight, bias, mean, var;
 };
 
 class BatchNormTest : public BackendTest {
  protected:
-  void ForEachCase(const std::vector<torch::ScalarType>& dtypes, const std::function<Tensors(const Operands&, const Form&)>& run) const {
+  using Case = std::function<void(const Input&, torch::ScalarType, const Form&)>;
+  void ForEachForm(const std::vector<torch::ScalarType>& dtypes, const Case& run) const {
     for (const Input& input : Inputs()) {
       for (torch::ScalarType dtype : dtypes) {
         for (const Form& form : Forms()) {
           SCOPED_TRACE(::testing::Message() << input.sizes << " layout " << static_cast<int>(input.layout) << " " << dtype << " affine "
                                             << form.affine << " statistics " << form.statistics << " training " << form.training);
           lazuli::reset();
-          ExpectSameAsEager([&] { return run(Operands(input, dtype, form), form); });
+          run(input, dtype, form);
         }
       }
     }
+  }
+
+  void ForEachCase(const std::vector<torch::ScalarType>& dtypes, const std::function<Tensors(const Operands&, const Form&)>& run) const {
+    ForEachForm(dtypes, [&](const Input& input, torch::ScalarType dtype, const Form& form) {
+      ExpectSameAsEager([&] { return run(Operands(input, dtype, form), form); });
+    });
   }
 };
 
@@ -94,16 +112,86 @@ TEST_P(BatchNormTest, Forward) {
   });
 }
 
-TEST_P(BatchNormTest, Backward) {
-  ForEachCase({torch::kFloat, torch::kDouble}, [](const Operands& o, const Form& form) {
-    Tensors wanted;
-    for (const torch::Tensor& t : {o.x, o.weight, o.bias}) {
-      if (t.defined()) wanted.push_back(t.requires_grad_());
+// The gradients of the sum of batch norm's results, those above 0 if `clamped`, by x and, if they are there, weight and bias. `weights` are
+// the results' in it. Behind them the results.
+Tensors Gradients(const Operands& o, bool training, const torch::Tensor& weights, bool clamped) {
+  Tensors wanted;
+  for (const torch::Tensor& t : {o.x, o.weight, o.bias}) {
+    if (t.defined()) wanted.push_back(t.requires_grad_());
+  }
+  const torch::Tensor y = o.Norm(training);
+  Tensors results = torch::autograd::grad({((clamped ? y.relu() : y) * weights).sum()}, wanted);
+  results.push_back(y.detach());
+  return results;
+}
+
+torch::Tensor WeightsOf(const torch::Tensor& y) { return torch::linspace(0, 1, y.numel(), y.scalar_type()).view(y.sizes()); }
+
+// How far gradients in float may be from those in double precision. Sums are added up in blocks, so that no term goes through more than
+// a block's additions and those of the blocks' sums. Each sum may be off by the rounding of so many additions of the sum of its terms'
+// magnitudes. The gradient by bias takes one sum, that by weight three (mean, variance, itself), that by x four.
+Tensors AllowedErrors(const Operands& o, bool training, const torch::Tensor& g) {
+  constexpr double kBlock = 128, kUnitRoundoff = 0x1p-24, kOfATerm = 4;
+  const torch::NoGradGuard no_grad;
+  std::vector<int64_t> dims, channels(o.x.dim(), 1);
+  for (int64_t d = 0; d < o.x.dim(); ++d) {
+    if (d != 1) dims.push_back(d);
+  }
+  channels[1] = -1;
+  const double terms = static_cast<double>(o.x.numel() / o.x.size(1));
+  const double sum_error = kUnitRoundoff * (std::min(kBlock, terms) + std::ceil(terms / kBlock) + kOfATerm);
+  const torch::Tensor mean = (training ? o.x.mean(dims) : o.mean).view(channels);
+  const torch::Tensor var = (training ? o.x.var(dims, /*unbiased=*/false) : o.var).view(channels);
+  const torch::Tensor scale = (var + 1e-5).rsqrt();
+  const torch::Tensor spread = ((o.x - mean).abs() + o.x.abs().mean(dims, /*keepdim=*/true)) * scale;
+  const torch::Tensor shares = g.abs() + g.abs().mean(dims, true) + spread * (g.abs() * spread).mean(dims, true);
+  Tensors allowed = {shares * scale * (o.weight.defined() ? o.weight.view(channels) : torch::ones_like(scale)) * (4 * sum_error)};
+  if (o.weight.defined()) {
+    allowed.push_back((g.abs() * spread).sum(dims) * (3 * sum_error));
+    allowed.push_back(g.abs().sum(dims) * sum_error);
+  }
+  return allowed;
+}
+
+void ExpectNearDoublePrecision(const Operands& operands, bool training, const torch::Tensor& passed, const Tensors& gradients) {
+  const Operands wide = operands.Clone(torch::kDouble);
+  const Tensors allowed = AllowedErrors(wide, training, passed);
+  const Tensors expected = Gradients(wide, training, passed, false);
+  ASSERT_EQ(gradients.size(), expected.size());
+  for (size_t i = 0; i < allowed.size(); ++i) {
+    const torch::Tensor error = (gradients[i] - expected[i]).abs() / allowed[i].clamp_min(1e-30);
+    EXPECT_LE(error.max().item<double>(), 1) << "times what is allowed, gradient " << i;
+  }
+}
+
+// Eager mode may add up all terms one after another, so that its error in float says little: what is right is what double precision says.
+// What relu lets through is decided by each run's own results, which may be on the other side of 0 where they are next to it.
+TEST_P(BatchNormTest, BackwardIsNearDoublePrecision) {
+  ForEachForm({torch::kFloat}, [this](const Input& input, torch::ScalarType dtype, const Form& form) {
+    const Operands operands(input, dtype, form);
+    const torch::Tensor weights = WeightsOf(operands.x);
+    for (int run = 0; run < 3; ++run) {
+      const StatsDelta delta;
+      Tensors lazy;
+      {
+        const Operands own = operands.Clone(dtype);
+        const lazuli::DeviceMode mode(options());
+        lazy = Gradients(own, form.training, weights, true);
+        lazuli::sync();
+      }
+      ExpectNearDoublePrecision(operands, form.training, (weights * (lazy.back() > 0)).to(torch::kDouble), lazy);
+      EXPECT_GT(delta.of(&Stats::ops_recorded), 0);
+      if (run < 2) continue;
+      EXPECT_EQ(delta.of(&Stats::cache_hits), delta.of(&Stats::traces)) << "a trace of the last run had no program";
+      EXPECT_EQ(delta.of(&Stats::eager_replays), 0);
     }
-    const torch::Tensor y = o.Norm(form.training).relu();
-    const torch::Tensor weights = torch::linspace(0, 1, y.numel(), y.scalar_type()).view(y.sizes());
-    return torch::autograd::grad({(y * weights).sum()}, wanted);
   });
+}
+
+TEST_P(BatchNormTest, Backward) {
+  std::vector<torch::ScalarType> dtypes = {torch::kDouble};
+  if (exact()) dtypes.push_back(torch::kFloat);
+  ForEachCase(dtypes, [](const Operands& o, const Form& form) { return Gradients(o, form.training, WeightsOf(o.x), true); });
 }
 
 // A gradient that is the same everywhere has strides of its own.
