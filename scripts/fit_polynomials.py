@@ -207,7 +207,8 @@ def interval_table(function, slope, offset, bits, high):
 def log_table(factor):
     """inverse, value = -factor log(inverse) for mantissas 0.75 <= m < 1.5 by their five highest bits; r = m inverse - 1 is small.
 
-    Of the floats near the interval's inverse the one whose value is next to a multiple of 2^-16. Around 1 inverses are 1.
+    Of the floats near the interval's inverse the one whose value is next to a multiple of 2^-16. Around 1 inverses are 1, and next to
+    there remainders are the smaller the nearer mantissas are to 1, since so are the logarithms.
     """
     rows, worst = [], mpf(0)
     for i in range(32):
@@ -216,7 +217,8 @@ def log_table(factor):
         if low < mpf("1.06") and high > mpf("0.97"):
             rows.append([mpf(1), mpf(0)])
             continue
-        middle = np.float32((1 / low + 1 / high) / 2)
+        towards_1 = (1 / low - 1 / high) / 4 * {2: 1, 29: -1}.get(i, 0)
+        middle = np.float32((1 / low + 1 / high) / 2 + towards_1)
         unit = float(np.spacing(middle))
         width = float((1 / low - 1 / high) / 6)
         candidates = np.longdouble(middle) + np.arange(-int(width / unit), int(width / unit)) * np.longdouble(unit)
