@@ -62,8 +62,26 @@ TEST(ObserveTest, RefusesWhatIsNotAFreshDenseTensor) {
   EXPECT_FALSE(Observe(Info("aten::exp"), {x}, {torch::ones({3}).slice(0, 1)}).has_value());
   EXPECT_FALSE(Observe(Info("aten::exp"), {x}, {torch::eye(3).to_sparse()}).has_value());
   EXPECT_FALSE(Observe(Info("aten::exp"), {x}, {torch::ones({3}, torch::kMeta)}).has_value());
-  EXPECT_FALSE(Observe(Info("aten::exp"), {x}, {c10::IValue(3)}).has_value());
+  EXPECT_FALSE(Observe(Info("aten::exp"), {x}, {c10::IValue(3.0)}).has_value());
   EXPECT_FALSE(Observe(Info("aten::exp"), {std::vector<torch::Tensor>{x}}, {x}).has_value());
+}
+
+TEST(ObserveTest, KeepsIntsAndNumbersOnTheCpu) {
+  const auto x = torch::ones({4, 5});
+  const auto observed = Observe(Info("aten::exp"), {x}, {torch::ones({4, 5}), c10::IValue(7), torch::ones({})});
+  ASSERT_TRUE(observed.has_value());
+  ASSERT_EQ(observed->size(), 3u);
+  EXPECT_FALSE((*observed)[0].is_number);
+  EXPECT_TRUE((*observed)[1].is_number);
+  EXPECT_FALSE((*observed)[1].defined);
+  EXPECT_EQ((*observed)[1].sizes[0], 7);
+  // Of an operator on a GPU, only numbers may be on the CPU.
+  const c10::Device gpu(c10::kCUDA, 0);
+  EXPECT_FALSE(Observe(Info("aten::exp"), {x}, {torch::ones({4, 5})}, gpu).has_value());
+  const auto number = Observe(Info("aten::exp"), {x}, {torch::ones({})}, gpu);
+  ASSERT_TRUE(number.has_value());
+  EXPECT_TRUE((*number)[0].on_cpu);
+  EXPECT_FALSE((*observed)[2].on_cpu);
 }
 
 TEST(ObservationTest, AnOperatorWithoutAShapeFunctionRunsEagerlyOnce) {
