@@ -12,7 +12,8 @@ namespace lazuli::codegen {
 namespace {
 
 constexpr int kBlockThreads = 256;
-constexpr int kMaxRowThreads = 1024;
+constexpr int kMaxRowThreads = 1024;      // Of a row, where few registers do;
+constexpr int kMaxHeavyRowThreads = 512;  // elsewhere.
 constexpr int kWarp = 32;
 constexpr int kVectorBytes = 16;
 constexpr int kMaxLanes = 8;
@@ -253,9 +254,10 @@ class Planner {
     } else if (!Reduces()) {
       launch.threads_x = kBlockThreads;
     } else if (plan_.rows) {
-      int64_t threads = std::min<int64_t>(kMaxRowThreads, PowerOfTwoFrom(CeilDiv(ReducedChunks(), 4)));
+      const int64_t most = plan_.IsLight() ? kMaxRowThreads : kMaxHeavyRowThreads;
+      int64_t threads = std::min<int64_t>(most, PowerOfTwoFrom(CeilDiv(ReducedChunks(), 4)));
       // So many that the GPU is full.
-      while (threads < kMaxRowThreads && threads < ReducedChunks() && KeptChunks() * threads < kPlannedMultiprocessors * 512) threads *= 2;
+      while (threads < most && threads < ReducedChunks() && KeptChunks() * threads < kPlannedMultiprocessors * 512) threads *= 2;
       launch.threads_x = static_cast<int>(threads);
       launch.threads_y = static_cast<int>(threads <= kWarp ? kBlockThreads / 2 / threads : 1);
     } else {

@@ -318,6 +318,26 @@ TEST_F(CudaGpu, RandomKernels) {
   }
 }
 
+// In a process of its own, which has lost its GPU then.
+TEST_F(CudaGpu, AFailingCheckIsADeviceSideAssert) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto fail = [] {
+    KernelBuilder b({1000});
+    b.Check(b.Flag(), b.Op(K::kLt, b.Index(0), b.Const(999, T::Long)));
+    void* const nowhere[] = {nullptr};
+    const at::Tensor context = at::empty({1}, at::TensorOptions().device(at::kCUDA));
+    try {
+      codegen::CompileKernel(b.kernel(), Options().target, nullptr).value()->Run(nowhere, nullptr, nullptr);
+      SynchronizeGpu();
+    } catch (const c10::Error& error) {
+      std::cerr << error.what() << std::endl;
+      std::_Exit(0);
+    }
+    std::_Exit(1);
+  };
+  EXPECT_EXIT(fail(), ::testing::ExitedWithCode(0), "device-side assert");
+}
+
 double BestUs(const std::function<void()>& run) {
   double best = 1e30;
   for (int round = 0; round < 5; ++round) {
