@@ -91,6 +91,7 @@ std::vector<Case> Cases() {
       {"aten::sigmoid", 1, {}, 2},
       {"aten::relu", 1, {}, 0},
       {"aten::leaky_relu", 1, {0.1}, 0},
+      {"aten::_prelu_kernel", 2, {}, 0},
       {"aten::elu", 1, {1.3, 1.0, 1.0}, 4},
       {"aten::hardtanh", 1, {-1.0, 1.0}, 0},
       {"aten::hardswish", 1, {}, 0},
