@@ -58,6 +58,7 @@ const std::vector<OpCase>& ArithmeticOps() {
       LAZULI_UNARY("pow -1", kFinite, kExact, x.pow(-1.0)),
       LAZULI_UNARY("pow -2", kNonZero, kExact, x.pow(-2.0)),
       LAZULI_UNARY("2.5 pow", kFinite, kTranscendental, torch::pow(2.5, x)),
+      LAZULI_UNARY("pow_ 0.5", kAny, kTranscendental, x.clone().pow_(0.5)),
       LAZULI_UNARY("pow 2.5", kPositive, kTranscendental, x.pow(2.5)),
       LAZULI_UNARY("scalar pow", kFinite, kTranscendental, torch::pow(2.5, x)),
       LAZULI_UNARY("eq scalar", kAny, kExact, x == 1),

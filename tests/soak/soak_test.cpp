@@ -58,19 +58,22 @@ TEST(SoakTest, MemoryDoesNotGrow) {
   Trainer trainer;
   for (int64_t step = 0; step < warm_up; ++step) trainer.Step(step);
   lazuli::sync();
+  // A cut at a new place compiles, and memory is given back after that: what the steps need of it comes back first.
+  const int64_t settled = warm_up + std::min<int64_t>(warm_up, 1000);
+  for (int64_t step = warm_up; step < settled; ++step) trainer.Step(step);
   const StatsDelta delta;
   const int64_t before = ResidentBytes();
-  for (int64_t step = warm_up; step < steps; ++step) trainer.Step(step);
+  for (int64_t step = settled; step < steps; ++step) trainer.Step(step);
   lazuli::sync();
   const int64_t grown = ResidentBytes() - before;
-  std::cout << steps - warm_up << " steps after the first " << warm_up << ": " << grown / 1024 << " KB more, loss " << trainer.last_loss()
+  std::cout << steps - settled << " steps after the first " << settled << ": " << grown / 1024 << " KB more, loss " << trainer.last_loss()
             << "\n";
   EXPECT_LT(grown, 4 << 20);
   EXPECT_LT(trainer.last_loss(), 1);
   // It ran from programs, and found them. Stepping aside may still change where a trace begins.
   EXPECT_LE(delta.of(&Stats::programs_compiled), 4);
   EXPECT_EQ(delta.of(&Stats::compile_failures), 0);
-  EXPECT_GT(delta.of(&Stats::cache_hits), (steps - warm_up) / 10);
+  EXPECT_GT(delta.of(&Stats::cache_hits), (steps - settled) / 10);
 }
 
 }  // namespace
