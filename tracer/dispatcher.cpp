@@ -256,8 +256,8 @@ void BoxedPieces(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch:
   }
 }
 
-// kNone: a composite kernel serves every key, ours too. kPass: so it would, but that the recorder's fallback would take it. kPieces: the
-// GPU has a kernel of its own beside the composite one.
+// kNone: a composite kernel serves every key, ours too. kPass: the composite kernel is below ours, which it falls through to. kPieces: so
+// it is, but a GPU has a kernel of its own there.
 enum class KernelKind { kNone, kPass, kPieces, kRecord, kComposite, kView };
 
 bool HasScalarOverloadOfTensorOp(const c10::OperatorName& name) {

@@ -141,7 +141,8 @@ bool OpRecording::AddTensorItem(const at::Tensor& tensor) {
   if (!device.has_value()) return false;
   const bool mutated = (info_.mutated_args >> arg_ & 1) != 0;
   const bool wrapped = impl->is_wrapped_number();
-  if (wrapped && !mutated && impl->dim() == 0 && !IsPending(*storage) && AddWrappedNumber(tensor)) return true;
+  const bool is_read = wrapped && !mutated && *device == runtime::kCpuCode && impl->dim() == 0 && !IsPending(*storage);
+  if (is_read && AddWrappedNumber(tensor)) return true;
   bool first_use = false;
   int64_t offset = impl->storage_offset();
   c10::intrusive_ptr<c10::StorageImpl> snapshot;
