@@ -80,6 +80,8 @@ struct OpRow {
   bool moves = false;
   // The tensor argument into which it writes where indices say; -1: none.
   int target_arg = -1;
+  // Writes where indices say, itself or in one of its pieces: on a GPU, what meets in one place is added in any order.
+  bool writes_at_indices = false;
   // Expansions that only pay where an operand is made by a kernel, which may then write its place in the result; that add up sizes, which
   // must be no symbols then; and arguments that decide the pieces, which must be none either.
   bool only_computed = false;

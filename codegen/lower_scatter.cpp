@@ -216,6 +216,7 @@ OpRow RowInto(int target, bool (*accepts)(const OpRow&, const TraceOp&), Iterati
   OpRow row;
   row.moves = true;
   row.target_arg = target;
+  row.writes_at_indices = true;
   row.reducing_parts = 1;
   row.accepts = accepts;
   row.iterate = iterate;
@@ -253,6 +254,7 @@ OpRow IndexPutRow() {
 OpRow CopyAndRow() {
   OpRow row;
   row.moves = true;
+  row.writes_at_indices = true;
   row.expand = &ExpandCopyAnd;
   row.accepts = &AcceptsCopyAnd;
   return row;

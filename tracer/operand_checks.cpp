@@ -1,4 +1,6 @@
 // What operands have to be for an operator to be recorded: on one device, and apart from what it writes.
+#include <ATen/Context.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -45,6 +47,12 @@ bool RepeatsElements(const Word* shape, size_t ndim) {
   return false;
 }
 
+// Whether a kernel of ours may do the same in another order each time on a GPU.
+bool IsUnordered(const codegen::OpInfo& info) {
+  const codegen::OpRow* row = codegen::FindRowByName(info.name);
+  return row != nullptr && row->writes_at_indices;
+}
+
 }  // namespace
 
 void OpRecording::NoteDevice(runtime::DeviceCode device, bool is_number) {
@@ -63,6 +71,7 @@ bool OpRecording::IsOnOneDevice() {
   const c10::Device device = runtime::DeviceOf(device_);
   const c10::Stream stream = runtime::CurrentStream(device);
   if (on_cpu_ || recorder_->stream_.value_or(stream) != stream || runtime::IsCapturing(stream)) return false;
+  if (at::globalContext().deterministicAlgorithms() && IsUnordered(info_)) return false;
   recorder_->log_.code[code_begin_] = codegen::OpWord(info_.id, device_);
   return true;
 }

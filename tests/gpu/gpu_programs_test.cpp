@@ -159,6 +159,16 @@ TEST_F(GpuTest, TooLittleMemoryIsTheProgramsError) {
   EXPECT_EQ((torch::ones({3}, OnGpu()) + 1).sum().item<float>(), 6);
 }
 
+TEST_F(GpuTest, DeterministicAlgorithmsAreAtens) {
+  const auto index = torch::randint(10, {1000}, OnGpu(torch::kLong));
+  const auto x = torch::randn({1000, 8}, OnGpu());
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  const StatsDelta stats;
+  ExpectSameAsEager([&] { return Tensors{torch::zeros({10, 8}, OnGpu()).index_add(0, index, x) * 2}; });
+  at::globalContext().setDeterministicAlgorithms(false, /*warn_only=*/false);
+  EXPECT_EQ(stats.fallbacks("aten::index_add"), 3);
+}
+
 TEST_F(GpuTest, RandomNumbersAreEagers) {
   ExpectSameAsEager([] {
     const auto x = torch::ones({1000}, OnGpu());

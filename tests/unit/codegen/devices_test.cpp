@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "codegen/ir/trace.h"
+#include "codegen/lower.h"
 #include "codegen/pipeline.h"
 
 namespace lazuli::codegen {
@@ -48,6 +49,16 @@ TEST(DevicesTest, KernelsAreOfOneDevice) {
 }
 
 TEST(DevicesTest, OperandsFromElsewhereAreAtens) { EXPECT_EQ(Groups(kNumberFromCpu, "sm_90"), std::vector<std::string>{"call cuda:0"}); }
+
+TEST(DevicesTest, RowsSayWhetherTheyWriteAtIndices) {
+  for (const char* name :
+       {"aten::index_add", "aten::index_add_", "aten::scatter_add", "aten::index_put_", "aten::embedding_dense_backward"}) {
+    ASSERT_NE(FindRowByName(name), nullptr) << name;
+    EXPECT_TRUE(FindRowByName(name)->writes_at_indices) << name;
+  }
+  for (const char* name : {"aten::gather", "aten::embedding", "aten::add.Tensor"})
+    EXPECT_FALSE(FindRowByName(name)->writes_at_indices) << name;
+}
 
 TEST(DevicesTest, TextKeepsDevices) {
   const auto trace = ParseTrace(kBothDevices);
