@@ -28,8 +28,9 @@ constexpr c10::DispatchKeySet kForeignKeys =
 
 bool IsRecordable(const c10::TensorImpl& impl) {
   const c10::DispatchKeySet keys = impl.key_set();
-  return keys.has_any(c10::DispatchKeySet({c10::DispatchKey::CPU, c10::DispatchKey::CUDA})) && !keys.has_any(kForeignKeys) &&
-         IsPlainOrLazy(impl) && !impl.has_symbolic_sizes_strides() && impl.dim() <= codegen::kMaxDims;
+  const bool is_dense = keys.has(c10::DispatchKey::CPU) || keys.has(c10::DispatchKey::CUDA);
+  return is_dense && !keys.has_any(kForeignKeys) && IsPlainOrLazy(impl) && !impl.has_symbolic_sizes_strides() &&
+         impl.dim() <= codegen::kMaxDims;
 }
 
 uint64_t BitsOf(double value) {
