@@ -14,10 +14,10 @@ namespace {
 
 constexpr unsigned kMostThreads = 16;
 
-using Made = std::optional<absl::StatusOr<MadeKernelOf>>;
+using Made = std::optional<absl::StatusOr<ProgramKernel>>;
 
-absl::StatusOr<MadeKernelOf> Make(const KernelRequest& request) {
-  MadeKernelOf made;
+absl::StatusOr<ProgramKernel> Make(const KernelRequest& request) {
+  ProgramKernel made;
   auto kernel = CompileKernel(*request.kernel, request.target, &made.origin);
   if (!kernel.ok()) return kernel.status();
   made.kernel = *std::move(kernel);
@@ -25,7 +25,7 @@ absl::StatusOr<MadeKernelOf> Make(const KernelRequest& request) {
 }
 
 // What leaves a thread ends the process.
-absl::StatusOr<MadeKernelOf> MakeOrExplain(const KernelRequest& request) {
+absl::StatusOr<ProgramKernel> MakeOrExplain(const KernelRequest& request) {
   try {
     return Make(request);
   } catch (const std::exception& error) {
@@ -45,7 +45,7 @@ std::vector<size_t> DistinctOnGpus(absl::Span<const KernelRequest> requests) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<MadeKernelOf>> CompileKernels(absl::Span<const KernelRequest> requests) {
+absl::StatusOr<std::vector<ProgramKernel>> CompileKernels(absl::Span<const KernelRequest> requests) {
   std::vector<Made> made(requests.size());
   const std::vector<size_t> distinct = DistinctOnGpus(requests);
   std::atomic<size_t> next{0};
@@ -57,7 +57,7 @@ absl::StatusOr<std::vector<MadeKernelOf>> CompileKernels(absl::Span<const Kernel
   for (size_t t = 1; t < count; ++t) threads.emplace_back(work);
   work();
   for (std::thread& thread : threads) thread.join();
-  std::vector<MadeKernelOf> kernels;
+  std::vector<ProgramKernel> kernels;
   for (size_t i = 0; i < requests.size(); ++i) {
     auto kernel = made[i].has_value() ? *std::move(made[i]) : Make(requests[i]);
     if (!kernel.ok()) return kernel.status();

@@ -15,13 +15,13 @@ struct KernelRequest {
   KernelTarget target;
 };
 
-struct MadeKernelOf {
+struct ProgramKernel {
   std::shared_ptr<const CompiledKernel> kernel;
   KernelOrigin origin = KernelOrigin::kFound;
 };
 
 // Makes the kernels in order, as CompileKernel does; the first error ends it. Those of GPUs, of which each takes NVRTC some 50 ms, are made
 // on all of the machine's threads before. Equal ones count once as compiled.
-absl::StatusOr<std::vector<MadeKernelOf>> CompileKernels(absl::Span<const KernelRequest> requests);
+absl::StatusOr<std::vector<ProgramKernel>> CompileKernels(absl::Span<const KernelRequest> requests);
 
 }  // namespace lazuli::codegen
