@@ -38,9 +38,7 @@ class Planner {
   }
 
   LoopPlan Run() {
-    Dependences();
-    Liveness();
-    Stages();
+    plan_.FindStages();
     ChooseLanes();
     ChooseVectorDim();
     ScatterRows();
@@ -60,58 +58,6 @@ class Planner {
   const KInst& inst(int i) const { return plan_.kernel.insts[i]; }
   int num_insts() const { return static_cast<int>(plan_.kernel.insts.size()); }
   uint64_t KeptMask() const { return (uint64_t{1} << plan_.num_kept) - 1; }
-
-  uint64_t BufferDeps(const KBuffer& buffer) const {
-    uint64_t deps = 0;
-    for (int d = 0; d < plan_.rank; ++d) {
-      if (buffer.strides[d] != 0) deps |= uint64_t{1} << d;
-    }
-    return deps;
-  }
-
-  void Dependences() {
-    plan_.deps.assign(num_insts(), 0);
-    for (int i = 0; i < num_insts(); ++i) {
-      uint64_t deps = 0;
-      for (int k = 0; k < KOpArity(inst(i).op); ++k) deps |= plan_.deps[inst(i).in[k]];
-      if (HasBuffer(inst(i).op)) deps |= BufferDeps(plan_.kernel.buffers[inst(i).imm]);
-      if (inst(i).op == KOp::kIndex) deps = uint64_t{1} << inst(i).imm;
-      if (IsReduce(inst(i).op)) deps &= KeptMask();
-      if (IsScatter(inst(i).op)) deps = (uint64_t{1} << plan_.rank) - 1;
-      plan_.deps[i] = deps;
-    }
-  }
-
-  void Liveness() {
-    plan_.live.assign(num_insts(), false);
-    for (int i = num_insts() - 1; i >= 0; --i) {
-      if (HasEffect(inst(i).op)) plan_.live[i] = true;
-      if (!plan_.live[i]) continue;
-      for (int k = 0; k < KOpArity(inst(i).op); ++k) plan_.live[inst(i).in[k]] = true;
-    }
-  }
-
-  void Stages() {
-    plan_.stage.assign(num_insts(), 0);
-    plan_.store_pass.assign(num_insts(), -1);
-    for (int i = 0; i < num_insts(); ++i) {
-      int stage = 0;
-      for (int k = 0; k < KOpArity(inst(i).op); ++k) stage = std::max(stage, plan_.stage[inst(i).in[k]]);
-      if (plan_.live[i] && (IsReduce(inst(i).op) || (HasEffect(inst(i).op) && plan_.IsFull(i)))) {
-        plan_.num_passes = std::max(plan_.num_passes, stage + 1);
-      }
-      if (HasEffect(inst(i).op) && plan_.IsFull(i)) plan_.store_pass[i] = stage;
-      plan_.stage[i] = stage + (IsReduce(inst(i).op) ? 1 : 0);
-    }
-    // An operand that is overwritten must stay readable until no pass needs it.
-    for (int i = 0; i < num_insts(); ++i) {
-      if (plan_.store_pass[i] < 0) continue;
-      for (int j = 0; j < i; ++j) {
-        if ((inst(j).op == KOp::kLoad || inst(j).op == KOp::kGather) && plan_.live[j] && inst(j).imm == inst(i).imm)
-          plan_.store_pass[i] = plan_.num_passes - 1;
-      }
-    }
-  }
 
   void ChooseLanes() {
     bool four = false, eight = false;
@@ -193,8 +139,7 @@ class Planner {
     plan_.vector_dim = plan_.rank - 1;
     plan_.kept_numel = plan_.reduced_numel = 1;
     for (int d = 0; d < plan_.rank; ++d) (d < plan_.num_kept ? plan_.kept_numel : plan_.reduced_numel) *= plan_.kernel.sizes[d];
-    Dependences();
-    Stages();
+    plan_.FindStages();
   }
 
   // Returns whether units are parts.
@@ -219,7 +164,7 @@ class Planner {
     if (plan_.kernel.num_reduced > 0 || !TileTransposedLoads(&plan_.kernel, plan_.lanes)) return;
     plan_.vector_dim = plan_.rank - 1;
     plan_.num_kept = ++plan_.rank;
-    Dependences();
+    plan_.FindStages();
     for (int i = 0; i < num_insts(); ++i) {
       if (inst(i).op != KOp::kLoad || !plan_.live[i]) continue;
       const c10::DimVector& strides = plan_.kernel.buffers[inst(i).imm].strides;

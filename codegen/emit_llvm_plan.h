@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "codegen/kernel_ir.h"
+#include "codegen/kernel_stages.h"
 
 namespace lazuli::codegen {
 
@@ -70,21 +70,14 @@ constexpr int64_t kStreamShare = int64_t{4} << 20;
 // How far ahead of a loop memory is asked for.
 constexpr int64_t kPrefetchBytes = 2048;
 
-// Loops are numbered outermost first: `num_kept` loops over kept dimensions, then the reduced ones. Loop i is dimension i of `kernel`.
-struct LoopPlan {
-  KernelIR kernel;  // Canonical: no size-1 dimensions, loop order, adjacent dimensions merged. At least one loop in all.
-  int num_kept = 0;
-  int rank = 0;
+// There is at least one loop in all.
+struct LoopPlan : StagedKernel {
   int vector_dim = 0;  // The last kept or the last loop; the last but one in tiled kernels.
   int lanes = 1;       // Elements of one vector, whatever their type.
   int unroll = 1;      // Vectors per iteration of the main loop.
 
   // Per instruction.
-  std::vector<uint64_t> deps;                 // Bit d: varies over loop d.
-  std::vector<bool> live;                     // Reaches a store.
-  std::vector<int> stage;                     // Number of passes over the reduced loops that must be complete before it can be evaluated.
   std::vector<bool> needs_splat;              // Uniform along the vector loop but used by something that is not.
-  std::vector<int> store_pass;                // Full-level stores: their pass. Otherwise -1.
   std::vector<bool> cached;                   // Kept in the row cache.
   std::vector<int> cache_pass;                // The pass that fills the cache.
   std::vector<bool> packed;                   // Loads whose tile is copied to the stack before the loop over it.
@@ -94,7 +87,6 @@ struct LoopPlan {
   std::vector<bool> by_reciprocal;            // Divisions done by their divisor's reciprocal,
   std::vector<bool> needs_reciprocal;         // and these divisors.
   std::vector<std::vector<bool>> pass_needs;  // [pass][instruction]: full-level instructions evaluated in that pass.
-  int num_passes = 0;
 
   // Units of parallel work: every index of the kept loops before unit_dim, times chunks of unit_dim. One unit when num_kept is 0.
   int unit_dim = 0;
@@ -124,7 +116,6 @@ struct LoopPlan {
   int64_t kept_numel = 1;  // May hold symbols, as may the kernel's sizes and strides.
   int64_t reduced_numel = 1;
 
-  bool IsFull(int inst) const { return (deps[inst] >> num_kept) != 0; }
   bool IsUniform(int inst) const { return ((deps[inst] >> vector_dim) & 1) == 0; }
   bool VectorIsReduced() const { return vector_dim >= num_kept; }
   bool IsTiled() const { return vector_dim < num_kept - 1; }

@@ -35,8 +35,6 @@ int64_t PowerOfTwoFrom(int64_t value) {
   return power;
 }
 
-bool IsLoad(KOp op) { return op == KOp::kLoad || op == KOp::kGather; }
-
 // What does not reduce has only kept points, unless it stores once for many of them.
 KernelIR WithoutNeedlessReduction(const KernelIR& kernel) {
   const int num_kept = static_cast<int>(kernel.sizes.size()) - kernel.num_reduced;
@@ -62,8 +60,6 @@ class Planner {
   }
 
   CudaPlan Run() {
-    Dependences();
-    Liveness();
     Stages();
     ChooseDirection();
     ChooseTiles();
@@ -81,49 +77,11 @@ class Planner {
   const KBuffer& buffer(int i) const { return plan_.kernel.buffers[inst(i).imm]; }
   bool Reduces() const { return plan_.kernel.num_reduced > 0; }
 
-  void Dependences() {
-    plan_.deps.assign(num_insts(), 0);
-    const uint64_t kept = (uint64_t{1} << plan_.num_kept) - 1;
-    for (int i = 0; i < num_insts(); ++i) {
-      uint64_t deps = 0;
-      for (int k = 0; k < KOpArity(inst(i).op); ++k) deps |= plan_.deps[inst(i).in[k]];
-      for (int d = 0; HasBuffer(inst(i).op) && d < plan_.rank; ++d) {
-        if (buffer(i).strides[d] != 0) deps |= uint64_t{1} << d;
-      }
-      if (inst(i).op == KOp::kIndex) deps = uint64_t{1} << inst(i).imm;
-      if (IsReduce(inst(i).op)) deps &= kept;
-      if (IsScatter(inst(i).op)) deps = (uint64_t{1} << plan_.rank) - 1;
-      plan_.deps[i] = deps;
-    }
-  }
-
-  void Liveness() {
-    plan_.live.assign(num_insts(), false);
-    for (int i = num_insts() - 1; i >= 0; --i) {
-      if (HasEffect(inst(i).op)) plan_.live[i] = true;
-      if (!plan_.live[i]) continue;
-      for (int k = 0; k < KOpArity(inst(i).op); ++k) plan_.live[inst(i).in[k]] = true;
-    }
-  }
-
   void Stages() {
-    plan_.stage.assign(num_insts(), 0);
-    plan_.pass.assign(num_insts(), -1);
+    plan_.FindStages();
+    plan_.pass = plan_.store_pass;
     for (int i = 0; i < num_insts(); ++i) {
-      int stage = 0;
-      for (int k = 0; k < KOpArity(inst(i).op); ++k) stage = std::max(stage, plan_.stage[inst(i).in[k]]);
-      if (plan_.live[i] && (IsReduce(inst(i).op) || (HasEffect(inst(i).op) && plan_.IsFull(i)))) {
-        plan_.num_passes = std::max(plan_.num_passes, stage + 1);
-        plan_.pass[i] = stage;
-      }
-      plan_.stage[i] = stage + (IsReduce(inst(i).op) ? 1 : 0);
-    }
-    // An operand that is overwritten must stay readable until no pass needs it.
-    for (int i = 0; i < num_insts(); ++i) {
-      if (plan_.pass[i] < 0 || !HasEffect(inst(i).op)) continue;
-      for (int j = 0; j < i; ++j) {
-        if (IsLoad(inst(j).op) && plan_.live[j] && inst(j).imm == inst(i).imm) plan_.pass[i] = plan_.num_passes - 1;
-      }
+      if (plan_.live[i] && IsReduce(inst(i).op)) plan_.pass[i] = plan_.stage[i] - 1;
     }
   }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "codegen/kernel_ir.h"
+#include "codegen/kernel_stages.h"
 
 namespace lazuli::codegen {
 
@@ -61,16 +61,11 @@ struct CudaLaunch {
   int64_t ScratchBytes(const int64_t* symbols, int64_t splits) const;
 };
 
-// Loops are numbered outermost first, kept ones before reduced ones. Loop i is dimension i of `kernel`.
-//
 // Rows: threads of x take neighbouring pieces of the reduced points of one kept point, threads of y other kept points. Columns: threads of
 // x take neighbouring pieces of kept points, threads of y take turns at the reduced points. Without reduced loops there are columns of
 // one point each; where some buffer is contiguous along another loop than the last, a block takes tiles of these two loops, and that
 // buffer's elements come through shared memory.
-struct CudaPlan {
-  KernelIR kernel;  // Canonical.
-  int rank = 0;
-  int num_kept = 0;
+struct CudaPlan : StagedKernel {
   bool rows = false;
   int vector_dim = 0;  // The last loop in rows, else the last kept one.
   int lanes = 1;       // Consecutive points of it that a thread takes at a time.
@@ -80,12 +75,8 @@ struct CudaPlan {
   // Where rows of the vector loop do not all begin at multiples of 16 bytes: the buffer by whose rows pieces are cut, so that the first one
   // is shorter and the others are aligned. -1: pieces begin with the rows.
   int shift_buffer = -1;
-  int num_passes = 0;
 
   // Per instruction.
-  std::vector<uint64_t> deps;                 // Bit d: varies over loop d.
-  std::vector<bool> live;                     // Reaches an effect.
-  std::vector<int> stage;                     // Passes that must be complete before it can be evaluated.
   std::vector<int> pass;                      // Of effects and reductions at every point: the pass that does it. Otherwise -1.
   std::vector<bool> tiled;                    // Loads through shared memory.
   std::vector<bool> cached;                   // Kept in registers,
@@ -94,7 +85,6 @@ struct CudaPlan {
 
   CudaLaunch launch;
 
-  bool IsFull(int inst) const { return (deps[inst] >> num_kept) != 0; }
   // Whether the value differs between the points that a thread takes at a time.
   bool HasLanes(int inst) const { return (deps[inst] >> vector_dim & 1) != 0; }
   // Whether neighbouring lanes read or write neighbouring elements.

@@ -88,4 +88,13 @@ class KernelBuilder {
   codegen::KernelIR kernel_;
 };
 
+// Stores a + b at every point of the domain, each buffer with these strides.
+inline codegen::KernelIR AddKernel(const c10::DimVector& sizes, const c10::DimVector& a, const c10::DimVector& b, const c10::DimVector& out,
+                                   c10::ScalarType type) {
+  KernelBuilder k(sizes);
+  const int x = k.Load(k.Buffer(type, a)), y = k.Load(k.Buffer(type, b));
+  k.Store(k.Buffer(type, out, true), k.Op(codegen::KOp::kAdd, x, y));
+  return k.kernel();
+}
+
 }  // namespace lazuli::testing

@@ -35,13 +35,6 @@ class CudaGpu : public ::testing::Test {
   }
 };
 
-KernelIR AddKernel(const c10::DimVector& sizes, const c10::DimVector& a, const c10::DimVector& b, const c10::DimVector& out, T type) {
-  KernelBuilder k(sizes);
-  const int x = k.Load(k.Buffer(type, a)), y = k.Load(k.Buffer(type, b));
-  k.Store(k.Buffer(type, out, true), k.Op(K::kAdd, x, y));
-  return k.kernel();
-}
-
 TEST_F(CudaGpu, SizesTailsAndMisalignedMemory) {
   for (T type : {T::Float, T::Double, T::Int, T::Byte, T::Short}) {
     for (int64_t size : {1, 2, 3, 17, 64, 65, 1000, 1000003}) {

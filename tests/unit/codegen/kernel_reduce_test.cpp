@@ -22,13 +22,6 @@ class KernelLoops : public ::testing::TestWithParam<std::string> {
   }
 };
 
-KernelIR AddKernel(const c10::DimVector& sizes, const c10::DimVector& a, const c10::DimVector& b, const c10::DimVector& out, T type) {
-  KernelBuilder k(sizes);
-  const int x = k.Load(k.Buffer(type, a)), y = k.Load(k.Buffer(type, b));
-  k.Store(k.Buffer(type, out, true), k.Op(K::kAdd, x, y));
-  return k.kernel();
-}
-
 TEST_P(KernelLoops, SizesAndTails) {
   for (T type : {T::Float, T::Double, T::Int, T::Byte, T::Short}) {
     for (int64_t size : {1, 2, 3, 15, 16, 17, 31, 63, 64, 65, 127, 200, 1000, 100003}) {
