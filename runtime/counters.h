@@ -39,6 +39,9 @@ namespace lazuli::runtime {
   X(schedules_timed)        \
   X(kernel_launches)        \
   X(aten_calls)             \
+  X(cudagraph_captures)     \
+  X(cudagraph_launches)     \
+  X(cudagraph_failures)     \
   X(weights_packed)         \
   X(packed_weight_calls)    \
   X(observations)           \

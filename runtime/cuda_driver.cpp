@@ -83,6 +83,11 @@ absl::StatusOr<const CudaDriver*> OpenDriver() {
   reader.Read(&driver->library_get_kernel, "cuLibraryGetKernel");
   reader.Read(&driver->launch_kernel, "cuLaunchKernel");
   reader.Read(&driver->stream_is_capturing, "cuStreamIsCapturing");
+  reader.Read(&driver->stream_begin_capture, "cuStreamBeginCapture_v2");
+  reader.Read(&driver->stream_end_capture, "cuStreamEndCapture");
+  reader.Read(&driver->stream_get_capture_info, "cuStreamGetCaptureInfo_v2");
+  reader.Read(&driver->graph_exec_kernel_node_set_params, "cuGraphExecKernelNodeSetParams_v2");
+  reader.Read(&driver->memcpy_device_to_device, "cuMemcpyDtoDAsync_v2");
   if (!reader.status().ok()) return reader.status();
   if (const int error = driver->init(0); error != 0) {
     return absl::UnavailableError(absl::StrCat("NVIDIA's driver does not start: ", driver->ErrorText(error)));

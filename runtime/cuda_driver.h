@@ -15,6 +15,21 @@ namespace lazuli::runtime {
 using CudaLibrary = struct CUlib_st*;
 using CudaKernelHandle = struct CUkern_st*;
 using CudaStreamHandle = struct CUstream_st*;
+using CudaGraphHandle = struct CUgraph_st*;
+using CudaGraphNode = struct CUgraphNode_st*;
+using CudaGraphExec = struct CUgraphExec_st*;
+
+// CUDA_KERNEL_NODE_PARAMS_v2.
+struct CudaKernelNodeParams {
+  void* function = nullptr;  // Null: `kernel` counts.
+  unsigned grid_x = 1, grid_y = 1, grid_z = 1;
+  unsigned block_x = 1, block_y = 1, block_z = 1;
+  unsigned shared_bytes = 0;
+  void** arguments = nullptr;
+  void** extra = nullptr;
+  CudaKernelHandle kernel = nullptr;
+  void* context = nullptr;  // Null: the current one.
+};
 
 // Functions of libcuda.so.1. Each returns 0 or an error; all are thread-safe.
 struct CudaDriver {
@@ -28,7 +43,18 @@ struct CudaDriver {
   int (*library_get_kernel)(CudaKernelHandle* kernel, CudaLibrary library, const char* name);
   int (*launch_kernel)(CudaKernelHandle kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
                        unsigned block_z, unsigned shared_bytes, CudaStreamHandle stream, void** arguments, void** extra);
-  int (*stream_is_capturing)(CudaStreamHandle stream, int* status);  // 0: it is not.
+  int (*stream_is_capturing)(CudaStreamHandle stream, int* status);  // See the constants.
+  int (*stream_begin_capture)(CudaStreamHandle stream, int mode);
+  int (*stream_end_capture)(CudaStreamHandle stream, CudaGraphHandle* graph);
+  // What the next thing captured would come after, among other things.
+  int (*stream_get_capture_info)(CudaStreamHandle stream, int* status, uint64_t* id, CudaGraphHandle* graph,
+                                 const CudaGraphNode** dependencies, size_t* num_dependencies);
+  int (*graph_exec_kernel_node_set_params)(CudaGraphExec exec, CudaGraphNode node, const CudaKernelNodeParams* params);
+  int (*memcpy_device_to_device)(uint64_t to, uint64_t from, size_t bytes, CudaStreamHandle stream);
+
+  static constexpr int kNotCapturing = 0;
+  static constexpr int kCaptureInvalidated = 2;
+  static constexpr int kRelaxedCapture = 2;  // A mode: other calls that could disturb a capture are not checked for.
 
   std::string ErrorText(int error) const;
 };

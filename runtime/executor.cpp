@@ -3,14 +3,15 @@
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_strided.h>
-#include <c10/core/impl/COW.h>
 
 #include <cstring>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
-#include "runtime/device.h"
 #include "runtime/mode_keys.h"
+#include "runtime/options.h"
+#include "runtime/program_graphs.h"
+#include "runtime/program_memory.h"
 #include "runtime/spec_symbols.h"
 
 namespace lazuli::runtime {
@@ -60,14 +61,7 @@ struct Operands {
 
 class StepProgram : public Program {
  public:
-  explicit StepProgram(ProgramSpec spec) : spec_(std::move(spec)), symbols_(&spec_) {
-    const size_t count = spec_.memories.size();
-    bases_.assign(count, nullptr);
-    poisoned_.assign(count, false);
-    adopted_.resize(count);
-    storages_.resize(count);
-    outputs_.resize(count);
-    arenas_.resize(spec_.arenas.size());
+  explicit StepProgram(ProgramSpec spec) : spec_(std::move(spec)), symbols_(&spec_), memory_(&spec_), poisoned_(spec_.memories.size()) {
     calls_.resize(spec_.steps.size());
     operands_.resize(1);
     for (const StepSpec& step : spec_.steps) operands_.resize(std::max(operands_.size(), static_cast<size_t>(step.batch)));
@@ -80,34 +74,12 @@ class StepProgram : public Program {
 
   RunResult Run(const RunArgs& args) override {
     AtenScope scope;
-    failed_ = false;
     RunResult result;
-    try {
-      if (symbols_.Set(args.symbols) && prepared_) Resize();
-      if (!prepared_) Prepare();
-      BindMemories(args);
-      BindOffsets(args);
-    } catch (...) {
-      for (at::DataPtr& output : outputs_) output.clear();
-      FreeArenas();
-      result.error = std::current_exception();
-      result.not_started = true;
-      return result;
-    }
-    for (size_t i = 0; i < spec_.steps.size();) {
-      // After a failure, some of those that run together may be poisoned and others not.
-      const size_t count = failed_ ? 1 : static_cast<size_t>(spec_.steps[i].batch);
-      if (count == 1) {
-        RunStep(i, args, &result);
-      } else if (spec_.steps[i].fused) {
-        RunFused(i, count, args, &result);
-      } else {
-        RunBatch(i, count, args, &result);
-      }
-      i += count;
-    }
-    HandOver(args);
-    FreeArenas();
+    bool as_graph = false;
+    if (!Start(args, &as_graph, &result)) return result;
+    if (!as_graph) RunSteps(0, spec_.steps.size(), args, &result);
+    memory_.HandOver(args, poisoned_);
+    memory_.FreeArenas();
     return result;
   }
 
@@ -117,6 +89,78 @@ class StepProgram : public Program {
     int count = 0;
     for (const StepSpec& step : spec_.steps) count += std::holds_alternative<T>(step.work);
     return count;
+  }
+
+  // Binds everything, or runs it all as a CUDA graph. False: there is not enough memory, and nothing has run.
+  bool Start(const RunArgs& args, bool* as_graph, RunResult* result) {
+    for (;;) {
+      try {
+        if (symbols_.Set(args.symbols) && prepared_) Resize();
+        if (!prepared_) Prepare();
+        memory_.Bind(args);
+        BindOffsets(args);
+        Reset();
+        *as_graph = RunAsGraph(args, result);
+        if (!*as_graph) memory_.BindArenas(/*cpu_only=*/false);
+        return true;
+      } catch (const c10::OutOfMemoryError&) {
+        memory_.FreeOutputs();
+        memory_.FreeArenas();
+        if (ProgramGraphs::ReleaseAll()) continue;  // They keep the memory that they need.
+        return NotStarted(result);
+      } catch (...) {
+        return NotStarted(result);
+      }
+    }
+  }
+
+  // Because of the exception in flight.
+  bool NotStarted(RunResult* result) {
+    memory_.FreeOutputs();
+    memory_.FreeArenas();
+    result->error = std::current_exception();
+    result->not_started = true;
+    return false;
+  }
+
+  void Reset() {
+    failed_ = false;
+    poisoned_.assign(poisoned_.size(), false);
+  }
+
+  bool RunAsGraph(const RunArgs& args, RunResult* result) {
+    if (!Active().cudagraphs) return false;
+    if (graphs_ == nullptr) graphs_ = std::make_unique<ProgramGraphs>(&spec_);
+    const auto run_steps = [&](size_t first, size_t count, const std::vector<void*>& bases, RunResult* of_steps) {
+      bases_ = &bases;
+      RunSteps(first, count, args, of_steps);
+      bases_ = &memory_.bases();
+    };
+    try {
+      if (graphs_->Run({args.scalars, offsets_, args.symbols}, &memory_, run_steps, result)) return true;
+    } catch (...) {
+      poisoned_.assign(poisoned_.size(), true);
+      result->error = std::current_exception();
+      result->failed_op = "a CUDA graph";
+      return true;
+    }
+    Reset();  // It may have met an error while it tried.
+    return false;
+  }
+
+  void RunSteps(size_t first, size_t number, const RunArgs& args, RunResult* result) {
+    for (size_t i = first; i < first + number;) {
+      // After a failure, some of those that run together may be poisoned and others not.
+      const size_t count = failed_ ? 1 : static_cast<size_t>(spec_.steps[i].batch);
+      if (count == 1) {
+        RunStep(i, args, result);
+      } else if (spec_.steps[i].fused) {
+        RunFused(i, count, args, result);
+      } else {
+        RunBatch(i, count, args, result);
+      }
+      i += count;
+    }
   }
 
   void RunStep(size_t i, const RunArgs& args, RunResult* result) {
@@ -132,7 +176,7 @@ class StepProgram : public Program {
       const auto* call = std::get_if<AtenCall>(&step.work);
       Fail(call, call != nullptr ? call->name : std::get<KernelLaunch>(step.work).name, step.writes, result);
     }
-    for (int32_t memory : step.releases) Release(memory);
+    for (int32_t memory : step.releases) memory_.adopted(memory).clear();
   }
 
   void RunBatch(size_t first, size_t count, const RunArgs& args, RunResult* result) {
@@ -173,7 +217,7 @@ class StepProgram : public Program {
 
   void ReleaseAll(const StepSpec* steps, size_t count) {
     for (size_t i = 0; i < count; ++i) {
-      for (int32_t memory : steps[i].releases) Release(memory);
+      for (int32_t memory : steps[i].releases) memory_.adopted(memory).clear();
     }
   }
 
@@ -187,9 +231,7 @@ class StepProgram : public Program {
 
   // The symbols have other values than in the last run.
   void Resize() {
-    for (size_t m = 0; m < storages_.size(); ++m) {
-      if (storages_[m]) storages_[m].unsafeGetStorageImpl()->set_nbytes(spec_.memories[m].nbytes);
-    }
+    memory_.Resize();
     for (PreparedCall& prepared : calls_) {
       for (const auto& [window, tensor] : prepared.windows) {
         tensor.unsafeGetTensorImpl()->set_sizes_and_strides(window->sizes, window->strides, 0);
@@ -251,53 +293,14 @@ class StepProgram : public Program {
   }
 
   at::Tensor MakeWindow(const WindowSpec& window, PreparedCall* prepared) {
-    const auto keys = c10::DispatchKeySet(c10::computeDispatchKey(window.dtype, c10::kStrided, DeviceOf(window.memory)));
-    at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(StorageOf(window.memory), keys, c10::scalarTypeToTypeMeta(window.dtype));
+    const auto keys = c10::DispatchKeySet(c10::computeDispatchKey(window.dtype, c10::kStrided, memory_.DeviceOf(window.memory)));
+    at::Tensor tensor =
+        at::detail::make_tensor<c10::TensorImpl>(memory_.StorageOf(window.memory), keys, c10::scalarTypeToTypeMeta(window.dtype));
     c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
     impl->set_sizes_and_strides(window.sizes, window.strides, 0);
     if (window.wrapped_number) impl->set_wrapped_number(true);
     if (window.offset_slot >= 0) prepared->offsets.push_back({impl, window.offset_slot});
     return tensor;
-  }
-
-  // The storage, owning nothing, through which ATen sees a memory.
-  c10::Storage StorageOf(int32_t memory) {
-    c10::Storage& storage = storages_[memory];
-    if (!storage) {
-      storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), spec_.memories[memory].nbytes,
-                                                      at::DataPtr(nullptr, DeviceOf(memory)), /*allocator=*/nullptr, /*resizable=*/false);
-    }
-    return storage;
-  }
-
-  void SetBase(int32_t memory, void* base) {
-    if (bases_[memory] == base) return;
-    bases_[memory] = base;
-    if (storages_[memory]) storages_[memory].unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(base, DeviceOf(memory)));
-  }
-
-  c10::Device DeviceOf(int32_t memory) const { return spec_.memories[memory].device; }
-
-  void BindMemories(const RunArgs& args) {
-    for (size_t a = 0; a < spec_.arenas.size(); ++a) {
-      if (spec_.arenas[a].nbytes > 0) arenas_[a] = AllocateOn(spec_.arenas[a].device, spec_.arenas[a].nbytes, /*scratch=*/true);
-    }
-    for (size_t m = 0; m < spec_.memories.size(); ++m) {
-      const MemorySpec& memory = spec_.memories[m];
-      poisoned_[m] = false;
-      if (memory.kind == MemorySpec::Kind::kInput) {
-        c10::StorageImpl* storage = args.storages[memory.storage];
-        // Memory shared lazily (at::_lazy_clone) gets its own copy before anything may write it.
-        if (c10::impl::cow::is_cow_data_ptr(storage->_mutable_data_ptr_no_checks())) c10::impl::cow::materialize_cow_storage(*storage);
-        SetBase(static_cast<int32_t>(m), storage->_mutable_data_ptr_no_checks().get());
-        if (storages_[m]) storages_[m].unsafeGetStorageImpl()->set_nbytes(storage->nbytes());
-      } else if (memory.kind == MemorySpec::Kind::kOutput) {
-        outputs_[m] = AllocateOn(memory.device, memory.nbytes, /*scratch=*/false);
-        SetBase(static_cast<int32_t>(m), outputs_[m].get());
-      } else if (memory.kind == MemorySpec::Kind::kArena) {
-        SetBase(static_cast<int32_t>(m), static_cast<char*>(arenas_[memory.arena].get()) + memory.offset);
-      }
-    }
   }
 
   void BindOffsets(const RunArgs& args) {
@@ -310,16 +313,6 @@ class StepProgram : public Program {
       all_offsets_.push_back(offset);
     }
     offsets_ = all_offsets_;
-  }
-
-  // For storages made while the memories are bound.
-  void BindStorages(const RunArgs& args) {
-    for (size_t m = 0; m < storages_.size(); ++m) {
-      if (!storages_[m]) continue;
-      c10::StorageImpl* storage = storages_[m].unsafeGetStorageImpl();
-      storage->set_data_ptr_noswap(at::DataPtr(bases_[m], spec_.memories[m].device));
-      if (spec_.memories[m].kind == MemorySpec::Kind::kInput) storage->set_nbytes(args.storages[spec_.memories[m].storage]->nbytes());
-    }
   }
 
   bool IsPoisoned(const StepSpec& step) {
@@ -357,7 +350,7 @@ class StepProgram : public Program {
         continue;
       }
       const int64_t offset = buffer.offset_slot < 0 ? 0 : offsets_[buffer.offset_slot] * buffer.element_size;
-      operands->buffers.push_back(static_cast<char*>(bases_[buffer.memory]) + offset);
+      operands->buffers.push_back(static_cast<char*>((*bases_)[buffer.memory]) + offset);
     }
     for (int32_t slot : launch.scalar_slots) operands->scalars.push_back(args.scalars[slot]);
     return {launch.kernel.get(), operands->buffers.data(), operands->buffers.size(), operands->scalars.data(), launch.symbols.data()};
@@ -370,7 +363,7 @@ class StepProgram : public Program {
       PreparedCall prepared;
       try {
         PrepareCall(check.call, &prepared);
-        BindStorages(args);
+        memory_.BindStorages(args);
         Call(&prepared, args);
       } catch (...) {
         Fail(&check.call, check.call.name, check.writes, result);
@@ -402,7 +395,7 @@ class StepProgram : public Program {
       call.op.callBoxed(&stack_);
     }
     for (size_t i = 0; i < call.results.size(); ++i) {
-      if (call.results[i].memory >= 0) Adopt(call, call.results[i], std::move(stack_[i]).toTensor());
+      if (call.results[i].memory >= 0) memory_.Adopt(call, call.results[i], std::move(stack_[i]).toTensor());
     }
     stack_.clear();
   }
@@ -410,59 +403,21 @@ class StepProgram : public Program {
   bool RunKept(const AtenCall& call, const torch::jit::Stack& arguments, const RunArgs& args) {
     at::Tensor result = call.kept->Run(arguments, args.storages[spec_.memories[call.kept_input].storage]);
     if (!result.defined()) return false;
-    if (call.results[0].memory >= 0) Adopt(call, call.results[0], std::move(result));
+    if (call.results[0].memory >= 0) memory_.Adopt(call, call.results[0], std::move(result));
     return true;
-  }
-
-  // Takes a result's memory when nothing else holds it and its layout is the recorded one; copies it otherwise.
-  void Adopt(const AtenCall& call, const WindowSpec& window, at::Tensor tensor) {
-    const MemorySpec& memory = spec_.memories[window.memory];
-    TORCH_CHECK(tensor.defined() && tensor.sizes() == c10::IntArrayRef(window.sizes) && tensor.scalar_type() == window.dtype,
-                "lazuli: a result of ", call.name, " differs from what was recorded: ", tensor.sizes(), " ", tensor.scalar_type(),
-                " instead of ", c10::IntArrayRef(window.sizes), " ", window.dtype);
-    const bool fits = tensor.strides() == c10::IntArrayRef(window.strides) && tensor.storage_offset() == 0 &&
-                      static_cast<int64_t>(tensor.storage().nbytes()) >= memory.nbytes;
-    if (!fits || tensor.use_count() != 1 || tensor.storage().use_count() != 1) {
-      at::Tensor copy = at::empty_strided(window.sizes, window.strides, tensor.options());
-      copy.copy_(tensor);
-      tensor = std::move(copy);
-    }
-    adopted_[window.memory] = tensor.storage().set_data_ptr(at::DataPtr(nullptr, memory.device));
-    SetBase(window.memory, adopted_[window.memory].get());
-  }
-
-  void Release(int32_t memory) { adopted_[memory].clear(); }
-
-  void FreeArenas() {
-    for (at::DataPtr& arena : arenas_) arena.clear();
-  }
-
-  void HandOver(const RunArgs& args) {
-    for (size_t m = 0; m < spec_.memories.size(); ++m) {
-      const MemorySpec& memory = spec_.memories[m];
-      const bool output = memory.kind == MemorySpec::Kind::kOutput;
-      at::DataPtr& data = output ? outputs_[m] : adopted_[m];
-      if (memory.storage >= 0 && memory.kind != MemorySpec::Kind::kInput && !poisoned_[m]) {
-        args.outputs[memory.storage] = std::exchange(data, at::DataPtr());
-      } else {
-        data.clear();
-      }
-    }
   }
 
   ProgramSpec spec_;
   SpecSymbols symbols_;
+  ProgramMemory memory_;
+  const std::vector<void*>* bases_ = &memory_.bases();  // Where kernels find memories.
+  std::unique_ptr<ProgramGraphs> graphs_;               // Where they are wanted.
   bool prepared_ = false;
   bool failed_ = false;
-  std::vector<at::DataPtr> arenas_;  // By the spec's; only while running.
+  std::vector<bool> poisoned_;       // By memory: its writer failed in this run.
   std::vector<PreparedCall> calls_;  // By step.
   std::vector<Operands> operands_;   // Of the launch that runs, or of each of its batch. At least one.
   std::vector<BoundKernel> batch_;
-  std::vector<void*> bases_;            // By memory: where it is now.
-  std::vector<bool> poisoned_;          // By memory: its writer failed in this run.
-  std::vector<at::DataPtr> adopted_;    // By memory.
-  std::vector<at::DataPtr> outputs_;    // By memory.
-  std::vector<c10::Storage> storages_;  // By memory; null when no ATen call touches it.
   torch::jit::Stack stack_;
   absl::Span<const int64_t> offsets_;  // Only while running: by slot.
   std::vector<int64_t> all_offsets_;   // Where some of them are sums.

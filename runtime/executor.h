@@ -163,6 +163,7 @@ struct ProgramSpec {
   std::vector<OffsetSum> offset_sums;
   SymbolTable symbols;
   bool bit_exact = true;  // Program::bit_exact().
+  int64_t serial = 0;     // Of the trace, for the log.
 };
 
 // The program that runs `spec`'s steps in order. It keeps its tensors between runs, so one run at a time.

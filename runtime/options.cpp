@@ -117,9 +117,10 @@ std::vector<OptionRow> MakeTable() {
   return {
       Bool("LAZULI", nullptr, "0", "1 turns the mode on for the main thread when the library is loaded. Environment only."),
       Text("LAZULI_MODE", Kind::kChoice, A::mode(), "default", {"default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"},
-           "torch.compile's mode. max-autotune, max-autotune-no-cudagraphs: where a kernel is compiled, other schedules of its loops than "
-           "the cost model's are timed, the fastest is used, and the disk cache remembers it; values do not depend on it. default, "
-           "reduce-overhead: the cost model decides."),
+           "torch.compile's mode. reduce-overhead, max-autotune: what a program does on a GPU is captured as a CUDA graph, and launched as "
+           "a whole where addresses and sizes come again; graphs keep the memory that a run needs. max-autotune, "
+           "max-autotune-no-cudagraphs: where a kernel is compiled for the CPU, other schedules of its loops than the cost model's are "
+           "timed, the fastest is used, and the disk cache remembers it; values do not depend on it."),
       Int("LAZULI_AUTOTUNE_MS", A::autotune_ms(), "200", 0,
           "Milliseconds that mode max-autotune may take for the schedules of one kernel, compiling them included. 0: none, as in mode "
           "default."),
@@ -191,7 +192,7 @@ std::vector<OptionRow> MakeTable() {
            "What to log, as a comma-separated list with torch.compile's names. recompiles_verbose includes recompiles. fusion: the groups, "
            "what the cost model makes of each, and which kernels run together. autotuning: the schedules that mode max-autotune timed. "
            "cache: why a kernel was not taken from the disk cache. summary says at the end of the "
-           "process what lazuli::explain() says. cudagraphs is accepted and logs nothing yet."),
+           "process what lazuli::explain() says. cudagraphs: what was captured, and why a program has no CUDA graph."),
       Text("LAZULI_LOG_FILE", Kind::kText, A::log_file(), "", {}, "File that logs are appended to. Empty: stderr."),
       Text("LAZULI_DUMP", Kind::kList, A::dump(), "", {"all", "trace", "graph", "fold", "dce", "cse", "fuse", "kernel", "llvm"},
            "Stages of compilation to write as text, as a comma-separated list."),
@@ -328,6 +329,7 @@ const ActiveOptions* MakeActive(const Options& options) {
   active->fullgraph = options.fullgraph();
   active->verify = options.verify();
   active->autotune_ms = absl::StartsWith(options.mode(), "max-autotune") ? options.autotune_ms() : 0;
+  active->cudagraphs = options.mode() == "reduce-overhead" || options.mode() == "max-autotune";
   active->cache_size = options.cache_size();
   active->trace_limit = options.trace_limit();
   active->trace_bytes = options.trace_bytes();

@@ -42,6 +42,7 @@ struct ActiveOptions {
   bool fail_on_recompile_limit_hit = false;
   bool fullgraph = false;
   int64_t autotune_ms = 0;  // 0 in modes that time nothing.
+  bool cudagraphs = false;
   int64_t cache_size = 0;
   int64_t trace_limit = 0;
   int64_t trace_bytes = 0;

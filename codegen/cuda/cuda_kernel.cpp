@@ -81,9 +81,16 @@ bool CudaKernel::IsTooLarge(const int64_t* symbols) const {
 }
 
 void CudaKernel::Launch(const CudaLaunch::Phase& phase, runtime::CudaKernelHandle function, unsigned blocks, unsigned splits,
-                        runtime::CudaStreamHandle stream, void** arguments) const {
-  const int error = Driver().launch_kernel(function, blocks, phase.split ? splits : 1, 1, static_cast<unsigned>(launch_.threads_x),
-                                           static_cast<unsigned>(launch_.threads_y), 1, 0, stream, arguments, nullptr);
+                        runtime::CudaStreamHandle stream, absl::Span<const Argument> arguments) const {
+  runtime::GpuLaunch launch;
+  launch.kernel = function;
+  launch.grid_x = blocks;
+  launch.grid_y = phase.split ? splits : 1;
+  launch.block_x = static_cast<unsigned>(launch_.threads_x);
+  launch.block_y = static_cast<unsigned>(launch_.threads_y);
+  launch.arguments = arguments;
+  launch.num_own = launch_.split ? 2 : 0;
+  const int error = runtime::Launch(launch, stream);
   if (error != 0) CheckDriver(error, "launch", phase.function);
 }
 
@@ -103,23 +110,25 @@ void CudaKernel::Run(void* const* buffers, const uint64_t* scalars, const int64_
   const c10::impl::DeviceGuardImplInterface* guard = c10::impl::getDeviceGuardImpl(c10::kCUDA);
   const c10::Device device = guard->getDevice();
   auto* stream = static_cast<runtime::CudaStreamHandle>(guard->getStreamNativeHandle(guard->getStream(device)));
-  // The driver copies what the arguments point to.
-  c10::SmallVector<void*, 64> arguments;
-  for (int b = 0; b < num_buffers_; ++b) arguments.push_back(const_cast<void**>(&buffers[b]));
-  for (int x = 0; x < num_scalars_; ++x) arguments.push_back(const_cast<uint64_t*>(&scalars[x]));
-  for (int s = 0; s < num_symbols_; ++s) arguments.push_back(const_cast<int64_t*>(&symbols[s]));
+  c10::SmallVector<Argument, 64> arguments;
+  for (int b = 0; b < num_buffers_; ++b) arguments.push_back({const_cast<void**>(&buffers[b])});
+  for (int x = 0; x < num_scalars_; ++x) arguments.push_back({const_cast<uint64_t*>(&scalars[x])});
+  for (int s = 0; s < num_symbols_; ++s) arguments.push_back({const_cast<int64_t*>(&symbols[s])});
   c10::DataPtr scratch;
   void* partials = nullptr;
   int splits = 1;
   if (launch_.split) {
     splits = static_cast<int>(launch_.Splits(symbols, Multiprocessors(device.index())));
-    scratch = c10::GetAllocator(c10::kCUDA)->allocate(static_cast<size_t>(launch_.ScratchBytes(symbols, splits)));
+    if (!runtime::LaunchTape::IsPatching()) {
+      scratch = c10::GetAllocator(c10::kCUDA)->allocate(static_cast<size_t>(launch_.ScratchBytes(symbols, splits)));
+    }
     partials = scratch.get();
-    arguments.push_back(&partials);
-    arguments.push_back(&splits);
+    arguments.push_back({&partials});
+    arguments.push_back({&splits, sizeof(splits)});
   }
   for (size_t p = 0; p < functions_.size(); ++p) {
-    Launch(launch_.phases[p], functions_[p], static_cast<unsigned>(blocks), static_cast<unsigned>(splits), stream, arguments.data());
+    Launch(launch_.phases[p], functions_[p], static_cast<unsigned>(blocks), static_cast<unsigned>(splits), stream,
+           {arguments.data(), arguments.size()});
   }
 }
 

@@ -11,6 +11,7 @@
 #include "codegen/cuda/cuda_plan.h"
 #include "codegen/kernel_compiler.h"
 #include "runtime/cuda_driver.h"
+#include "runtime/gpu_launch.h"
 
 namespace lazuli::codegen {
 
@@ -34,10 +35,12 @@ class CudaKernel : public CompiledKernel {
   // Sizes and strides of a buffer whose product's sum is how far it reaches.
   using Extent = std::vector<std::pair<runtime::Product, runtime::Product>>;
 
+  using Argument = runtime::GpuLaunch::Argument;
+
   void Load() const;
   bool IsTooLarge(const int64_t* symbols) const;
   void Launch(const CudaLaunch::Phase& phase, runtime::CudaKernelHandle function, unsigned blocks, unsigned splits,
-              runtime::CudaStreamHandle stream, void** arguments) const;
+              runtime::CudaStreamHandle stream, absl::Span<const Argument> arguments) const;
 
   const CudaLaunch launch_;
   const int num_buffers_;

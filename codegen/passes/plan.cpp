@@ -71,6 +71,7 @@ class Planner {
     PlaceInArena();
     spec_.symbols = graph_.symbols;
     spec_.num_offsets = graph_.num_offsets;
+    spec_.serial = options_.serial;
     spec_.offset_sums = graph_.offset_sums;
     return std::move(spec_);
   }

@@ -34,6 +34,9 @@ struct LAZULI_API Stats {
   int64_t schedules_timed = 0;         // Schedules timed for that, the cost model's own among them.
   int64_t kernel_launches = 0;         // Fused kernels run.
   int64_t aten_calls = 0;              // Library calls made by programs.
+  int64_t cudagraph_captures = 0;      // CUDA graphs made of programs. See LAZULI_MODE.
+  int64_t cudagraph_launches = 0;      // Runs of programs that launched one.
+  int64_t cudagraph_failures = 0;      // Programs that could not be captured, and run without.
   int64_t weights_packed = 0;          // Weights put into the library's own order, to be used again. See LAZULI_PACK_WEIGHTS.
   int64_t packed_weight_calls = 0;     // Library calls that used one.
   int64_t observations = 0;            // Operators run once eagerly to learn their outputs' shapes.

@@ -1,0 +1,149 @@
+#include "runtime/cuda_graph.h"
+
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+#include <dlfcn.h>
+
+#include <map>
+#include <mutex>
+
+#include "absl/strings/str_cat.h"
+
+namespace lazuli::runtime {
+namespace {
+
+// at::cuda::CUDAGraph takes some 200 bytes.
+constexpr size_t kObjectBytes = 1024;
+
+// What of LibTorch is used, by its mangled names.
+struct GraphFunctions {
+  CudaGraphPool::Id (*new_pool)();
+  void (*construct)(void* graph, bool keep_graph);
+  void (*destroy)(void* graph);
+  void (*begin)(void* graph, CudaGraphPool::Id pool, int mode);
+  void (*end)(void* graph);
+  void (*instantiate)(void* graph);
+  void (*replay)(void* graph);
+  CudaGraphExec (*exec)(void* graph);
+};
+
+template <typename F>
+bool Find(void* library, const char* name, F** function) {
+  *function = reinterpret_cast<F*>(dlsym(library, name));
+  return *function != nullptr;
+}
+
+absl::StatusOr<GraphFunctions> FindFunctions() {
+  void* library = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  if (library == nullptr) return absl::UnavailableError("LibTorch's CUDA library is not loaded");
+  GraphFunctions f{};
+  const bool found = Find(library, "_ZN2at4cuda17graph_pool_handleEv", &f.new_pool) &&
+                     Find(library, "_ZN2at4cuda9CUDAGraphC1Eb", &f.construct) && Find(library, "_ZN2at4cuda9CUDAGraphD1Ev", &f.destroy) &&
+                     Find(library, "_ZN2at4cuda9CUDAGraph13capture_beginESt4pairIyyE21cudaStreamCaptureMode", &f.begin) &&
+                     Find(library, "_ZN2at4cuda9CUDAGraph11capture_endEv", &f.end) &&
+                     Find(library, "_ZN2at4cuda9CUDAGraph11instantiateEv", &f.instantiate) &&
+                     Find(library, "_ZN2at4cuda9CUDAGraph6replayEv", &f.replay) &&
+                     Find(library, "_ZN2at4cuda9CUDAGraph19raw_cuda_graph_execEv", &f.exec);
+  if (!found) return absl::UnavailableError("this version of LibTorch has other CUDA graphs than those of 2.11");
+  return f;
+}
+
+const absl::StatusOr<GraphFunctions>& Functions() {
+  static const auto* const functions = new absl::StatusOr<GraphFunctions>(FindFunctions());
+  return *functions;
+}
+
+CudaStreamHandle HandleOf(const c10::Stream& stream) { return static_cast<CudaStreamHandle>(stream.native_handle()); }
+
+class SilentWarnings : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& /*warning*/) override {}
+};
+
+// What the exception in flight says, without the place where it was thrown.
+std::string WhatIsThrown() {
+  try {
+    throw;
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an exception of unknown type";
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<const CudaGraphPool*> CudaGraph::PoolOf(const c10::Stream& stream) {
+  static auto* const mutex = new std::mutex;
+  static auto* const pools = new std::map<std::pair<int, int64_t>, CudaGraphPool>;
+  if (!Functions().ok()) return Functions().status();
+  std::lock_guard<std::mutex> lock(*mutex);
+  const std::pair<int, int64_t> key(stream.device_index(), stream.id());
+  auto pool = pools->find(key);
+  if (pool == pools->end()) {
+    const c10::DeviceGuard guard(stream.device());
+    const c10::Stream capture = c10::impl::VirtualGuardImpl(stream.device_type()).getNewStream(stream.device(), 0);
+    pool = pools->emplace(key, CudaGraphPool{Functions()->new_pool(), capture}).first;
+  }
+  return &pool->second;
+}
+
+CudaGraph::CudaGraph() : object_(new unsigned char[kObjectBytes]) { Functions()->construct(object_.get(), /*keep_graph=*/true); }
+
+CudaGraph::~CudaGraph() { Functions()->destroy(object_.get()); }
+
+absl::StatusOr<std::unique_ptr<CudaGraph>> CudaGraph::Capture(const CudaGraphPool& pool, const std::function<void()>& work) {
+  const c10::StreamGuard guard(pool.capture_stream);
+  std::unique_ptr<CudaGraph> graph(new CudaGraph);
+  std::string thrown;
+  bool begun = false;
+  try {
+    Functions()->begin(graph->object_.get(), pool.id, CudaDriver::kRelaxedCapture);
+    begun = true;
+    work();
+  } catch (...) {
+    thrown = WhatIsThrown();
+  }
+  const absl::Status ended = begun ? graph->EndCapture(pool) : absl::OkStatus();
+  if (!thrown.empty()) return absl::FailedPreconditionError(thrown);
+  if (!ended.ok()) return ended;
+  try {
+    Functions()->instantiate(graph->object_.get());
+    graph->exec_ = Functions()->exec(graph->object_.get());
+  } catch (...) {
+    return absl::FailedPreconditionError(WhatIsThrown());
+  }
+  return graph;
+}
+
+absl::Status CudaGraph::EndCapture(const CudaGraphPool& pool) {
+  const absl::StatusOr<const CudaDriver*> driver = GetCudaDriver();
+  if (!driver.ok()) return driver.status();
+  const CudaStreamHandle stream = HandleOf(pool.capture_stream);
+  int status = CudaDriver::kNotCapturing;
+  (*driver)->stream_is_capturing(stream, &status);
+  absl::Status invalid;
+  SilentWarnings silent;
+  const c10::WarningUtils::WarningHandlerGuard no_warnings(&silent);
+  if (status == CudaDriver::kCaptureInvalidated) {
+    // LibTorch gives its allocator back to other uses only where the capture ends well. So this one ends, and an empty one takes its place.
+    CudaGraphHandle none = nullptr;
+    (*driver)->stream_end_capture(stream, &none);
+    (*driver)->stream_begin_capture(stream, CudaDriver::kRelaxedCapture);
+    invalid = absl::FailedPreconditionError("an operator did what cannot be captured");
+  }
+  try {
+    Functions()->end(object_.get());
+  } catch (...) {
+    return absl::FailedPreconditionError(WhatIsThrown());
+  }
+  return invalid;
+}
+
+void CudaGraph::Launch() { Functions()->replay(object_.get()); }
+
+}  // namespace lazuli::runtime

@@ -1,0 +1,293 @@
+#include "runtime/program_graphs.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/hash/hash.h"
+#include "absl/strings/str_cat.h"
+#include "runtime/counters.h"
+#include "runtime/device.h"
+#include "runtime/log.h"
+
+namespace lazuli::runtime {
+namespace {
+
+// A graph of fewer steps takes as long to launch as they do.
+constexpr size_t kFewestSteps = 4;
+constexpr size_t kMostGraphs = 8;
+constexpr size_t kKeysRemembered = 16;
+// So many runs without a graph, and the log says that addresses keep changing.
+constexpr int64_t kRunsToSettle = 64;
+
+void AddUnique(std::vector<int32_t>* list, int32_t item) {
+  if (std::find(list->begin(), list->end(), item) == list->end()) list->push_back(item);
+}
+
+// All of them that exist, for ReleaseAll.
+struct Registry {
+  std::mutex mutex;
+  std::vector<ProgramGraphs*> all;
+
+  static Registry& Get() {
+    static auto* const registry = new Registry;
+    return *registry;
+  }
+};
+
+void RethrowIfFailed(const RunResult& result) {
+  if (result.error != nullptr) std::rethrow_exception(result.error);
+}
+
+}  // namespace
+
+ProgramGraphs::ProgramGraphs(const ProgramSpec* spec) : spec_(*spec) {
+  ReadSteps();
+  Registry& registry = Registry::Get();
+  std::lock_guard<std::mutex> lock(registry.mutex);
+  registry.all.push_back(this);
+}
+
+ProgramGraphs::~ProgramGraphs() {
+  Registry& registry = Registry::Get();
+  std::lock_guard<std::mutex> lock(registry.mutex);
+  registry.all.erase(std::find(registry.all.begin(), registry.all.end(), this));
+}
+
+bool ProgramGraphs::ReleaseAll() {
+  Registry& registry = Registry::Get();
+  std::lock_guard<std::mutex> lock(registry.mutex);
+  bool released = false;
+  for (ProgramGraphs* graphs : registry.all) {
+    std::unique_lock<std::mutex> idle(graphs->mutex_, std::try_to_lock);
+    if (!idle.owns_lock() || graphs->graphs_.empty()) continue;
+    graphs->graphs_.clear();
+    released = true;
+  }
+  return released;
+}
+
+void ProgramGraphs::Refuse(std::string reason) {
+  if (refused_.empty()) refused_ = std::move(reason);
+}
+
+void ProgramGraphs::ReadSteps() {
+  size_t on_gpu = 0;
+  for (size_t i = 0; i < spec_.steps.size();) {
+    Unit unit;
+    unit.first = i;
+    unit.count = static_cast<size_t>(spec_.steps[i].batch);
+    for (size_t s = i; s < i + unit.count; ++s) {
+      if (const auto* launch = std::get_if<KernelLaunch>(&spec_.steps[s].work)) {
+        ReadLaunch(*launch, &unit);
+      } else if (const auto& call = std::get<AtenCall>(spec_.steps[s].work); !call.device.is_cpu()) {
+        unit.on_gpu = true;
+        device_ = call.device;
+        ReadCall(call);
+      }
+    }
+    on_gpu += unit.on_gpu ? unit.count : 0;
+    i += unit.count;
+    units_.push_back(std::move(unit));
+  }
+  if (on_gpu < kFewestSteps) Refuse(absl::StrCat("it does ", on_gpu, " things on a GPU, and a graph would not be faster"));
+  std::sort(adopted_.begin(), adopted_.end());
+  for (const Unit& unit : units_) {
+    for (size_t s = unit.first; s < unit.first + unit.count; ++s) {
+      for (const int32_t memory : spec_.steps[s].reads) {
+        const bool made_on_gpu = std::binary_search(adopted_.begin(), adopted_.end(), memory);
+        if (unit.on_gpu && (made_on_gpu || !spec_.memories[memory].device.is_cpu())) continue;
+        if (!unit.on_gpu && !made_on_gpu) continue;
+        Refuse(unit.on_gpu ? "an operator on the GPU reads a tensor on the CPU"
+                           : "an operator on the CPU reads a result of one on the GPU");
+      }
+    }
+  }
+  if (refused_.empty() || on_gpu == 0) return;
+  Log(LogCategory::kCudagraphs, absl::StrCat("Trace #", spec_.serial, ": no CUDA graph: ", refused_));
+}
+
+void ProgramGraphs::ReadLaunch(const KernelLaunch& launch, Unit* unit) const {
+  for (const KernelLaunch::Buffer& buffer : launch.buffers) {
+    if (buffer.memory < 0) continue;
+    unit->on_gpu = unit->on_gpu || !spec_.memories[buffer.memory].device.is_cpu();
+    AddUnique(&unit->memories, buffer.memory);
+    if (buffer.offset_slot >= 0) AddUnique(&unit->offsets, buffer.offset_slot);
+  }
+  for (const int32_t slot : launch.scalar_slots) AddUnique(&unit->scalars, slot);
+}
+
+void ProgramGraphs::ReadCall(const AtenCall& call) {
+  if (call.op.hasTag(at::Tag::cudagraph_unsafe)) Refuse(absl::StrCat(call.name, " cannot be captured"));
+  for (const CallArg& arg : call.args) {
+    if (arg.slot >= 0) AddUnique(&fixed_scalars_, arg.slot);
+    for (const WindowSpec& window : arg.windows) ReadWindow(window);
+  }
+  for (const WindowSpec& window : call.results) {
+    if (window.memory < 0) continue;
+    adopted_.push_back(window.memory);
+    const MemorySpec& memory = spec_.memories[window.memory];
+    if (memory.device.is_cpu() && memory.storage >= 0) Refuse(absl::StrCat(call.name, " has a result on the CPU"));
+  }
+}
+
+void ProgramGraphs::ReadWindow(const WindowSpec& window) {
+  if (window.memory < 0) return;
+  const MemorySpec::Kind kind = spec_.memories[window.memory].kind;
+  if (kind == MemorySpec::Kind::kInput || kind == MemorySpec::Kind::kOutput) AddUnique(&fixed_memories_, window.memory);
+  if (window.offset_slot >= 0) AddUnique(&fixed_offsets_, window.offset_slot);
+}
+
+bool ProgramGraphs::Run(const RunValues& values, ProgramMemory* memory, const RunSteps& run_steps, RunResult* result) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!refused_.empty()) return false;
+  const c10::Stream stream = CurrentStream(device_);
+  MakeKey(stream, values, memory->bases());
+  const auto found = std::find_if(graphs_.begin(), graphs_.end(), [&](const auto& graph) { return graph->key == key_; });
+  Graph* graph = found == graphs_.end() ? nullptr : found->get();
+  if (graph != nullptr) {
+    try {
+      Patch(graph, values, *memory, run_steps);
+    } catch (...) {
+      Drop(graph);  // It may hold some of this run's arguments and some of the last one's.
+      throw;
+    }
+  } else {
+    graph = ComesAgain() ? Capture(stream, values, memory, run_steps) : nullptr;
+    if (graph == nullptr) return false;
+  }
+  graph->last_use = ++clock_;
+  RunOnCpu(run_steps, memory, result);
+  Launch(graph, memory);
+  Counters::Get().cudagraph_launches.Add();
+  return true;
+}
+
+void ProgramGraphs::MakeKey(const c10::Stream& stream, const RunValues& values, const std::vector<void*>& bases) {
+  key_.clear();
+  key_.push_back(static_cast<uint64_t>(stream.id()));
+  for (const int64_t symbol : values.symbols) key_.push_back(static_cast<uint64_t>(symbol));
+  for (const int32_t memory : fixed_memories_) key_.push_back(reinterpret_cast<uint64_t>(bases[memory]));
+  for (const int32_t slot : fixed_scalars_) key_.push_back(values.scalars[slot]);
+  for (const int32_t slot : fixed_offsets_) key_.push_back(static_cast<uint64_t>(values.offsets[slot]));
+}
+
+bool ProgramGraphs::ComesAgain() {
+  if (++runs_without_ == kRunsToSettle && graphs_.empty() && LogEnabled(LogCategory::kCudagraphs)) {
+    Log(LogCategory::kCudagraphs,
+        absl::StrCat("Trace #", spec_.serial, ": no CUDA graph in ", runs_without_,
+                     " runs: where library calls find their operands, or numbers that they take, keeps changing"));
+  }
+  const size_t hash = absl::HashOf(key_);
+  if (std::find(seen_.begin(), seen_.end(), hash) != seen_.end()) return true;
+  if (seen_.size() < kKeysRemembered) {
+    seen_.push_back(hash);
+  } else {
+    seen_[next_seen_++ % kKeysRemembered] = hash;
+  }
+  return false;
+}
+
+ProgramGraphs::Graph* ProgramGraphs::Capture(const c10::Stream& stream, const RunValues& values, ProgramMemory* memory,
+                                             const RunSteps& run_steps) {
+  auto graph = std::make_unique<Graph>();
+  const auto work = [&] {
+    memory->BindArenas(/*cpu_only=*/false);
+    const LaunchTape::Recording recording(&graph->tape);
+    for (const Unit& unit : units_) {
+      graph->launches.push_back(graph->tape.size());
+      if (!unit.on_gpu) continue;
+      RunResult result;
+      run_steps(unit.first, unit.count, memory->bases(), &result);
+      RethrowIfFailed(result);
+    }
+  };
+  const absl::StatusOr<const CudaGraphPool*> pool = CudaGraph::PoolOf(stream);
+  auto captured = pool.ok() ? CudaGraph::Capture(**pool, work) : pool.status();
+  graph->bases = memory->bases();
+  for (const int32_t m : adopted_) {
+    at::DataPtr& data = memory->adopted(m);
+    if (spec_.memories[m].device.is_cpu()) {
+      graph->kept.push_back(std::move(data));
+    }
+    data.clear();
+  }
+  memory->FreeArenas();
+  if (!captured.ok()) {
+    Refuse(std::string(captured.status().message()));
+    Counters::Get().cudagraph_failures.Add();
+    LogAlways(absl::StrCat("trace #", spec_.serial, " cannot be a CUDA graph and runs without one: ", refused_));
+    return nullptr;
+  }
+  Counters::Get().cudagraph_captures.Add();
+  Log(LogCategory::kCudagraphs,
+      absl::StrCat("Trace #", spec_.serial, ": captured a CUDA graph, with ", graph->tape.size(), " kernels of ours"));
+  graph->key = key_;
+  graph->graph = *std::move(captured);
+  graph->scalars.assign(values.scalars.begin(), values.scalars.end());
+  graph->offsets.assign(values.offsets.begin(), values.offsets.end());
+  if (graphs_.size() == kMostGraphs) {
+    const auto oldest =
+        std::min_element(graphs_.begin(), graphs_.end(), [](const auto& a, const auto& b) { return a->last_use < b->last_use; });
+    Drop(oldest->get());
+  }
+  graphs_.push_back(std::move(graph));
+  return graphs_.back().get();
+}
+
+void ProgramGraphs::Patch(Graph* graph, const RunValues& values, const ProgramMemory& memory, const RunSteps& run_steps) {
+  std::vector<bool> moved(spec_.memories.size(), false);
+  for (size_t m = 0; m < spec_.memories.size(); ++m) {
+    const MemorySpec::Kind kind = spec_.memories[m].kind;
+    if (kind != MemorySpec::Kind::kInput && kind != MemorySpec::Kind::kOutput) continue;
+    moved[m] = graph->bases[m] != memory.bases()[m];
+    graph->bases[m] = memory.bases()[m];
+  }
+  const auto differs = [&](const Unit& unit) {
+    const auto is_moved = [&](int32_t m) { return moved[m]; };
+    const auto has_other_scalar = [&](int32_t slot) { return graph->scalars[slot] != values.scalars[slot]; };
+    const auto has_other_offset = [&](int32_t slot) { return graph->offsets[slot] != values.offsets[slot]; };
+    return std::any_of(unit.memories.begin(), unit.memories.end(), is_moved) ||
+           std::any_of(unit.scalars.begin(), unit.scalars.end(), has_other_scalar) ||
+           std::any_of(unit.offsets.begin(), unit.offsets.end(), has_other_offset);
+  };
+  for (size_t u = 0; u < units_.size(); ++u) {
+    // Library calls are as they were, and there is no need to look at kernels next to them: none is in a unit with one on a GPU.
+    if (!units_[u].on_gpu || units_[u].memories.empty() || !differs(units_[u])) continue;
+    const LaunchTape::Patching patching(&graph->tape, graph->launches[u], graph->graph->exec());
+    RunResult result;
+    run_steps(units_[u].first, units_[u].count, graph->bases, &result);
+    RethrowIfFailed(result);
+  }
+  std::copy(values.scalars.begin(), values.scalars.end(), graph->scalars.begin());
+  std::copy(values.offsets.begin(), values.offsets.end(), graph->offsets.begin());
+}
+
+void ProgramGraphs::RunOnCpu(const RunSteps& run_steps, ProgramMemory* memory, RunResult* result) const {
+  memory->BindArenas(/*cpu_only=*/true);
+  for (const Unit& unit : units_) {
+    if (!unit.on_gpu) run_steps(unit.first, unit.count, memory->bases(), result);
+  }
+}
+
+void ProgramGraphs::Launch(Graph* graph, ProgramMemory* memory) const {
+  graph->graph->Launch();
+  for (const int32_t m : adopted_) {
+    const MemorySpec& spec = spec_.memories[m];
+    if (spec.storage < 0) continue;
+    at::DataPtr copy = AllocateOn(spec.device, spec.nbytes, /*scratch=*/false);
+    const int error = (*GetCudaDriver())
+                          ->memcpy_device_to_device(reinterpret_cast<uint64_t>(copy.get()), reinterpret_cast<uint64_t>(graph->bases[m]),
+                                                    static_cast<size_t>(spec.nbytes),
+                                                    static_cast<CudaStreamHandle>(CurrentStream(spec.device).native_handle()));
+    TORCH_CHECK(error == 0, "lazuli: cannot copy a result of a CUDA graph: ", (*GetCudaDriver())->ErrorText(error));
+    memory->adopted(m) = std::move(copy);
+  }
+}
+
+void ProgramGraphs::Drop(const Graph* graph) {
+  graphs_.erase(std::find_if(graphs_.begin(), graphs_.end(), [graph](const auto& kept) { return kept.get() == graph; }));
+}
+
+}  // namespace lazuli::runtime

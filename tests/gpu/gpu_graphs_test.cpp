@@ -1,0 +1,225 @@
+// CUDA graphs of programs (mode reduce-overhead). All are skipped without a GPU.
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "runtime/cuda_graph.h"
+#include "runtime/device.h"
+#include "tests/support/gpu.h"
+#include "tests/support/same_as_eager.h"
+
+namespace lazuli::testing {
+namespace {
+
+class GpuGraphsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    LAZULI_SKIP_WITHOUT_GPU();
+    lazuli::reset();
+  }
+
+  static torch::TensorOptions OnGpu(torch::Dtype dtype = torch::kFloat) { return torch::TensorOptions(dtype).device(torch::kCUDA); }
+  static Options Graphs() { return Options().mode("reduce-overhead"); }
+  // What `step` returns in so many rounds, all kept, eagerly or in a mode that is cut after each round.
+  template <class Step>
+  static Tensors Rounds(int rounds, bool lazily, const Step& step) {
+    Tensors all;
+    torch::manual_seed(3);
+    for (int round = 0; round < rounds; ++round) {
+      if (!lazily) {
+        all.push_back(step(round));
+        continue;
+      }
+      DeviceMode mode(Graphs());
+      all.push_back(step(round));
+      lazuli::sync();
+    }
+    return all;
+  }
+  static void ExpectEqual(const Tensors& eager, const Tensors& lazy) {
+    ASSERT_EQ(eager.size(), lazy.size());
+    for (size_t i = 0; i < eager.size(); ++i) {
+      ExpectSame(eager[i].detach().cpu(), lazy[i].detach().cpu(), /*exact=*/false, "round " + std::to_string(i));
+    }
+  }
+};
+
+// Row kernels that cannot be one: five launches.
+torch::Tensor Rows(const torch::Tensor& x) {
+  return torch::softmax(torch::softmax(torch::softmax(torch::softmax(torch::softmax(x, 0), 1), 0), 1), 0);
+}
+
+TEST_F(GpuGraphsTest, OneGraphServesOperandsThatMove) {
+  const auto x = torch::randn({64, 128}, OnGpu());
+  const StatsDelta stats;
+  Tensors kept;
+  const auto step = [&](int round) {
+    kept.push_back(torch::full({64, 128}, round, OnGpu()));
+    return Rows(x + kept.back());
+  };
+  const Tensors eager = Rounds(8, false, step);
+  const Tensors lazy = Rounds(8, true, step);
+  ExpectEqual(eager, lazy);
+  EXPECT_EQ(stats.of(&Stats::cudagraph_captures), 1);
+  EXPECT_GE(stats.of(&Stats::cudagraph_launches), 6);
+  EXPECT_EQ(stats.of(&Stats::cudagraph_failures), 0);
+}
+
+TEST_F(GpuGraphsTest, ResultsThatAreKeptStayWhatTheyWere) {
+  const auto w = torch::randn({128, 128}, OnGpu());
+  const auto x = torch::randn({32, 128}, OnGpu());
+  const StatsDelta stats;
+  const auto step = [&](int round) {
+    auto h = x;
+    for (int layer = 0; layer < 4; ++layer) h = torch::softmax(torch::matmul(h, w), -1) * (round + 1);
+    return h;
+  };
+  const Tensors eager = Rounds(10, false, step);
+  ExpectEqual(eager, Rounds(10, true, step));
+  EXPECT_GE(stats.of(&Stats::cudagraph_launches), 1);
+  EXPECT_EQ(stats.of(&Stats::cudagraph_failures), 0);
+}
+
+TEST_F(GpuGraphsTest, NumbersAndOffsetsMayDiffer) {
+  const auto data = torch::randn({10, 64, 128}, OnGpu());
+  const StatsDelta stats;
+  const auto step = [&](int round) { return Rows(data[round] * (0.5 + round)); };
+  const Tensors eager = Rounds(10, false, step);
+  ExpectEqual(eager, Rounds(10, true, step));
+  EXPECT_EQ(stats.of(&Stats::cudagraph_captures), 1);
+  EXPECT_GE(stats.of(&Stats::cudagraph_launches), 8);
+}
+
+TEST_F(GpuGraphsTest, EachSizeHasItsOwn) {
+  const auto data = torch::randn({90, 128}, OnGpu());
+  const StatsDelta stats;
+  const auto step = [&](int round) { return Rows(data.narrow(0, 0, 20 + round % 3 * 30)); };
+  const Tensors eager = Rounds(18, false, step);
+  ExpectEqual(eager, Rounds(18, true, step));
+  EXPECT_GE(stats.of(&Stats::cudagraph_captures), 2);
+  EXPECT_GE(stats.of(&Stats::cudagraph_launches), 6);
+}
+
+TEST_F(GpuGraphsTest, Trains) {
+  const auto train = [](bool lazily) {
+    torch::manual_seed(7);
+    torch::nn::Sequential model(torch::nn::Linear(64, 128), torch::nn::GELU(), torch::nn::LayerNorm(torch::nn::LayerNormOptions({128})),
+                                torch::nn::Linear(128, 10));
+    model->to(torch::kCUDA);
+    torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-3));
+    Tensors losses;
+    std::optional<DeviceMode> mode;
+    if (lazily) mode.emplace(Graphs());
+    for (int step = 0; step < 12; ++step) {
+      const auto x = torch::randn({32, 64}, OnGpu());
+      const auto target = torch::randint(10, {32}, OnGpu(torch::kLong));
+      optimizer.zero_grad();
+      const auto loss = torch::nn::functional::cross_entropy(model->forward(x), target);
+      loss.backward();
+      optimizer.step();
+      losses.push_back(loss.detach().cpu());
+    }
+    for (const auto& p : model->parameters()) losses.push_back(p.detach().cpu());
+    return losses;
+  };
+  const StatsDelta stats;
+  const Tensors eager = train(false);
+  ExpectEqual(eager, train(true));
+  EXPECT_GE(stats.of(&Stats::cudagraph_launches), 4);
+  EXPECT_EQ(stats.of(&Stats::cudagraph_failures), 0);
+}
+
+TEST_F(GpuGraphsTest, ConvolutionsAndNorms) {
+  const auto run = [](bool lazily) {
+    torch::manual_seed(8);
+    torch::nn::Sequential model(torch::nn::Conv2d(3, 16, 3), torch::nn::BatchNorm2d(16), torch::nn::ReLU(), torch::nn::Conv2d(16, 16, 3),
+                                torch::nn::BatchNorm2d(16), torch::nn::ReLU(), torch::nn::AdaptiveAvgPool2d(1), torch::nn::Flatten(),
+                                torch::nn::Linear(16, 10));
+    model->to(torch::kCUDA);
+    torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+    const auto x = torch::randn({8, 3, 16, 16}, OnGpu());
+    const auto target = torch::randint(10, {8}, OnGpu(torch::kLong));
+    Tensors losses;
+    std::optional<DeviceMode> mode;
+    if (lazily) mode.emplace(Graphs());
+    for (int step = 0; step < 8; ++step) {
+      optimizer.zero_grad();
+      const auto loss = torch::nn::functional::cross_entropy(model->forward(x), target);
+      loss.backward();
+      optimizer.step();
+      losses.push_back(loss.detach().cpu());
+    }
+    return losses;
+  };
+  const StatsDelta stats;
+  const Tensors eager = run(false);
+  const Tensors lazy = run(true);
+  ASSERT_EQ(eager.size(), lazy.size());
+  // cuDNN's sums have no fixed order, and eight steps of training add to it.
+  for (size_t i = 0; i < eager.size(); ++i) EXPECT_TRUE(torch::allclose(eager[i], lazy[i], 1e-2, 1e-3)) << eager[i] << lazy[i];
+  EXPECT_GE(stats.of(&Stats::cudagraph_launches), 1);
+}
+
+TEST_F(GpuGraphsTest, OtherStreamsHaveTheirOwn) {
+  const auto x = torch::randn({64, 128}, OnGpu());
+  const auto step = [&](int round) {
+    if (round % 2 == 0) return Rows(x + 1);
+    const c10::impl::VirtualGuardImpl guard(c10::kCUDA);
+    const c10::Stream before = guard.getStream(x.device());
+    const c10::Stream side = guard.getNewStream(x.device());
+    runtime::OrderStreams(before, side);
+    torch::Tensor result;
+    {
+      const c10::StreamGuard on_side(side);
+      result = Rows(x + 1);
+      lazuli::sync();
+    }
+    runtime::OrderStreams(side, before);
+    return result;
+  };
+  const StatsDelta stats;
+  const Tensors eager = Rounds(8, false, [&](int) { return Rows(x + 1); });
+  ExpectEqual(eager, Rounds(8, true, step));
+  EXPECT_GE(stats.of(&Stats::cudagraph_launches), 2);
+}
+
+TEST_F(GpuGraphsTest, WhatCannotBeCapturedLeavesLibTorchWell) {
+  const auto x = torch::randn({1000}, OnGpu());
+  const c10::Stream stream = runtime::CurrentStream(x.device());
+  const auto pool = runtime::CudaGraph::PoolOf(stream);
+  ASSERT_TRUE(pool.ok()) << pool.status();
+  const auto synchronizes = runtime::CudaGraph::Capture(**pool, [&] { runtime::CurrentStream(x.device()).synchronize(); });
+  EXPECT_EQ(synchronizes.status().code(), absl::StatusCode::kFailedPrecondition);
+  const auto throws = runtime::CudaGraph::Capture(**pool, [&] {
+    const auto y = x + 1;
+    TORCH_CHECK(false, "as expected");
+  });
+  EXPECT_EQ(throws.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(std::string(throws.status().message()).find("as expected"), std::string::npos);
+  // A graph can be captured, and memory is given out and taken back as ever.
+  torch::Tensor y = torch::zeros({1000}, OnGpu());
+  auto graph = runtime::CudaGraph::Capture(**pool, [&] { y.add_(x * 2); });
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_TRUE(torch::equal(y, torch::zeros_like(y)));
+  (*graph)->Launch();
+  (*graph)->Launch();
+  EXPECT_TRUE(torch::allclose(y, x * 4));
+  const void* freed = nullptr;
+  {
+    const auto temporary = torch::empty({1 << 20}, OnGpu());
+    freed = temporary.data_ptr();
+  }
+  EXPECT_EQ(torch::empty({1 << 20}, OnGpu()).data_ptr(), freed);
+}
+
+TEST_F(GpuGraphsTest, SmallProgramsHaveNone) {
+  const auto x = torch::randn({64, 128}, OnGpu());
+  const StatsDelta stats;
+  const auto step = [&](int) { return torch::softmax(x, 0) + 1; };
+  const Tensors eager = Rounds(4, false, step);
+  ExpectEqual(eager, Rounds(4, true, step));
+  EXPECT_EQ(stats.of(&Stats::cudagraph_captures), 0);
+  EXPECT_EQ(stats.of(&Stats::cudagraph_failures), 0);
+}
+
+}  // namespace
+}  // namespace lazuli::testing
