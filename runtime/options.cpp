@@ -137,8 +137,7 @@ std::vector<OptionRow> MakeTable() {
       Text("LAZULI_DYNAMIC", Kind::kChoice, A::dynamic(), "auto", {"auto", "0", "1"},
            "Dynamic shapes. auto: a trace is compiled for its sizes; where it comes again with others, one program is compiled that serves "
            "them all. 0: one program for each set of sizes. 1: sizes of data are left open from the start; those of leaves that require "
-           "grad and "
-           "of what is written in place are not."),
+           "grad and of what is written in place are not."),
       Int("LAZULI_RECOMPILE_LIMIT", A::recompile_limit(), "8", 1,
           "Programs compiled for one site (the place in the program where a trace starts). Past it the site runs eagerly; its programs "
           "stay in use."),
@@ -149,8 +148,7 @@ std::vector<OptionRow> MakeTable() {
            "and the cut throws. eager_then_compile: it is compiled when it comes a second time. lazuli::StanceGuard sets it for a scope."),
       Bool("LAZULI_ERROR_ON_RECOMPILE", A::error_on_recompile(), "0",
            "1: a trace that would get a further program at a site that has one runs op by op instead, and the cut throws an error that "
-           "names "
-           "the guard that failed."),
+           "names the guard that failed."),
       Bool("LAZULI_FAIL_ON_RECOMPILE_LIMIT_HIT", A::fail_on_recompile_limit_hit(), "0",
            "1: past a recompile limit, where a trace runs op by op, the cut throws afterwards."),
       Bool("LAZULI_FULLGRAPH", A::fullgraph(), "0",
@@ -191,8 +189,8 @@ std::vector<OptionRow> MakeTable() {
       Text("LAZULI_LOGS", Kind::kList, A::logs(), "", LogCategoryNames(),
            "What to log, as a comma-separated list with torch.compile's names. recompiles_verbose includes recompiles. fusion: the groups, "
            "what the cost model makes of each, and which kernels run together. autotuning: the schedules that mode max-autotune timed. "
-           "cache: why a kernel was not taken from the disk cache. summary says at the end of the "
-           "process what lazuli::explain() says. cudagraphs: what was captured, and why a program has no CUDA graph."),
+           "cache: why a kernel was not taken from the disk cache. summary: at the end of the process, what lazuli::explain() says. "
+           "cudagraphs: what was captured, and why a program has no CUDA graph."),
       Text("LAZULI_LOG_FILE", Kind::kText, A::log_file(), "", {}, "File that logs are appended to. Empty: stderr."),
       Text("LAZULI_DUMP", Kind::kList, A::dump(), "", {"all", "trace", "graph", "fold", "dce", "cse", "fuse", "kernel", "llvm"},
            "Stages of compilation to write as text, as a comma-separated list."),
