@@ -72,7 +72,19 @@ class Builder {
     for (size_t i = 0; i < op.args.size(); ++i) {
       if ((row.known_args >> i & 1) != 0 && HasSymbol(op.args[i].value.toIntVector())) return false;
     }
-    return !row.only_computed || MostAreComputed(op);
+    return !row.only_computed || MostAreComputed(op) || (!op.device.is_cpu() && MostHaveGaps(op));
+  }
+
+  // ATen's GPU kernel works every place in such an operand out by divisions.
+  bool MostHaveGaps(const TraceOp& op) const {
+    int gaps = 0, operands = 0;
+    for (const TraceArg& arg : op.args) {
+      for (const TensorRef& ref : arg.tensors) {
+        ++operands;
+        gaps += ref.defined() && !HasSymbol(ref.strides) && !ref.is_contiguous() ? 1 : 0;
+      }
+    }
+    return 2 * gaps > operands;
   }
 
   bool HasSymbol(c10::IntArrayRef numbers) const {

@@ -78,6 +78,7 @@ absl::StatusOr<const CudaDriver*> OpenDriver() {
   reader.Read(&driver->get_error_string, "cuGetErrorString");
   reader.Read(&driver->device_get, "cuDeviceGet");
   reader.Read(&driver->device_get_attribute, "cuDeviceGetAttribute");
+  reader.Read(&driver->device_total_memory, "cuDeviceTotalMem_v2");
   reader.Read(&driver->library_load_data, "cuLibraryLoadData");
   reader.Read(&driver->library_unload, "cuLibraryUnload");
   reader.Read(&driver->library_get_kernel, "cuLibraryGetKernel");
@@ -148,12 +149,15 @@ absl::StatusOr<CudaDeviceInfo> AskDevice(int ordinal) {
   absl::StatusOr<const CudaDriver*> driver = GetCudaDriver();
   if (!driver.ok()) return driver.status();
   int device = 0, major = 0, minor = 0;
+  size_t memory = 0;
   CudaDeviceInfo info;
   for (const int error : {(*driver)->device_get(&device, ordinal), (*driver)->device_get_attribute(&major, kAttributeMajor, device),
                           (*driver)->device_get_attribute(&minor, kAttributeMinor, device),
-                          (*driver)->device_get_attribute(&info.multiprocessors, kAttributeMultiprocessors, device)}) {
+                          (*driver)->device_get_attribute(&info.multiprocessors, kAttributeMultiprocessors, device),
+                          (*driver)->device_total_memory(&memory, device)}) {
     if (error != 0) return absl::UnavailableError(absl::StrCat("GPU ", ordinal, " cannot be asked: ", (*driver)->ErrorText(error)));
   }
+  info.memory = static_cast<int64_t>(memory);
   info.arch = absl::StrCat("sm_", major, minor);
   return info;
 }

@@ -37,6 +37,7 @@ struct CudaDriver {
   int (*get_error_string)(int error, const char** text);
   int (*device_get)(int* device, int ordinal);
   int (*device_get_attribute)(int* value, int attribute, int device);
+  int (*device_total_memory)(size_t* bytes, int device);
   int (*library_load_data)(CudaLibrary* library, const void* code, int* jit_options, void** jit_values, unsigned num_jit_options,
                            int* options, void** values, unsigned num_options);
   int (*library_unload)(CudaLibrary library);
@@ -92,6 +93,7 @@ absl::StatusOr<const Nvrtc*> GetNvrtc();
 struct CudaDeviceInfo {
   std::string arch;  // "sm_90".
   int multiprocessors = 0;
+  int64_t memory = 0;  // Bytes.
 };
 
 // Of the device with this index; asked for once.

@@ -19,10 +19,11 @@ constexpr size_t kObjectBytes = 1024;
 
 // What of LibTorch is used, by its mangled names.
 struct GraphFunctions {
-  CudaGraphPool::Id (*new_pool)();
+  using PoolId = std::pair<unsigned long long, unsigned long long>;
+  PoolId (*new_pool)();
   void (*construct)(void* graph, bool keep_graph);
   void (*destroy)(void* graph);
-  void (*begin)(void* graph, CudaGraphPool::Id pool, int mode);
+  void (*begin)(void* graph, PoolId pool, int mode);
   void (*end)(void* graph);
   void (*instantiate)(void* graph);
   void (*replay)(void* graph);
@@ -77,38 +78,42 @@ std::string WhatIsThrown() {
 
 }  // namespace
 
-absl::StatusOr<const CudaGraphPool*> CudaGraph::PoolOf(const c10::Stream& stream) {
+absl::StatusOr<CudaGraphPool*> CudaGraph::PoolOf(const c10::Stream& stream) {
   static auto* const mutex = new std::mutex;
-  static auto* const pools = new std::map<std::pair<int, int64_t>, CudaGraphPool>;
+  static auto* const pools = new std::map<std::pair<int, int64_t>, std::unique_ptr<CudaGraphPool>>;
   if (!Functions().ok()) return Functions().status();
   std::lock_guard<std::mutex> lock(*mutex);
   const std::pair<int, int64_t> key(stream.device_index(), stream.id());
-  auto pool = pools->find(key);
-  if (pool == pools->end()) {
+  std::unique_ptr<CudaGraphPool>& pool = (*pools)[key];
+  if (pool == nullptr) {
     const c10::DeviceGuard guard(stream.device());
-    const c10::Stream capture = c10::impl::VirtualGuardImpl(stream.device_type()).getNewStream(stream.device(), 0);
-    pool = pools->emplace(key, CudaGraphPool{Functions()->new_pool(), capture}).first;
+    pool = std::make_unique<CudaGraphPool>(c10::impl::VirtualGuardImpl(stream.device_type()).getNewStream(stream.device(), 0));
   }
-  return &pool->second;
+  return pool.get();
 }
 
-CudaGraph::CudaGraph() : object_(new unsigned char[kObjectBytes]) { Functions()->construct(object_.get(), /*keep_graph=*/true); }
+CudaGraph::CudaGraph(CudaGraphPool* pool) : pool_(pool), object_(new unsigned char[kObjectBytes]) {
+  std::lock_guard<std::mutex> lock(pool->mutex_);
+  pool_id_ = pool->id_.lock();
+  if (pool_id_ == nullptr) pool->id_ = pool_id_ = std::make_shared<const CudaGraphPool::Id>(Functions()->new_pool());
+  Functions()->construct(object_.get(), /*keep_graph=*/true);
+}
 
 CudaGraph::~CudaGraph() { Functions()->destroy(object_.get()); }
 
-absl::StatusOr<std::unique_ptr<CudaGraph>> CudaGraph::Capture(const CudaGraphPool& pool, const std::function<void()>& work) {
-  const c10::StreamGuard guard(pool.capture_stream);
-  std::unique_ptr<CudaGraph> graph(new CudaGraph);
+absl::StatusOr<std::unique_ptr<CudaGraph>> CudaGraph::Capture(CudaGraphPool* pool, const std::function<void()>& work) {
+  const c10::StreamGuard guard(pool->capture_stream());
+  std::unique_ptr<CudaGraph> graph(new CudaGraph(pool));
   std::string thrown;
   bool begun = false;
   try {
-    Functions()->begin(graph->object_.get(), pool.id, CudaDriver::kRelaxedCapture);
+    Functions()->begin(graph->object_.get(), *graph->pool_id_, CudaDriver::kRelaxedCapture);
     begun = true;
     work();
   } catch (...) {
     thrown = WhatIsThrown();
   }
-  const absl::Status ended = begun ? graph->EndCapture(pool) : absl::OkStatus();
+  const absl::Status ended = begun ? graph->EndCapture(pool->capture_stream()) : absl::OkStatus();
   if (!thrown.empty()) return absl::FailedPreconditionError(thrown);
   if (!ended.ok()) return ended;
   try {
@@ -120,10 +125,10 @@ absl::StatusOr<std::unique_ptr<CudaGraph>> CudaGraph::Capture(const CudaGraphPoo
   return graph;
 }
 
-absl::Status CudaGraph::EndCapture(const CudaGraphPool& pool) {
+absl::Status CudaGraph::EndCapture(const c10::Stream& capture_stream) {
   const absl::StatusOr<const CudaDriver*> driver = GetCudaDriver();
   if (!driver.ok()) return driver.status();
-  const CudaStreamHandle stream = HandleOf(pool.capture_stream);
+  const CudaStreamHandle stream = HandleOf(capture_stream);
   int status = CudaDriver::kNotCapturing;
   (*driver)->stream_is_capturing(stream, &status);
   absl::Status invalid;

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -15,21 +16,32 @@
 namespace lazuli::runtime {
 
 // Memory that graphs share, since they run one after the other on one stream, and the stream on which they are captured.
-struct CudaGraphPool {
+class CudaGraphPool {
+ public:
+  explicit CudaGraphPool(c10::Stream capture_stream) : capture_stream_(capture_stream) {}
+  const c10::Stream& capture_stream() const { return capture_stream_; }
+  // Held from a graph's launch until all is launched that reads what it left in the pool: other graphs write the same memory.
+  std::mutex& launch_mutex() { return launch_mutex_; }
+
+ private:
+  friend class CudaGraph;
   using Id = std::pair<unsigned long long, unsigned long long>;  // c10::MempoolId_t.
-  Id id;
-  c10::Stream capture_stream;
+
+  const c10::Stream capture_stream_;
+  std::mutex launch_mutex_;
+  std::mutex mutex_;
+  std::weak_ptr<const Id> id_;  // Of LibTorch's pool, which goes with the last graph that uses it.
 };
 
 class CudaGraph {
  public:
   // The pool of the graphs that are launched on `stream`; made once. Fails with Unavailable where LibTorch has no CUDA graphs.
-  static absl::StatusOr<const CudaGraphPool*> PoolOf(const c10::Stream& stream);
+  static absl::StatusOr<CudaGraphPool*> PoolOf(const c10::Stream& stream);
 
   // A graph of what `work` launches on this thread, which has the pool's capture stream as its current one meanwhile. Nothing runs; memory
   // that `work` allocates is the pool's. Fails with FailedPrecondition when `work` throws or does what cannot be captured (the message says
   // what it threw).
-  static absl::StatusOr<std::unique_ptr<CudaGraph>> Capture(const CudaGraphPool& pool, const std::function<void()>& work);
+  static absl::StatusOr<std::unique_ptr<CudaGraph>> Capture(CudaGraphPool* pool, const std::function<void()>& work);
   ~CudaGraph();
   CudaGraph(const CudaGraph&) = delete;
   CudaGraph& operator=(const CudaGraph&) = delete;
@@ -37,11 +49,14 @@ class CudaGraph {
   // Launches it on the current stream. Throws c10::Error.
   void Launch();
   CudaGraphExec exec() const { return exec_; }
+  CudaGraphPool* pool() const { return pool_; }
 
  private:
-  CudaGraph();
-  absl::Status EndCapture(const CudaGraphPool& pool);
+  explicit CudaGraph(CudaGraphPool* pool);
+  absl::Status EndCapture(const c10::Stream& capture_stream);
 
+  CudaGraphPool* const pool_;
+  std::shared_ptr<const CudaGraphPool::Id> pool_id_;
   std::unique_ptr<unsigned char[]> object_;  // An at::cuda::CUDAGraph.
   CudaGraphExec exec_ = nullptr;
 };

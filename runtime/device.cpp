@@ -26,6 +26,11 @@ at::DataPtr AllocateOn(c10::Device device, int64_t nbytes, bool scratch) {
   return AllocatorOf(device)->allocate(static_cast<size_t>(nbytes));
 }
 
+int64_t MemoryOf(c10::Device device) {
+  const absl::StatusOr<CudaDeviceInfo> info = GetCudaDeviceInfo(device.index());
+  return info.ok() ? info->memory : 0;
+}
+
 c10::Stream CurrentStream(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
 
 void OrderStreams(const c10::Stream& earlier, const c10::Stream& later) {

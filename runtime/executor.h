@@ -164,6 +164,7 @@ struct ProgramSpec {
   SymbolTable symbols;
   bool bit_exact = true;  // Program::bit_exact().
   int64_t serial = 0;     // Of the trace, for the log.
+  int32_t early_end = 0;  // Program::early_end().
 };
 
 // The program that runs `spec`'s steps in order. It keeps its tensors between runs, so one run at a time.

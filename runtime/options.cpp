@@ -147,8 +147,8 @@ std::vector<OptionRow> MakeTable() {
            "is recorded. eager_on_recompile: it runs op by op; programs that exist are used. fail_on_recompile: it runs op by op, "
            "and the cut throws. eager_then_compile: it is compiled when it comes a second time. lazuli::StanceGuard sets it for a scope."),
       Bool("LAZULI_ERROR_ON_RECOMPILE", A::error_on_recompile(), "0",
-           "1: a trace that would get a further program at a site that has one runs op by op instead, and the cut throws an error that "
-           "names the guard that failed."),
+           "1: a trace that would get a further program at a site that has one runs op by op instead, and the cut throws an error "
+           "that names the guard that failed."),
       Bool("LAZULI_FAIL_ON_RECOMPILE_LIMIT_HIT", A::fail_on_recompile_limit_hit(), "0",
            "1: past a recompile limit, where a trace runs op by op, the cut throws afterwards."),
       Bool("LAZULI_FULLGRAPH", A::fullgraph(), "0",
@@ -159,12 +159,12 @@ std::vector<OptionRow> MakeTable() {
            "1 keeps compiled kernels on disk, so that the next process of the same program compiles nothing. 0: neither read nor written."),
       Text("LAZULI_CACHE_DIR", Kind::kText, A::cache_dir(), "", {},
            "Folder of the disk cache; made when missing. Empty: $XDG_CACHE_HOME/lazuli, or ~/.cache/lazuli. Code is run from it, so a "
-           "folder "
-           "that belongs to or can be written by other users is not used. lazuli-cache lists, checks and prunes it."),
+           "folder that belongs to or can be written by other users is not used. lazuli-cache lists, checks and prunes it."),
       Int("LAZULI_CACHE_MB", A::cache_mb(), "1024", 1, "Megabytes that the disk cache may take; what was not used for longest goes first."),
       Int("LAZULI_TRACE_LIMIT", A::trace_limit(), "4096", 1, "Operators in one trace; a longer one is cut and run."),
-      Int("LAZULI_TRACE_BYTES", A::trace_bytes(), "2147483648", 1,
-          "Bytes of results that may be pending; when a trace would make more, it is cut and run."),
+      Int("LAZULI_TRACE_BYTES", A::trace_bytes(), "0", 0,
+          "Bytes of results that may be pending; when a trace would make more, it is cut and run. 0: 2 GiB, or a quarter of a GPU's "
+          "memory."),
       Bool("LAZULI_ASYNC", A::async(), "1",
            "1 compiles what comes a second time, in the background; until a program is ready, its operators run one by one. 0 compiles at "
            "first "

@@ -44,6 +44,8 @@ class Program {
   virtual int num_aten_calls() const = 0;
   // Whether every result has the very bits that eager execution gives.
   virtual bool bit_exact() const = 0;
+  // So many of the trace's operators make a first part that can run before the rest is recorded; 0: it has no good one.
+  virtual int32_t early_end() const { return 0; }
 };
 
 }  // namespace lazuli::runtime

@@ -16,10 +16,11 @@ namespace {
 
 // A graph of fewer steps takes as long to launch as they do.
 constexpr size_t kFewestSteps = 4;
-constexpr size_t kMostGraphs = 8;
-constexpr size_t kKeysRemembered = 16;
+// A program of one layer of many has as many keys.
+constexpr size_t kMostGraphs = 64;
+constexpr size_t kKeysRemembered = 128;
 // So many runs without a graph, and the log says that addresses keep changing.
-constexpr int64_t kRunsToSettle = 64;
+constexpr int64_t kRunsToSettle = 256;
 
 void AddUnique(std::vector<int32_t>* list, int32_t item) {
   if (std::find(list->begin(), list->end(), item) == list->end()) list->push_back(item);
@@ -108,10 +109,13 @@ void ProgramGraphs::ReadSteps() {
   Log(LogCategory::kCudagraphs, absl::StrCat("Trace #", spec_.serial, ": no CUDA graph: ", refused_));
 }
 
-void ProgramGraphs::ReadLaunch(const KernelLaunch& launch, Unit* unit) const {
+void ProgramGraphs::ReadLaunch(const KernelLaunch& launch, Unit* unit) {
   for (const KernelLaunch::Buffer& buffer : launch.buffers) {
     if (buffer.memory < 0) continue;
-    unit->on_gpu = unit->on_gpu || !spec_.memories[buffer.memory].device.is_cpu();
+    if (const c10::Device device = spec_.memories[buffer.memory].device; !device.is_cpu()) {
+      unit->on_gpu = true;
+      device_ = device;
+    }
     AddUnique(&unit->memories, buffer.memory);
     if (buffer.offset_slot >= 0) AddUnique(&unit->offsets, buffer.offset_slot);
   }
@@ -203,8 +207,8 @@ ProgramGraphs::Graph* ProgramGraphs::Capture(const c10::Stream& stream, const Ru
       RethrowIfFailed(result);
     }
   };
-  const absl::StatusOr<const CudaGraphPool*> pool = CudaGraph::PoolOf(stream);
-  auto captured = pool.ok() ? CudaGraph::Capture(**pool, work) : pool.status();
+  const absl::StatusOr<CudaGraphPool*> pool = CudaGraph::PoolOf(stream);
+  auto captured = pool.ok() ? CudaGraph::Capture(*pool, work) : pool.status();
   graph->bases = memory->bases();
   for (const int32_t m : adopted_) {
     at::DataPtr& data = memory->adopted(m);
@@ -272,6 +276,7 @@ void ProgramGraphs::RunOnCpu(const RunSteps& run_steps, ProgramMemory* memory, R
 }
 
 void ProgramGraphs::Launch(Graph* graph, ProgramMemory* memory) const {
+  std::lock_guard<std::mutex> lock(graph->graph->pool()->launch_mutex());
   graph->graph->Launch();
   for (const int32_t m : adopted_) {
     const MemorySpec& spec = spec_.memories[m];

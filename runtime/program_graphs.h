@@ -72,7 +72,7 @@ class ProgramGraphs {
   };
 
   void ReadSteps();
-  void ReadLaunch(const KernelLaunch& launch, Unit* unit) const;
+  void ReadLaunch(const KernelLaunch& launch, Unit* unit);
   void ReadCall(const AtenCall& call);
   void ReadWindow(const WindowSpec& window);
   void Refuse(std::string reason);

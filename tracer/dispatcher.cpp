@@ -14,6 +14,7 @@
 #include "runtime/counters.h"
 #include "runtime/mode_keys.h"
 #include "tracer/composite.h"
+#include "tracer/dropout.h"
 #include "tracer/lazy_tensor.h"
 #include "tracer/out_ops.h"
 #include "tracer/shape_inference.h"
@@ -375,6 +376,7 @@ static bool RecordAsFunctional(Recorder* recorder, const OpInfo& info, c10::Disp
 void RecordOrRun(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   Recorder* recorder = Recorder::Current();
   if (recorder != nullptr && info.is_out && RecordAsFunctional(recorder, info, keys, stack)) return;
+  if (info.is_random && RecordDropout(recorder, info, keys, stack)) return;
   // With grad mode on, oneDNN's LSTM returns a workspace whose size only it knows.
   if (recorder == nullptr || !info.recordable || (at::GradMode::is_enabled() && codegen::ReadsGradMode(info))) {
     RunEagerly(recorder, info, keys, stack);

@@ -381,7 +381,11 @@ bool OpRecording::RunsAtOnce() const {
 
 void OpRecording::Commit() {
   Recorder& r = *recorder_;
-  if (device_ != runtime::kCpuCode && !r.stream_.has_value()) r.stream_ = runtime::CurrentStream(runtime::DeviceOf(device_));
+  if (device_ != runtime::kCpuCode && !r.stream_.has_value()) {
+    const c10::Device device = runtime::DeviceOf(device_);
+    r.stream_ = runtime::CurrentStream(device);
+    r.max_pending_bytes_ = Recorder::MostPendingBytes(device);
+  }
   if (r.log_.ops.empty()) NoteRecordedTrace(r.prediction_);
   committed_ = true;
   // What was inferred for other sizes may differ from what they were taken for.

@@ -199,9 +199,22 @@ void Recorder::SettleReads(Cut cut) {
   if (reads) Flush("eager_scope", cut);
 }
 
+int64_t Recorder::MostPendingBytes(c10::Device device) {
+  constexpr int64_t kMostOnCpu = int64_t{2} << 30;
+  const int64_t asked = runtime::Active().trace_bytes;
+  if (asked > 0) return asked;
+  const int64_t all = device.is_cpu() ? 0 : runtime::MemoryOf(device);
+  return std::max(kMostOnCpu, all / 4);
+}
+
 void Recorder::BeginTrace() {
   max_ops_ = static_cast<size_t>(runtime::Active().trace_limit);
-  max_pending_bytes_ = runtime::Active().trace_bytes;
+  const size_t early = overlap_.OnBegin(prediction_.get());
+  if (early > 0 && early < max_ops_) {
+    max_ops_ = early;
+    due_ = kOverlap;
+  }
+  max_pending_bytes_ = MostPendingBytes(c10::kCPU);
   keeps_stacks_ = runtime::Active().stacks;
   all_dynamic_ = runtime::Active().dynamic == runtime::Dynamic::kAlways;
   record_start_ = runtime::EventTime();
@@ -219,6 +232,12 @@ void Recorder::EndBlock() {
 }
 
 void Recorder::CutDue() {
+  if (due_ == kOverlap && prediction_ == nullptr) {
+    // This is another trace than the one that should end here.
+    due_ = kFull;
+    max_ops_ = static_cast<size_t>(runtime::Active().trace_limit);
+    return;
+  }
   if (due_ == kFull) loops_.OnFullTrace();
   Flush(due_, Cut::kHousekeeping);
   BeginTrace();

@@ -25,6 +25,7 @@
 #include "tracer/foreign_memory.h"
 #include "tracer/lazy_tensor.h"
 #include "tracer/loop_finder.h"
+#include "tracer/overlap_cutter.h"
 #include "tracer/reentrant_lock.h"
 #include "tracer/scopes.h"
 
@@ -108,7 +109,7 @@ class Recorder {
   };
 
   // Causes of cuts where a trace may as well end, and of those where it must.
-  static constexpr std::string_view kBlock = guards::kBlock, kLoop = "loop", kFull = "trace_limit";
+  static constexpr std::string_view kBlock = guards::kBlock, kLoop = "loop", kFull = "trace_limit", kOverlap = "overlap";
 
   bool IsEmpty() const { return log_.ops.empty(); }
   void CutDue();
@@ -151,6 +152,8 @@ class Recorder {
   void AddLocation(const runtime::RunResult& result) const;
   void StartTrace(std::string_view cause, const guards::CachedTracePtr& previous);
   void BeginTrace();
+  // The budget of pending results of a trace on `device`.
+  static int64_t MostPendingBytes(c10::Device device);
   void UnlockWithGarbage();
 
   ReentrantLock mutex_;
@@ -181,6 +184,7 @@ class Recorder {
   std::string_view due_ = kFull;  // Cause of the cut at max_ops_.
   BlockCutter block_cutter_;
   LoopFinder loops_;
+  OverlapCutter overlap_;
   bool all_dynamic_ = false;                // LAZULI_DYNAMIC=1, as of the trace's first op.
   bool keeps_stacks_ = false;               // LAZULI_STACKS, as of the trace's first op.
   std::vector<codegen::CallStack> stacks_;  // By op: where the program called it.

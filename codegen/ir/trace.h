@@ -38,6 +38,7 @@ struct TensorRef {
   bool operator==(const TensorRef& other) const;
   bool operator!=(const TensorRef& other) const { return !(*this == other); }
   int64_t numel() const;
+  bool is_contiguous() const;  // In row-major order without gaps, by its strides alone.
 };
 
 // One argument of an op, in schema order.

@@ -3,6 +3,7 @@
 #include <ATen/core/List.h>
 #include <c10/util/irange.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace lazuli::codegen {
@@ -243,6 +244,16 @@ Trace DecodeTrace(const TraceLog& log) {
 bool TensorRef::operator==(const TensorRef& other) const {
   return storage == other.storage && dtype == other.dtype && sizes == other.sizes && strides == other.strides &&
          offset_slot == other.offset_slot && wrapped_number == other.wrapped_number;
+}
+
+bool TensorRef::is_contiguous() const {
+  if (strides.size() != sizes.size()) return false;
+  int64_t expected = 1;
+  for (size_t d = sizes.size(); d-- > 0;) {
+    if (strides[d] != expected) return false;
+    expected *= std::max<int64_t>(sizes[d], 1);
+  }
+  return true;
 }
 
 int64_t TensorRef::numel() const {

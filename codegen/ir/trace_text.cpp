@@ -45,16 +45,6 @@ constexpr TypeName kTypeNames[] = {
     {c10::ScalarType::ComplexHalf, "c32"},
 };
 
-bool IsContiguous(const TensorRef& ref) {
-  if (ref.strides.size() != ref.sizes.size()) return false;
-  int64_t expected = 1;
-  for (size_t d = ref.sizes.size(); d-- > 0;) {
-    if (ref.strides[d] != expected) return false;
-    expected *= std::max<int64_t>(ref.sizes[d], 1);
-  }
-  return true;
-}
-
 // The shortest decimal that reads back the same, always with a point or an exponent.
 std::string DoubleText(double value) {
   if (std::isnan(value)) {
@@ -211,7 +201,7 @@ bool ScalarTypeByName(const std::string& name, c10::ScalarType* type) {
 std::string TensorText(const TensorRef& ref) {
   if (!ref.defined()) return "undef";
   std::string text = absl::StrCat("%", ref.storage, " ", ScalarTypeText(ref.dtype), ListText("[", ref.sizes, "]", IntText));
-  if (!IsContiguous(ref)) absl::StrAppend(&text, ListText("(", ref.strides, ")", IntText));
+  if (!ref.is_contiguous()) absl::StrAppend(&text, ListText("(", ref.strides, ")", IntText));
   if (ref.offset_slot >= 0) absl::StrAppend(&text, "+o", ref.offset_slot);
   if (ref.wrapped_number) absl::StrAppend(&text, " number");
   return text;

@@ -176,5 +176,24 @@ TEST_F(GpuTest, RandomNumbersAreEagers) {
   });
 }
 
+TEST_F(GpuTest, DropoutDrawsEagersMaskWithoutACut) {
+  const StatsDelta stats;
+  for (const auto dtype : {torch::kFloat, torch::kDouble, torch::kBFloat16, torch::kHalf}) {
+    for (const double p : {0.1, 0.5, 0.9}) {
+      ExpectSameAsEager([&] {
+        const auto x = torch::ones({33, 70}, OnGpu(dtype)).requires_grad_();
+        auto y = torch::dropout(x * 2, p, true) + 1;
+        y = torch::dropout(y.t(), p, true);
+        y = torch::dropout(y.slice(0, 1, 34), p, true);
+        y = torch::dropout(y.unsqueeze(0).expand({3, 33, 33}), p, true);
+        y.sum().backward();
+        return Tensors{y, x.grad(), torch::rand({3}, OnGpu())};
+      });
+    }
+  }
+  EXPECT_EQ(stats.fallbacks("aten::native_dropout"), 0);
+  EXPECT_EQ(stats.of(&Stats::compile_failures), 0);
+}
+
 }  // namespace
 }  // namespace lazuli::testing

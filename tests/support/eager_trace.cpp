@@ -140,6 +140,7 @@ std::vector<at::Tensor> EagerTrace::Op(const std::string& name, std::vector<c10:
       if (ref.defined()) trace_.storages[ref.storage].mutated = trace_.storages[ref.storage].is_input;
     }
   }
+  op.index = static_cast<int32_t>(trace_.ops.size());
   trace_.ops.push_back(std::move(op));
   return results;
 }

@@ -47,7 +47,7 @@ TEST(OptionsTest, DefaultsAreTheDocumentedOnes) {
   EXPECT_EQ(options.cache_dir(), "");
   EXPECT_EQ(options.cache_mb(), 1024);
   EXPECT_EQ(options.trace_limit(), 4096);
-  EXPECT_EQ(options.trace_bytes(), int64_t{2} << 30);
+  EXPECT_EQ(options.trace_bytes(), 0);
   EXPECT_FALSE(options.stacks());
   EXPECT_EQ(options.logs(), "");
   EXPECT_EQ(options.dump_dir(), "lazuli_dump");
