@@ -37,7 +37,7 @@ struct CachedTrace {
   uint64_t last_use = 0;
   // While it is predicted (tracer/overlap_cutter.h): end a trace after so many operators; 0: anywhere.
   std::atomic<size_t> ends_after{0};
-  std::atomic<int> slow_recordings{0};       // In a row.
+  std::atomic<int> slow_rounds{0};           // In a row.
   std::unique_ptr<runtime::Program> replay;  // While `body` is not ready. Guarded by its run_mutex.
   EagerTrial trial;                          // Of short traces whose results are bit-equal to eager's.
 };

@@ -89,7 +89,7 @@ void Recorder::Flush(std::string_view cause, Cut cut) {
   events.Ran(entry);
   if (result.error != nullptr) AddLocation(result);
   Distribute(&binding, result);
-  overlap_.OnCut(entry.get(), /*early=*/cause == kOverlap, /*waits=*/cut == Cut::kGraphBreak && predicted, stream_.has_value());
+  overlap_.OnCut(entry, /*early=*/cause == kOverlap, /*waits=*/cut == Cut::kGraphBreak && predicted, stream_.has_value());
   if (entry != nullptr && previous_ != nullptr && !predicted) guards::ProgramCache::Get().SetSuccessor(previous_, entry);
   StartTrace(cause, entry);
   if (result.error != nullptr) std::rethrow_exception(result.error);

@@ -1,6 +1,8 @@
 // Traces with storages on the CPU and on a GPU: what is generated for which, and where memory is.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "codegen/ir/trace.h"
 #include "codegen/lower.h"
 #include "codegen/pipeline.h"
@@ -49,6 +51,21 @@ TEST(DevicesTest, KernelsAreOfOneDevice) {
 }
 
 TEST(DevicesTest, OperandsFromElsewhereAreAtens) { EXPECT_EQ(Groups(kNumberFromCpu, "sm_90"), std::vector<std::string>{"call cuda:0"}); }
+
+TEST(DevicesTest, OperandsWithGapsAreJoinedByKernelsOnGpusAlone) {
+  const auto cat = [](const std::string& device, const std::string& strides) {
+    const std::string window = " f32[64,64]" + strides;
+    return Groups("\ntrace scalars=0 offsets=0\nstorage %0: input " + device + "\nstorage %1: input " + device +
+                      "\nstorage %2: fresh 32768 bytes " + device + " live\n%2 f32[128,64] = aten::cat({%0" + window + ", %1" + window +
+                      "}, dim=0)\n",
+                  "sm_90");
+  };
+  EXPECT_EQ(cat("cuda:0", ""), std::vector<std::string>{"call cuda:0"});
+  EXPECT_EQ(cat("cpu", "(1,64)"), std::vector<std::string>{"call cpu"});
+  const auto gaps = cat("cuda:0", "(1,64)");
+  EXPECT_TRUE(std::none_of(gaps.begin(), gaps.end(), [](const std::string& group) { return group == "call cuda:0"; }));
+  EXPECT_FALSE(gaps.empty());
+}
 
 TEST(DevicesTest, RowsSayWhetherTheyWriteAtIndices) {
   for (const char* name :
