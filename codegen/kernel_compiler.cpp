@@ -215,11 +215,14 @@ absl::StatusOr<std::shared_ptr<const CompiledKernel>> CompileKernel(const Kernel
   return FindOrMake(key, [&] { return tunes ? LoadOrTune(job, origin) : LoadOrCompile(job, *schedule, origin); });
 }
 
-int64_t TouchedBytes(const KernelIR& kernel) {
+int64_t TouchedBytes(const KernelIR& kernel, absl::Span<const int64_t> symbols) {
+  const auto value = [&](int64_t number) {
+    return symbols.empty() ? kernel.symbols.Hint(number) : kernel.symbols.Decode(number).Evaluate(symbols.data());
+  };
   int64_t bytes = 0;
   for (const auto& buffer : kernel.buffers) {
     int64_t elements = 1;
-    for (size_t d = 0; d < kernel.sizes.size(); ++d) elements *= buffer.strides[d] != 0 ? kernel.symbols.Hint(kernel.sizes[d]) : 1;
+    for (size_t d = 0; d < kernel.sizes.size(); ++d) elements *= buffer.strides[d] != 0 ? value(kernel.sizes[d]) : 1;
     bytes += elements * ElementBytes(buffer.dtype);
   }
   return bytes;
@@ -229,6 +232,10 @@ void ForgetIdleKernels() {
   KernelCache& cache = Cache();
   std::lock_guard<std::mutex> lock(cache.mutex);
   cache.ForgetIdle();
+}
+
+void RunBatch(absl::Span<const runtime::BoundKernel> batch) {
+  static_cast<const CompiledKernel*>(batch.front().kernel)->RunFirstOfBatch(batch);
 }
 
 absl::Status SaveCompiledKernels(const std::string& path) {
@@ -246,9 +253,9 @@ absl::Status SaveCompiledKernels(const std::string& path) {
   return SaveKernels(path, kernels);
 }
 
-absl::StatusOr<std::string> ExplainKernel(const KernelIR& kernel, const KernelTarget& target) {
+absl::StatusOr<std::string> ExplainKernel(const KernelIR& kernel, const KernelTarget& target, absl::Span<const int64_t> symbols) {
   if (HasNoWork(kernel)) return std::string("no work");
-  if (!target.cuda_arch.empty()) return ExplainCudaKernel(kernel);
+  if (!target.cuda_arch.empty()) return ExplainCudaKernel(kernel, symbols);
   absl::StatusOr<Isa> isa = IsaOf(target);
   if (!isa.ok()) return isa.status();
   const absl::StatusOr<Schedule> schedule = ParseSchedule(target.schedule);
@@ -265,8 +272,8 @@ absl::StatusOr<std::string> ExplainKernel(const KernelIR& kernel, const KernelTa
   }
   return absl::StrFormat(
       "%.1f KB of memory, estimated %.1f us on one thread; %d units for at most %d threads, %d at a time along loop %d of %d%s%s",
-      static_cast<double>(TouchedBytes(kernel)) / 1024, ns / 1000, units, tasks, plan.lanes * plan.unroll, plan.vector_dim, plan.rank,
-      plan.num_passes > 1 ? absl::StrCat(", ", plan.num_passes, " passes") : "",
+      static_cast<double>(TouchedBytes(kernel, symbols)) / 1024, ns / 1000, units, tasks, plan.lanes * plan.unroll, plan.vector_dim,
+      plan.rank, plan.num_passes > 1 ? absl::StrCat(", ", plan.num_passes, " passes") : "",
       plan.IsSplit() ? absl::StrCat(", reduced in ", plan.num_splits, " parts") : "");
 }
 

@@ -44,10 +44,13 @@ class CompiledKernel {
   virtual UnitWalk WalkOf(int buffer, const int64_t* symbols) const = 0;
   // Whether RunBatch may run it.
   virtual bool CanBatch() const = 0;
+  // RunBatch of kernels of which this is the first.
+  virtual void RunFirstOfBatch(absl::Span<const runtime::BoundKernel> batch) const = 0;
 };
 
-// Runs kernels of which none depends on what another one writes, as Run would each, in one division of the work among threads. Each
-// `kernel` is a CompiledKernel that can batch.
+// Runs kernels of which none depends on what another one writes, as Run would each: on the CPU in one division of the work among threads,
+// on a GPU, where all must be the same kernel, in as few launches as their arguments fit in. Each `kernel` is a CompiledKernel that can
+// batch.
 void RunBatch(absl::Span<const runtime::BoundKernel> batch);
 
 struct KernelTarget {
@@ -71,9 +74,9 @@ enum class KernelOrigin : uint8_t {
 absl::StatusOr<std::shared_ptr<const CompiledKernel>> CompileKernel(const KernelIR& kernel, const KernelTarget& target,
                                                                     KernelOrigin* origin);
 
-// Memory that a kernel's buffers are windows over: elements that are visited several times count once. Symbols count as what they were when
-// the kernel was made.
-int64_t TouchedBytes(const KernelIR& kernel);
+// Memory that a kernel's buffers are windows over: elements that are visited several times count once. `symbols`: a value for each of the
+// kernel's; none: their hints.
+int64_t TouchedBytes(const KernelIR& kernel, absl::Span<const int64_t> symbols = {});
 
 // Writes the kernels that this process compiled or loaded, and still has, to one file.
 absl::Status SaveCompiledKernels(const std::string& path);
@@ -82,8 +85,8 @@ absl::Status SaveCompiledKernels(const std::string& path);
 void ForgetIdleKernels();
 
 // What the cost model makes of a kernel, in one line for LAZULI_LOGS=fusion: its memory traffic, its estimated time on one thread, and how
-// it is cut into loops and units of parallel work. Symbols count as what they were when the kernel was made.
-absl::StatusOr<std::string> ExplainKernel(const KernelIR& kernel, const KernelTarget& target);
+// it is cut into loops and units of parallel work. `symbols` are as above; times on the CPU are always of hints.
+absl::StatusOr<std::string> ExplainKernel(const KernelIR& kernel, const KernelTarget& target, absl::Span<const int64_t> symbols = {});
 
 // What a kernel is compiled from, for LAZULI_DUMP and LAZULI_LOGS=output_code: LLVM IR and its assembly, or CUDA C++.
 absl::StatusOr<std::string> KernelSource(const KernelIR& kernel, const KernelTarget& target);

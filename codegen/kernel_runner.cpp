@@ -132,7 +132,7 @@ void KernelRunner::Run(void* const* buffers, const uint64_t* scalars, const int6
   }
 }
 
-void KernelRunner::Batch(absl::Span<const runtime::BoundKernel> batch) {
+void KernelRunner::RunFirstOfBatch(absl::Span<const runtime::BoundKernel> batch) const {
   thread_local ThreadScratch thread_scratch;
   absl::InlinedVector<int64_t, 32> scratch_at;
   int64_t scratch_bytes = 0;
@@ -154,7 +154,5 @@ void KernelRunner::Batch(absl::Span<const runtime::BoundKernel> batch) {
     RunParts(std::move(parts));
   }
 }
-
-void RunBatch(absl::Span<const runtime::BoundKernel> batch) { KernelRunner::Batch(batch); }
 
 }  // namespace lazuli::codegen

@@ -46,9 +46,9 @@ class KernelRunner : public CompiledKernel {
   bool Walks(int buffer) const override;
   UnitWalk WalkOf(int buffer, const int64_t* symbols) const override;
 
-  // RunBatch of kernel_compiler.h: the first phases of all kernels, then their second ones and so on. What is worth all threads by itself
+  // The first phases of all kernels, then their second ones and so on. What is worth all threads by itself
   // is cut as Run cuts it; the rest is laid end to end by its estimated time, of which each thread takes a piece.
-  static void Batch(absl::Span<const runtime::BoundKernel> batch);
+  void RunFirstOfBatch(absl::Span<const runtime::BoundKernel> batch) const override;
 
  private:
   std::shared_ptr<const JitCode> code_;

@@ -111,6 +111,7 @@ struct KernelLaunch {
   void (*run)(const void* kernel, void* const* buffers, const uint64_t* scalars, const int64_t* symbols) = nullptr;
   // Runs several kernels together, in any order. Null: this one runs alone.
   void (*run_batch)(absl::Span<const BoundKernel> batch) = nullptr;
+  const void* batch_key = nullptr;  // Launches run together with those that have the same.
   struct Buffer {
     int32_t memory = -1;  // -1: a byte, 0 at first, that the kernel changes when it meets an index that an operator throws for.
     int32_t offset_slot = -1;
@@ -143,7 +144,8 @@ struct StepSpec {
   std::vector<int32_t> reads;     // Memories whose content it needs.
   std::vector<int32_t> writes;    // Memories that are invalid when it fails.
   std::vector<int32_t> releases;  // kAdopted memories of which it is the last user.
-  // On the first of so many steps that run together: launches with one `run_batch`, of which none depends on another, or what `fused` says.
+  // On the first of so many steps that run together: launches with one `run_batch` and `batch_key`, of which none depends on another, or
+  // what `fused` says.
   int32_t batch = 1;
   std::optional<FusedSteps> fused;
 };

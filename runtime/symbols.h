@@ -59,6 +59,7 @@ class SymbolTable {
   bool IsSymbolic(int64_t number) const;
   Product Decode(int64_t number) const;
   int64_t Encode(const Product& product) const;
+  void SetHint(int index, int64_t hint) { hints_[static_cast<size_t>(index)] = hint; }
   // What `number` was when the hints were taken.
   int64_t Hint(int64_t number) const { return empty() ? number : Decode(number).Evaluate(hints_.data()); }
   // "64*s0", or the number itself.

@@ -59,15 +59,15 @@ absl::StatusOr<MadeKernel> MakeCudaKernel(const KernelIR& kernel, const KernelTa
 
 std::string CudaSource(const KernelIR& kernel) { return EmitCuda(PlanCuda(kernel, /*wide=*/false)); }
 
-std::string ExplainCudaKernel(const KernelIR& kernel) {
+std::string ExplainCudaKernel(const KernelIR& kernel, absl::Span<const int64_t> symbols) {
   const CudaPlan plan = PlanCuda(kernel, /*wide=*/false);
   const CudaLaunch& launch = plan.launch;
-  const std::vector<int64_t> hints = Hints(kernel);
-  const auto bytes = static_cast<double>(TouchedBytes(kernel));
-  const int64_t splits = launch.Splits(hints.data(), kPlannedMultiprocessors);
+  const std::vector<int64_t> values = symbols.empty() ? Hints(kernel) : std::vector<int64_t>(symbols.begin(), symbols.end());
+  const auto bytes = static_cast<double>(TouchedBytes(kernel, values));
+  const int64_t splits = launch.Splits(values.data(), kPlannedMultiprocessors);
   const size_t phases = launch.phases.size();
   return absl::StrFormat("%.1f KB of memory, estimated %.1f us; %d blocks of %dx%d threads, %d at a time along loop %d of %d%s%s%s",
-                         bytes / 1024, bytes / kBytesPerUs + kLaunchUs * static_cast<double>(phases), launch.Blocks(hints.data()) * splits,
+                         bytes / 1024, bytes / kBytesPerUs + kLaunchUs * static_cast<double>(phases), launch.Blocks(values.data()) * splits,
                          launch.threads_x, launch.threads_y, plan.lanes, plan.vector_dim, plan.rank,
                          plan.num_passes > 1 ? absl::StrCat(", ", plan.num_passes, " passes") : "",
                          plan.iterations > 0 ? ", rows stay in registers" : "",

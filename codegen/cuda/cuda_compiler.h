@@ -12,7 +12,8 @@ namespace lazuli::codegen {
 // Compiles `kernel`, which verifies and has work to do, or loads it.
 absl::StatusOr<MadeKernel> MakeCudaKernel(const KernelIR& kernel, const KernelTarget& target, KernelOrigin* origin);
 
-std::string ExplainCudaKernel(const KernelIR& kernel);
+// `symbols`: as ExplainKernel's.
+std::string ExplainCudaKernel(const KernelIR& kernel, absl::Span<const int64_t> symbols);
 std::string CudaSource(const KernelIR& kernel);
 
 }  // namespace lazuli::codegen

@@ -8,6 +8,10 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "codegen/cuda/batch_table.h"
+
+#include "runtime/executor.h"
+
 namespace lazuli::codegen {
 namespace {
 
@@ -28,6 +32,13 @@ void CheckDriver(int error, const char* what, const std::string& kernel) {
 int64_t Multiprocessors(int device) {
   const absl::StatusOr<runtime::CudaDeviceInfo> info = runtime::GetCudaDeviceInfo(device);
   return info.ok() ? info->multiprocessors : kPlannedMultiprocessors;
+}
+
+// Of the current device, which is told too.
+runtime::CudaStreamHandle CurrentStream(c10::Device* device) {
+  const c10::impl::DeviceGuardImplInterface* guard = c10::impl::getDeviceGuardImpl(c10::kCUDA);
+  *device = guard->getDevice();
+  return static_cast<runtime::CudaStreamHandle>(guard->getStreamNativeHandle(guard->getStream(*device)));
 }
 
 }  // namespace
@@ -69,6 +80,10 @@ void CudaKernel::Load() const {
     CheckDriver(Driver().library_get_kernel(&function, library_, phase.function.c_str()), "find", phase.function);
     functions_.push_back(function);
   }
+  if (CanBatch()) {
+    const std::string& batch = launch_.batch.function;
+    CheckDriver(Driver().library_get_kernel(&batch_function_, library_, batch.c_str()), "find", batch);
+  }
   std::string().swap(code_);
 }
 
@@ -103,13 +118,11 @@ void CudaKernel::Run(void* const* buffers, const uint64_t* scalars, const int64_
     });
     return wide_->Run(buffers, scalars, symbols);
   }
-  constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;
-  const int64_t blocks = std::min(launch_.Blocks(symbols), kMostBlocks);
+  const int64_t blocks = std::min(launch_.Blocks(symbols), CudaLaunch::kMostBlocks);
   if (blocks == 0 || launch_.phases.empty()) return;
-  std::call_once(loaded_, [&] { Load(); });
-  const c10::impl::DeviceGuardImplInterface* guard = c10::impl::getDeviceGuardImpl(c10::kCUDA);
-  const c10::Device device = guard->getDevice();
-  auto* stream = static_cast<runtime::CudaStreamHandle>(guard->getStreamNativeHandle(guard->getStream(device)));
+  LoadOnce();
+  c10::Device device = c10::kCUDA;
+  const runtime::CudaStreamHandle stream = CurrentStream(&device);
   c10::SmallVector<Argument, 64> arguments;
   for (int b = 0; b < num_buffers_; ++b) arguments.push_back({const_cast<void**>(&buffers[b])});
   for (int x = 0; x < num_scalars_; ++x) arguments.push_back({const_cast<uint64_t*>(&scalars[x])});
@@ -130,6 +143,36 @@ void CudaKernel::Run(void* const* buffers, const uint64_t* scalars, const int64_
     Launch(launch_.phases[p], functions_[p], static_cast<unsigned>(blocks), static_cast<unsigned>(splits), stream,
            {arguments.data(), arguments.size()});
   }
+}
+
+void CudaKernel::RunTable(BatchTable* table) const {
+  if (table->count() == 1) {
+    const runtime::BoundKernel& one = table->last();
+    Run(one.buffers, one.scalars, one.symbols);
+  } else if (table->count() > 1) {
+    LoadOnce();
+    c10::Device device = c10::kCUDA;
+    const runtime::CudaStreamHandle stream = CurrentStream(&device);
+    const Argument arguments[] = {{table->data(), table->bytes()}};
+    Launch(launch_.batch, batch_function_, static_cast<unsigned>(table->blocks()), 1, stream, arguments);
+  }
+  table->Clear();
+}
+
+void CudaKernel::RunFirstOfBatch(absl::Span<const runtime::BoundKernel> batch) const {
+  BatchTable table(launch_, num_buffers_, num_scalars_, num_symbols_);
+  for (const runtime::BoundKernel& bound : batch) {
+    TORCH_INTERNAL_ASSERT(bound.kernel == static_cast<const CompiledKernel*>(this), "a GPU's batch is of one kernel");
+    const int64_t blocks = launch_.Blocks(bound.symbols);
+    if (blocks > CudaLaunch::kMostBlocks || (!extents_.empty() && IsTooLarge(bound.symbols))) {
+      Run(bound.buffers, bound.scalars, bound.symbols);
+      continue;
+    }
+    if (blocks == 0) continue;
+    if (!table.Fits(blocks)) RunTable(&table);
+    table.Add(bound, blocks);
+  }
+  RunTable(&table);
 }
 
 void CudaKernel::RunUnits(void* const* /*buffers*/, const uint64_t* /*scalars*/, const int64_t* /*symbols*/, int64_t /*begin*/,

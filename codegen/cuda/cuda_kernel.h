@@ -8,12 +8,15 @@
 #include <utility>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "codegen/cuda/cuda_plan.h"
 #include "codegen/kernel_compiler.h"
 #include "runtime/cuda_driver.h"
 #include "runtime/gpu_launch.h"
 
 namespace lazuli::codegen {
+
+class BatchTable;
 
 // Run launches on LibTorch's current stream of its current device, which the buffers must be on, and returns at once. Its first call of all
 // loads the code. Throws c10::Error with the kernel's name when the driver refuses.
@@ -29,7 +32,9 @@ class CudaKernel : public CompiledKernel {
   void RunUnits(void* const* buffers, const uint64_t* scalars, const int64_t* symbols, int64_t begin, int64_t end) const override;
   bool Walks(int /*buffer*/) const override { return false; }
   UnitWalk WalkOf(int /*buffer*/, const int64_t* /*symbols*/) const override { return {}; }
-  bool CanBatch() const override { return false; }
+  bool CanBatch() const override { return launch_.batch_entries > 0; }
+  // All must be this kernel.
+  void RunFirstOfBatch(absl::Span<const runtime::BoundKernel> batch) const override;
 
  private:
   // Sizes and strides of a buffer whose product's sum is how far it reaches.
@@ -38,7 +43,13 @@ class CudaKernel : public CompiledKernel {
   using Argument = runtime::GpuLaunch::Argument;
 
   void Load() const;
+  void LoadOnce() const {
+    std::call_once(loaded_, [&] { Load(); });
+  }
+  // Whether 32 bits are too few to count its elements.
   bool IsTooLarge(const int64_t* symbols) const;
+  // Launches what is in the table, and empties it.
+  void RunTable(BatchTable* table) const;
   void Launch(const CudaLaunch::Phase& phase, runtime::CudaKernelHandle function, unsigned blocks, unsigned splits,
               runtime::CudaStreamHandle stream, absl::Span<const Argument> arguments) const;
 
@@ -53,6 +64,7 @@ class CudaKernel : public CompiledKernel {
   mutable std::string code_;
   mutable runtime::CudaLibrary library_ = nullptr;
   mutable std::vector<runtime::CudaKernelHandle> functions_;
+  mutable runtime::CudaKernelHandle batch_function_ = nullptr;
   mutable std::once_flag widened_;
   mutable std::shared_ptr<const CompiledKernel> wide_;
 };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "codegen/cuda/batch_table.h"
 #include "codegen/emit_llvm_canonical.h"
 #include "codegen/emit_llvm_plan.h"
 
@@ -325,10 +326,22 @@ class Planner {
     const std::string name = Name();
     if (!launch.split) {
       launch.phases = {{name, false}};
+      ChooseBatch();
       return;
     }
     for (int pass = 0; pass < plan_.num_passes; ++pass) launch.phases.push_back({absl::StrCat(name, "_", pass), true});
     if (kept_effects) launch.phases.push_back({absl::StrCat(name, "_", plan_.num_passes), false});
+  }
+
+  // Programs have many of those that serve all sizes.
+  void ChooseBatch() {
+    const bool serves_all = !Reduces() && plan_.rank == 1 && plan_.kernel.symbols.IsSymbolic(plan_.kernel.sizes[0]);
+    if (!serves_all || plan_.wide) return;
+    const int words = static_cast<int>(plan_.kernel.buffers.size()) + plan_.kernel.num_scalars + plan_.kernel.symbols.size();
+    const int entries = BatchTable::Entries(words);
+    if (entries < 2) return;
+    plan_.launch.batch = {absl::StrCat(plan_.launch.phases[0].function, "_batch"), false};
+    plan_.launch.batch_entries = entries;
   }
 
   // Of the first few instructions that say most.

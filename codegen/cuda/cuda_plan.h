@@ -52,8 +52,12 @@ struct CudaLaunch {
   bool split = false;
   runtime::Product kept_points;
   std::vector<int64_t> partial_bytes;  // Per reduction of a split kernel: bytes of one partial result.
+  // The function that runs up to so many of these kernels at once, each with arguments of its own (batch_table.h). 0: there is none.
+  Phase batch;
+  int batch_entries = 0;
 
   static constexpr int64_t kAlignment = 256;
+  static constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;  // Of a launch.
   static int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
   int64_t Blocks(const int64_t* symbols) const { return (kept.Count(symbols) + kept_per_block - 1) / kept_per_block; }
   // How often the reduced points are split, for a GPU with so many multiprocessors.

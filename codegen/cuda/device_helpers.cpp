@@ -16,6 +16,14 @@ struct Section {
 // In the order of the text; a section may use earlier ones.
 const std::vector<Section>& Sections() {
   static const auto* const sections = new std::vector<Section>{
+      {{"GRID_CONSTANT"}, R"(
+// Arguments that are read where they are.
+#if __CUDA_ARCH__ >= 700
+#define GRID_CONSTANT __grid_constant__
+#else
+#define GRID_CONSTANT
+#endif
+)"},
       {{"aligned<", "ld<", "st(", "ld("}, R"(
 // N consecutive elements: whole vectors where the place is aligned, the first n one by one where not.
 template <int B> struct Word { typedef unsigned char T; };

@@ -29,6 +29,7 @@ std::string CudaFunctionEmitter::Run() {
   if (Syncs()) Line("__syncthreads();");
   Close();
   Close();
+  EmitEntryPoints();
   return std::move(text_);
 }
 
@@ -81,17 +82,53 @@ std::string CudaFunctionEmitter::Number(int64_t number, bool wide) const {
   return ProductText(plan_.kernel.symbols.empty() ? runtime::Product{number, {}} : plan_.kernel.symbols.Decode(number), wide);
 }
 
-void CudaFunctionEmitter::EmitSignature() {
+std::vector<std::string> CudaFunctionEmitter::Parameters(bool members) const {
   std::vector<std::string> parameters;
   for (size_t b = 0; b < plan_.kernel.buffers.size(); ++b) {
     const KBuffer& at = buffer(static_cast<int>(b));
-    parameters.push_back(absl::StrCat(at.written ? "" : "const ", CudaMemoryType(at.dtype), "* __restrict__ b", b));
+    parameters.push_back(absl::StrCat(at.written ? "" : "const ", CudaMemoryType(at.dtype), members ? "*" : "* __restrict__", " b", b));
   }
   for (int x = 0; x < plan_.kernel.num_scalars; ++x) parameters.push_back(absl::StrCat("i64 x", x));
   for (int s = 0; s < plan_.kernel.symbols.size(); ++s) parameters.push_back(absl::StrCat("i64 s", s, "_"));
   if (plan_.launch.split) parameters.insert(parameters.end(), {"char* __restrict__ w", "int splits"});
-  Open(absl::StrCat("extern \"C\" __global__ void __launch_bounds__(", plan_.launch.threads_x * plan_.launch.threads_y, ")\n",
-                    phase_.function, "(", absl::StrJoin(parameters, ", "), ")"));
+  return parameters;
+}
+
+std::string CudaFunctionEmitter::LaunchBounds() const {
+  return absl::StrCat("extern \"C\" __global__ void __launch_bounds__(", plan_.launch.threads_x * plan_.launch.threads_y, ")\n");
+}
+
+void CudaFunctionEmitter::EmitSignature() {
+  const std::string parameters = absl::StrJoin(Parameters(/*members=*/false), ", ");
+  if (plan_.launch.batch_entries == 0) return Open(absl::StrCat(LaunchBounds(), phase_.function, "(", parameters, ")"));
+  Open(absl::StrCat("D void ", phase_.function, "_body(", parameters, ", const U block, const U blocks)"));
+}
+
+// A block of a batch looks for its kernel among the ends of all kernels' blocks.
+void CudaFunctionEmitter::EmitEntryPoints() {
+  const int entries = plan_.launch.batch_entries;
+  if (entries == 0) return;
+  std::vector<std::string> names;
+  for (const std::string& parameter : Parameters(/*members=*/true)) names.push_back(parameter.substr(parameter.rfind(' ') + 1));
+  const auto call = [&](const std::string& from, const char* block, const char* blocks) {
+    const auto name = [&](std::string* out, const std::string& name) { absl::StrAppend(out, from, name); };
+    Line(absl::StrCat(phase_.function, "_body(", absl::StrJoin(names, ", ", name), ", ", block, ", ", blocks, ");"));
+  };
+  Open(absl::StrCat(LaunchBounds(), phase_.function, "(", absl::StrJoin(Parameters(/*members=*/false), ", "), ")"));
+  call("", "blockIdx.x", "gridDim.x");
+  Close();
+  Line(absl::StrCat("struct Entry { ", absl::StrJoin(Parameters(/*members=*/true), "; "), "; };"));
+  Line(absl::StrCat("struct Table { Entry entries[", entries, "]; unsigned ends[", entries, "]; int count; };"));
+  Open(absl::StrCat(LaunchBounds(), plan_.launch.batch.function, "(const GRID_CONSTANT Table table)"));
+  Line("int first = 0, last = table.count - 1;");
+  Open("while (first < last)");
+  Line("const int middle = (first + last) / 2;");
+  Line("if (blockIdx.x < table.ends[middle]) last = middle; else first = middle + 1;");
+  Close();
+  Line("const unsigned begin = first == 0 ? 0 : table.ends[first - 1];");
+  Line("const Entry& entry = table.entries[first];");
+  call("entry.", "blockIdx.x - begin", "table.ends[first] - begin");
+  Close();
 }
 
 // Whether vectors of the buffer are aligned.
@@ -204,7 +241,7 @@ void CudaFunctionEmitter::EmitTileLoop() {
   for (int d = 0; d < along; ++d) {
     if (d != across) absl::StrAppend(&count, " * ", Number(plan_.kernel.sizes[d]));
   }
-  Open(absl::StrCat("for (U k = blockIdx.x; k < (U)(", count, "); k += gridDim.x)"));
+  Open(absl::StrCat("for (U k = ", Block(), "; k < (U)(", count, "); k += ", Blocks(), ")"));
   Line("U q = k;");
   for (const int d : {along, across}) {
     Line(absl::StrCat("const I first", d, " = (I)(q % (U)", tiles(d), ") * ", kCudaTile, "; q /= (U)", tiles(d), ";"));
@@ -242,12 +279,12 @@ void CudaFunctionEmitter::EmitKeptLoop() {
   if (!Syncs()) {
     const std::string own = plan_.rows ? "threadIdx.y" : "threadIdx.x";
     const int64_t step = launch.kept_per_block;
-    Open(absl::StrCat("for (U k = (U)blockIdx.x * ", step, " + ", own, "; k < (U)(", chunks, "); k += gridDim.x * ", step, ")"));
+    Open(absl::StrCat("for (U k = (U)", Block(), " * ", step, " + ", own, "; k < (U)(", chunks, "); k += ", Blocks(), " * ", step, ")"));
   } else if (plan_.rows) {
-    Open(absl::StrCat("for (U k = blockIdx.x; k < (U)(", chunks, "); k += gridDim.x)"));
+    Open(absl::StrCat("for (U k = ", Block(), "; k < (U)(", chunks, "); k += ", Blocks(), ")"));
   } else {
     const int64_t step = launch.kept_per_block;
-    Open(absl::StrCat("for (U base = (U)blockIdx.x * ", step, "; base < (U)(", chunks, "); base += gridDim.x * ", step, ")"));
+    Open(absl::StrCat("for (U base = (U)", Block(), " * ", step, "; base < (U)(", chunks, "); base += ", Blocks(), " * ", step, ")"));
     Line("const bool valid = base + threadIdx.x < (U)(" + chunks + ");");
     Line("const U k = valid ? base + threadIdx.x : 0;");
   }

@@ -13,6 +13,7 @@ using runtime::StepSpec;
 constexpr int kAnySlot = -1;
 constexpr int kMaxDistance = 256;                   // Slots that a launch moves past.
 constexpr int64_t kSmallBytes = int64_t{64} << 10;  // Launches that touch more only join the slot before them.
+constexpr int64_t kSmallBytesOnGpu = int64_t{16} << 20;
 
 const KernelLaunch* BatchableLaunch(const StepSpec& step) {
   const auto* launch = std::get_if<KernelLaunch>(&step.work);
@@ -95,16 +96,20 @@ class Batcher {
     return earliest;
   }
 
+  bool IsOnGpu(const StepSpec& step) const { return !step.writes.empty() && spec_->memories[step.writes[0]].device.is_cuda(); }
+
+  static bool GoTogether(const KernelLaunch& a, const KernelLaunch& b) { return a.run_batch == b.run_batch && a.batch_key == b.batch_key; }
+
   // The batch that `step` joins; -1: it gets a slot of its own. `fresh` are the arena's bytes that are in use from it on.
   int FindBatch(const StepSpec& step, int64_t fresh) const {
     const KernelLaunch* launch = BatchableLaunch(step);
     if (launch == nullptr) return -1;
     const int end = static_cast<int>(slots_.size());
-    const int distance = launch->touched_bytes > kSmallBytes ? 1 : kMaxDistance;
+    const int distance = launch->touched_bytes > (IsOnGpu(step) ? kSmallBytesOnGpu : kSmallBytes) ? 1 : kMaxDistance;
     int found = -1;
     for (int slot = end - 1; slot >= std::max(EarliestSlot(step), end - distance); --slot) {
       if (fresh > 0 && slots_[slot].live_bytes + fresh > peak_) break;
-      if (slots_[slot].launch != nullptr && slots_[slot].launch->run_batch == launch->run_batch) found = slot;
+      if (slots_[slot].launch != nullptr && GoTogether(*slots_[slot].launch, *launch)) found = slot;
     }
     return found;
   }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "codegen/compile_kernels.h"
+#include "codegen/cuda/open_size.h"
 #include "codegen/lower_group.h"
 #include "codegen/out_variants.h"
 #include "codegen/passes/batch.h"
@@ -128,7 +129,8 @@ class Planner {
       if (!lowered.ok()) return lowered.status();
       lowered_[g] = *std::move(lowered);
       if (lowered_[g].kernel.insts.empty()) continue;
-      if (auto status = Dump(group, lowered_[g].kernel); !status.ok()) return status;
+      if (!TargetOf(group).cuda_arch.empty()) OpenSize(&lowered_[g].kernel, &lowered_[g].symbols);
+      if (auto status = Dump(group, lowered_[g]); !status.ok()) return status;
       requests.push_back({&lowered_[g].kernel, TargetOf(group)});
       groups.push_back(g);
     }
@@ -154,7 +156,7 @@ class Planner {
     launch.run = &RunKernel;
     launch.scalar_slots = lowered->scalar_slots;
     launch.symbols = lowered->symbols;
-    launch.touched_bytes = TouchedBytes(lowered->kernel);
+    launch.touched_bytes = TouchedBytes(lowered->kernel, FirstSymbols(*lowered));
     launch.name = NameOf(group);
     for (const auto& buffer : lowered->buffers) {
       if (buffer.memory == kNoValue) {
@@ -171,6 +173,7 @@ class Planner {
     }
     for (const NodeId n : lowered->checks) launch.checks.push_back(CheckOf(group, n, &step));
     if (lowered->checks.empty() && static_cast<const CompiledKernel*>(launch.kernel.get())->CanBatch()) launch.run_batch = &RunBatch;
+    if (!TargetOf(group).cuda_arch.empty()) launch.batch_key = launch.kernel.get();
     step.work = std::move(launch);
     spec_.steps.push_back(std::move(step));
     return absl::OkStatus();
@@ -206,10 +209,18 @@ class Planner {
     return check;
   }
 
-  absl::Status Dump(const Group& group, const KernelIR& kernel) const {
+  // The first values of the kernel's symbols.
+  std::vector<int64_t> FirstSymbols(const LoweredGroup& lowered) const {
+    std::vector<int64_t> values;
+    for (const int64_t number : lowered.symbols) values.push_back(graph_.symbols.Hint(number));
+    return values;
+  }
+
+  absl::Status Dump(const Group& group, const LoweredGroup& lowered) const {
+    const KernelIR& kernel = lowered.kernel;
     if (runtime::DumpEnabled("kernel")) runtime::WriteDump("kernel", options_.serial, PrintKernel(kernel));
     if (runtime::LogEnabled(runtime::LogCategory::kFusion)) {
-      auto explained = ExplainKernel(kernel, TargetOf(group));
+      auto explained = ExplainKernel(kernel, TargetOf(group), FirstSymbols(lowered));
       if (!explained.ok()) return explained.status();
       runtime::Log(runtime::LogCategory::kFusion,
                    absl::StrCat("Fused kernel of trace #", options_.serial, ", ", NameOf(group), ": ", *explained));

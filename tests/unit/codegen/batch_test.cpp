@@ -137,6 +137,24 @@ TEST(BatchPassTest, LaunchesOverMuchMemoryOnlyJoinTheirNeighbours) {
   EXPECT_EQ(Batched(spec(1 << 20)), "0>1 | 2>3 | 0>5 0>6 | 5>4");
 }
 
+// As on GPUs, where a batch is one launch of one kernel.
+TEST(BatchPassTest, LaunchesWithKeysJoinThoseWithTheSame) {
+  const int a = 0, b = 0;
+  ProgramSpec spec = SpecOf(10, {Launch(0, 1), Launch(1, 2), Launch(3, 4), Launch(4, 5), Launch(6, 7)});
+  for (const int i : {0, 2}) std::get<KernelLaunch>(spec.steps[i].work).batch_key = &a;
+  for (const int i : {1, 3}) std::get<KernelLaunch>(spec.steps[i].work).batch_key = &b;
+  EXPECT_EQ(Batched(spec), "0>1 3>4 | 1>2 4>5 | 6>7");
+}
+
+TEST(BatchPassTest, MuchMemoryIsMoreOnAGpu) {
+  ProgramSpec spec = SpecOf(7, {Launch(0, 1), Launch(2, 3, false), Launch(0, 5), Launch(5, 4, false)});
+  for (const int64_t bytes : {int64_t{1} << 20, int64_t{1} << 25}) {
+    std::get<KernelLaunch>(spec.steps[2].work).touched_bytes = bytes;
+    for (MemorySpec& memory : spec.memories) memory.device = c10::Device(c10::kCUDA, 0);
+    EXPECT_EQ(Batched(spec), bytes == 1 << 20 ? "0>1 0>5 | 2>3 | 5>4" : "0>1 | 2>3 | 0>5 | 5>4");
+  }
+}
+
 // Inputs of one float each, from 1 on, run through `spec`.
 struct Memories {
   explicit Memories(int count) {

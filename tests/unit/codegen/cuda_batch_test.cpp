@@ -1,0 +1,221 @@
+// Kernels of a GPU that serve all sizes, and run many in one launch. Needs no GPU; without NVRTC what compiles is skipped.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "codegen/compile_kernels.h"
+#include "codegen/cuda/batch_table.h"
+#include "codegen/cuda/emit_cuda.h"
+#include "codegen/cuda/nvrtc_compiler.h"
+#include "codegen/cuda/open_size.h"
+#include "codegen/ir/trace_text.h"
+#include "codegen/passes/plan.h"
+#include "codegen/pipeline.h"
+#include "tests/support/kernel_builder.h"
+
+namespace lazuli::codegen {
+namespace {
+
+using lazuli::testing::AddKernel;
+using lazuli::testing::KernelBuilder;
+using runtime::BoundKernel;
+using runtime::KernelLaunch;
+using T = c10::ScalarType;
+using K = KOp;
+
+constexpr const char* kArch = "sm_90";
+
+// w += x0 * g, of one dense dimension.
+KernelIR Update(const c10::DimVector& sizes, T type = T::Float) {
+  KernelBuilder b(sizes);
+  const int w = b.Buffer(type, true);
+  const int step = b.Op(K::kMul, b.Cast(b.Load(b.Buffer(type)), T::Float), b.Scalar(T::Float));
+  b.Store(w, b.Cast(b.Op(K::kAdd, b.Cast(b.Load(w), T::Float), step), type));
+  return b.kernel();
+}
+
+// Whether its size becomes a symbol, which then stands for the size.
+bool Opens(KernelIR kernel, int64_t size) {
+  std::vector<int64_t> symbols;
+  if (!OpenSize(&kernel, &symbols)) return false;
+  EXPECT_EQ(symbols, std::vector<int64_t>{size});
+  EXPECT_TRUE(VerifyKernel(kernel).ok());
+  return kernel.symbols.IsSymbolic(kernel.sizes[0]);
+}
+
+KernelIR Open(KernelIR kernel) {
+  std::vector<int64_t> symbols;
+  EXPECT_TRUE(OpenSize(&kernel, &symbols));
+  return kernel;
+}
+
+TEST(CudaOpenSize, KernelsOverDenseMemoryAreOneForAllSizes) {
+  const std::string text = PrintKernel(Open(Update({2})));
+  for (const int64_t size : {3, 768, 521, 768 * 3072, 50257 * 768}) EXPECT_EQ(PrintKernel(Open(Update({size}))), text) << size;
+  EXPECT_EQ(PrintKernel(Open(Update({50257, 768}))), text) << "loops that are one";
+  EXPECT_NE(PrintKernel(Open(Update({768}, T::BFloat16))), text);
+}
+
+TEST(CudaOpenSize, SymbolsJoin) {
+  KernelIR kernel = Update({100});
+  kernel.symbols = runtime::SymbolTable::Make({128}, {});
+  kernel.sizes[0] = kernel.symbols.prime(0);
+  std::vector<int64_t> symbols = {100};
+  ASSERT_TRUE(OpenSize(&kernel, &symbols));
+  EXPECT_EQ(symbols, std::vector<int64_t>{100});
+  EXPECT_EQ(PrintKernel(kernel), PrintKernel(Open(Update({100}))));
+}
+
+TEST(CudaOpenSize, OnlyWhereNoPlaceDependsOnTheSize) {
+  EXPECT_TRUE(Opens(Update({100}), 100));
+  EXPECT_TRUE(Opens(AddKernel({100}, {0}, {1}, {1}, T::Float), 100)) << "a number and dense memory";
+  EXPECT_FALSE(Opens(Update({1}), 1));
+  EXPECT_FALSE(Opens(Update({(int64_t{1} << 30) + 1}), 0)) << "counted with 64 bits from the start";
+  EXPECT_FALSE(Opens(AddKernel({100}, {1}, {2}, {1}, T::Float), 100));
+  EXPECT_FALSE(Opens(AddKernel({10, 10}, {10, 1}, {0, 1}, {10, 1}, T::Float), 100));
+  KernelBuilder gather({100});
+  gather.Store(gather.Buffer(T::Float, true), gather.Gather(gather.Buffer(T::Float, {0}), gather.Load(gather.Buffer(T::Long))));
+  EXPECT_FALSE(Opens(gather.kernel(), 100));
+  KernelBuilder sum({100}, 1);
+  sum.Store(sum.KeptBuffer(T::Float, true), sum.Op(K::kReduceSum, sum.Load(sum.Buffer(T::Float))));
+  EXPECT_FALSE(Opens(sum.kernel(), 100));
+}
+
+TEST(CudaOpenSize, StillMovesSixteenBytesAtATime) {
+  EXPECT_EQ(PlanCuda(Open(Update({2})), false).lanes, 4);
+  EXPECT_EQ(PlanCuda(Open(Update({2}, T::BFloat16)), false).lanes, 8);
+}
+
+#define SKIP_WITHOUT_NVRTC() \
+  if (const auto version = NvrtcVersion(); !version.ok()) GTEST_SKIP() << version.status()
+
+// Of every dtype; with symbols and scalars.
+TEST(CudaBatchText, CompilesWithTheTableThatIsFilled) {
+  SKIP_WITHOUT_NVRTC();
+  for (const T type : {T::Float, T::Double, T::Long, T::Int, T::Short, T::Char, T::Byte, T::Bool, T::BFloat16, T::Half}) {
+    KernelBuilder b({100});
+    const int x = b.Load(b.Buffer(type));
+    for (int k = 0; k < 3; ++k) b.Store(b.Buffer(type, true), b.Cast(b.Op(K::kEq, b.Cast(x, T::Double), b.Scalar(T::Double)), type));
+    const CudaPlan plan = PlanCuda(Open(b.kernel()), false);
+    BatchTable table(plan.launch, 4, 3, 1);
+    EXPECT_LE(table.bytes(), static_cast<size_t>(BatchTable::kBytes));
+    EXPECT_EQ(plan.launch.batch_entries, 4088 / (8 * 8 + 4));
+    // Both sides agree where everything is.
+    const std::string layout =
+        absl::StrCat("\nstatic_assert(sizeof(Table) == ", table.bytes(), ", \"\");\nstatic_assert(sizeof(Entry) == 64, \"\");\n",
+                     "static_assert(sizeof(Table::entries) == ", 64 * plan.launch.batch_entries, ", \"\");\n",
+                     "static_assert(sizeof(Table::ends) == ", 4 * plan.launch.batch_entries, ", \"\");\n");
+    for (const char* arch : {"sm_75", "sm_90"}) {
+      const auto code = CompileCuda(EmitCuda(plan) + layout, arch, false);
+      ASSERT_TRUE(code.ok()) << code.status() << EmitCuda(plan);
+      EXPECT_TRUE(absl::StrContains(*code, plan.launch.batch.function));
+    }
+  }
+}
+
+TEST(CudaBatchText, OnlyOfKernelsThatServeAllSizes) {
+  EXPECT_TRUE(absl::StrContains(EmitCuda(PlanCuda(Open(Update({100})), false)), "_batch("));
+  EXPECT_FALSE(absl::StrContains(EmitCuda(PlanCuda(Open(Update({100})), true)), "_batch(")) << "wide ones run alone";
+  EXPECT_FALSE(absl::StrContains(EmitCuda(PlanCuda(Update({100}), false)), "_batch("));
+}
+
+TEST(CudaBatchText, TooManyArgumentsRunAlone) {
+  KernelBuilder b({100});
+  int sum = b.Load(b.Buffer(T::Float));
+  for (int i = 0; i < 300; ++i) sum = b.Op(K::kAdd, sum, b.Scalar(T::Float));
+  b.Store(b.Buffer(T::Float, true), sum);
+  EXPECT_EQ(PlanCuda(Open(b.kernel()), false).launch.batch_entries, 0);
+}
+
+TEST(CudaBatchTable, HoldsArgumentsEndsAndCount) {
+  const CudaPlan plan = PlanCuda(Open(Update({100})), false);
+  const int entries = plan.launch.batch_entries;
+  ASSERT_EQ(entries, 4088 / 36);
+  BatchTable table(plan.launch, 2, 1, 1);
+  float memory[4] = {};
+  std::vector<BoundKernel> batch;
+  void* buffers[] = {memory, memory + 1, memory + 2};
+  const uint64_t scalars[] = {7, 8};
+  const int64_t sizes[] = {1, 1025};
+  ASSERT_TRUE(table.Fits(1));
+  table.Add({nullptr, buffers, 2, scalars, sizes}, plan.launch.Blocks(sizes));
+  table.Add({nullptr, buffers + 1, 2, scalars + 1, sizes + 1}, plan.launch.Blocks(sizes + 1));
+  EXPECT_EQ(table.count(), 2);
+  EXPECT_EQ(table.blocks(), 1 + 2);
+  const auto* words = static_cast<const uint64_t*>(table.data());
+  const auto place = [](const float* at) { return reinterpret_cast<uint64_t>(at); };
+  const std::vector<uint64_t> expected = {place(memory), place(memory + 1), 7, 1, place(memory + 1), place(memory + 2), 8, 1025};
+  EXPECT_EQ(std::vector<uint64_t>(words, words + 8), expected);
+  const auto* numbers = reinterpret_cast<const uint32_t*>(words + 4 * entries);
+  EXPECT_EQ(numbers[0], 1u);
+  EXPECT_EQ(numbers[1], 3u);
+  EXPECT_EQ(numbers[entries], 2u);
+}
+
+TEST(CudaBatchTable, IsFullWhereArgumentsOrBlocksAre) {
+  const CudaPlan plan = PlanCuda(Open(Update({100})), false);
+  BatchTable table(plan.launch, 2, 1, 1);
+  void* buffers[] = {nullptr, nullptr};
+  const uint64_t scalar = 0;
+  const int64_t size = 100;
+  const BoundKernel bound{nullptr, buffers, 2, &scalar, &size};
+  int tables = 1;
+  for (int i = 0; i < 300; ++i) {
+    if (!table.Fits(1)) ++tables, table.Clear();
+    table.Add(bound, 1);
+  }
+  EXPECT_EQ(tables, 3);
+  EXPECT_EQ(table.count(), 300 - 2 * plan.launch.batch_entries);
+  table.Clear();
+  table.Add(bound, CudaLaunch::kMostBlocks - 1);
+  EXPECT_TRUE(table.Fits(1));
+  EXPECT_FALSE(table.Fits(2));
+}
+
+// Parameters of `sizes`, each with its update by its gradient.
+std::string Updates(const std::vector<int64_t>& sizes) {
+  std::string text = "trace scalars=1 offsets=0\n", ops;
+  int storage = 0;
+  for (const int64_t size : sizes) {
+    absl::StrAppend(&text, "storage %", storage, ": input cuda:0 mutated\nstorage %", storage + 1, ": input cuda:0\n");
+    absl::StrAppend(&ops, "aten::add_.Tensor(%", storage, " f32[", size, "], %", storage + 1, " f32[", size, "], alpha=#0:f64)\n");
+    storage += 2;
+  }
+  return text + ops;
+}
+
+TEST(CudaBatchPlan, UpdatesOfAllParametersAreOneKernelAndOneBatch) {
+  SKIP_WITHOUT_NVRTC();
+  const auto trace = ParseTrace(Updates({17, 768, 30000, 768, 4096}));
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  PipelineOptions options;
+  options.target = {"avx512", "eager"};
+  options.target.cuda_arch = kArch;
+  const auto graph = RunPasses(*trace, options, "fuse");
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  PlanReport report;
+  const auto spec = PlanProgram(*graph, {options.target}, &report);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  ASSERT_EQ(spec->steps.size(), 5u);
+  EXPECT_EQ(spec->steps[0].batch, 5);
+  EXPECT_EQ(report.kernels_compiled, 1);
+  EXPECT_EQ(report.kernel_cache_hits, 4);
+  std::set<const void*> kernels;
+  std::vector<int64_t> sizes, bytes;
+  for (const runtime::StepSpec& step : spec->steps) {
+    const auto& launch = std::get<KernelLaunch>(step.work);
+    kernels.insert(launch.kernel.get());
+    ASSERT_EQ(launch.symbols.size(), 1u);
+    sizes.push_back(launch.symbols[0]);
+    bytes.push_back(launch.touched_bytes);
+  }
+  EXPECT_EQ(kernels.size(), 1u);
+  EXPECT_EQ(sizes, (std::vector<int64_t>{17, 768, 30000, 768, 4096}));
+  EXPECT_EQ(bytes[2], 2 * 30000 * 4) << "of the sizes that are, not of those that are planned for";
+}
+
+}  // namespace
+}  // namespace lazuli::codegen
