@@ -9,7 +9,6 @@
 #include <cstdlib>
 
 #include "codegen/cuda/batch_table.h"
-
 #include "runtime/executor.h"
 
 namespace lazuli::codegen {
