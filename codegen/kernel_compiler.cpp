@@ -202,7 +202,8 @@ absl::StatusOr<std::shared_ptr<const CompiledKernel>> CompileKernel(const Kernel
   *origin = KernelOrigin::kFound;
   if (absl::Status status = VerifyKernel(kernel); !status.ok()) return status;
   if (!target.cuda_arch.empty()) {
-    const std::string key = absl::StrCat("cuda ", target.cuda_arch, " precision ", target.precision, "\n", PrintKernel(kernel));
+    const std::string key = absl::StrCat("cuda ", target.cuda_arch, " precision ", target.precision, target.batches ? " batches" : "", "\n",
+                                         PrintKernel(kernel));
     return FindOrMake(key, [&] { return HasNoWork(kernel) ? NoWork() : MakeCudaKernel(kernel, target, origin); });
   }
   absl::StatusOr<Isa> isa = IsaOf(target);
@@ -279,7 +280,7 @@ absl::StatusOr<std::string> ExplainKernel(const KernelIR& kernel, const KernelTa
 
 absl::StatusOr<std::string> KernelSource(const KernelIR& kernel, const KernelTarget& target) {
   if (absl::Status status = VerifyKernel(kernel); !status.ok()) return status;
-  if (!target.cuda_arch.empty()) return HasNoWork(kernel) ? std::string("// no work\n") : CudaSource(kernel);
+  if (!target.cuda_arch.empty()) return HasNoWork(kernel) ? std::string("// no work\n") : CudaSource(kernel, target.batches);
   absl::StatusOr<Isa> isa = IsaOf(target);
   if (!isa.ok()) return isa.status();
   const absl::StatusOr<Schedule> schedule = ParseSchedule(target.schedule);

@@ -61,6 +61,7 @@ struct KernelTarget {
   int64_t autotune_ms = 0;             // For choosing that of each kernel by timing. 0: it is `schedule`.
   bool cached_only = false;            // Fail with Unavailable where code would have to be generated.
   std::string cuda_arch;               // "sm_90": for that GPU; `isa` and schedules are then no matter. Empty: for this CPU.
+  bool batches = false;                // On a GPU: with code that runs many of one kernel, which takes as long again to compile.
 };
 
 // Where a kernel's machine code came from.

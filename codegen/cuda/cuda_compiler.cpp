@@ -25,7 +25,7 @@ std::vector<int64_t> Hints(const KernelIR& kernel) {
 absl::StatusOr<MadeKernel> Make(const KernelIR& kernel, const KernelTarget& target, bool wide, KernelOrigin* origin) {
   absl::StatusOr<std::string> version = NvrtcVersion();
   if (!version.ok()) return version.status();
-  const CudaPlan plan = PlanCuda(kernel, wide);
+  const CudaPlan plan = PlanCuda(kernel, wide, target.batches);
   const std::string source = EmitCuda(plan);
   const std::string key = CudaKernelKey(source, target.cuda_arch, *version, target.precision);
   std::optional<std::string> object = FindObject(target.disk, key);
@@ -57,7 +57,7 @@ absl::StatusOr<MadeKernel> MakeCudaKernel(const KernelIR& kernel, const KernelTa
   return Make(kernel, target, /*wide=*/false, origin);
 }
 
-std::string CudaSource(const KernelIR& kernel) { return EmitCuda(PlanCuda(kernel, /*wide=*/false)); }
+std::string CudaSource(const KernelIR& kernel, bool batches) { return EmitCuda(PlanCuda(kernel, /*wide=*/false, batches)); }
 
 std::string ExplainCudaKernel(const KernelIR& kernel, absl::Span<const int64_t> symbols) {
   const CudaPlan plan = PlanCuda(kernel, /*wide=*/false);

@@ -53,7 +53,7 @@ KernelIR WithoutNeedlessReduction(const KernelIR& kernel) {
 
 class Planner {
  public:
-  Planner(const KernelIR& kernel, bool wide) {
+  Planner(const KernelIR& kernel, bool wide, bool batches) : batches_(batches) {
     plan_.kernel = CanonicalizeDomain(WithoutNeedlessReduction(kernel));
     plan_.rank = static_cast<int>(plan_.kernel.sizes.size());
     plan_.num_kept = plan_.rank - plan_.kernel.num_reduced;
@@ -333,10 +333,10 @@ class Planner {
     if (kept_effects) launch.phases.push_back({absl::StrCat(name, "_", plan_.num_passes), false});
   }
 
-  // Programs have many of those that serve all sizes.
+  // Of those that serve all sizes.
   void ChooseBatch() {
     const bool serves_all = !Reduces() && plan_.rank == 1 && plan_.kernel.symbols.IsSymbolic(plan_.kernel.sizes[0]);
-    if (!serves_all || plan_.wide) return;
+    if (!batches_ || !serves_all || plan_.wide) return;
     const int words = static_cast<int>(plan_.kernel.buffers.size()) + plan_.kernel.num_scalars + plan_.kernel.symbols.size();
     const int entries = BatchTable::Entries(words);
     if (entries < 2) return;
@@ -359,6 +359,7 @@ class Planner {
   }
 
   CudaPlan plan_;
+  const bool batches_;
   int cache_words_ = 0;
 };
 
@@ -385,7 +386,7 @@ int64_t CudaLaunch::ScratchBytes(const int64_t* symbols, int64_t splits) const {
   return bytes;
 }
 
-CudaPlan PlanCuda(const KernelIR& kernel, bool wide) { return Planner(kernel, wide).Run(); }
+CudaPlan PlanCuda(const KernelIR& kernel, bool wide, bool batches) { return Planner(kernel, wide, batches).Run(); }
 
 bool NeedsWide(const KernelIR& kernel, const int64_t* symbols) {
   const auto value = [&](int64_t number) { return kernel.symbols.empty() ? number : kernel.symbols.Decode(number).Evaluate(symbols); };

@@ -108,8 +108,9 @@ struct CudaPlan : StagedKernel {
   int64_t SizeHint(int dim) const { return Hint(kernel.sizes[dim]); }
 };
 
-// `kernel` must verify and have work to do. `wide`: for more elements than kNarrowElements; chosen anyway where sizes say so.
-CudaPlan PlanCuda(const KernelIR& kernel, bool wide);
+// `kernel` must verify and have work to do. `wide`: for more elements than kNarrowElements; chosen anyway where sizes say so. `batches`:
+// with a function for batches, where the kernel can have one.
+CudaPlan PlanCuda(const KernelIR& kernel, bool wide, bool batches = false);
 
 // Whether numbers of elements need 64 bits, with these values of symbols.
 bool NeedsWide(const KernelIR& kernel, const int64_t* symbols);

@@ -134,6 +134,7 @@ class Planner {
       requests.push_back({&lowered_[g].kernel, TargetOf(group)});
       groups.push_back(g);
     }
+    AskForBatches(&requests);
     auto made = CompileKernels(requests);
     if (!made.ok()) return made.status();
     for (size_t i = 0; i < groups.size(); ++i) {
@@ -144,6 +145,14 @@ class Planner {
       report_->kernel_cache_hits += origin == KernelOrigin::kFound ? 1 : 0;
     }
     return absl::OkStatus();
+  }
+
+  // Kernels that a program has several of may run together on a GPU.
+  static void AskForBatches(std::vector<KernelRequest>* requests) {
+    absl::flat_hash_map<std::string, int> counts;
+    const auto counted = [&](const KernelRequest& request) -> int& { return counts[PrintKernel(*request.kernel)]; };
+    for (const KernelRequest& request : *requests) counted(request) += request.target.cuda_arch.empty() ? 0 : 1;
+    for (KernelRequest& request : *requests) request.target.batches = !request.target.cuda_arch.empty() && counted(request) > 1;
   }
 
   absl::Status AddKernel(size_t g) {

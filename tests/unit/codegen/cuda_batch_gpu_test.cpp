@@ -56,6 +56,7 @@ void ExpectEqual(const KernelIR& of_one_size, const std::vector<int64_t>& sizes,
   codegen::KernelTarget target{"avx512", "eager"};
   std::string why;
   target.cuda_arch = GpuArch(&why);
+  target.batches = true;
   const auto compiled = codegen::CompileKernel(kernel, target, nullptr);
   ASSERT_TRUE(compiled.ok()) << compiled.status();
   ASSERT_TRUE((*compiled)->CanBatch());

@@ -99,7 +99,7 @@ TEST(CudaBatchText, CompilesWithTheTableThatIsFilled) {
     KernelBuilder b({100});
     const int x = b.Load(b.Buffer(type));
     for (int k = 0; k < 3; ++k) b.Store(b.Buffer(type, true), b.Cast(b.Op(K::kEq, b.Cast(x, T::Double), b.Scalar(T::Double)), type));
-    const CudaPlan plan = PlanCuda(Open(b.kernel()), false);
+    const CudaPlan plan = PlanCuda(Open(b.kernel()), false, true);
     BatchTable table(plan.launch, 4, 3, 1);
     EXPECT_LE(table.bytes(), static_cast<size_t>(BatchTable::kBytes));
     EXPECT_EQ(plan.launch.batch_entries, 4088 / (8 * 8 + 4));
@@ -117,9 +117,10 @@ TEST(CudaBatchText, CompilesWithTheTableThatIsFilled) {
 }
 
 TEST(CudaBatchText, OnlyOfKernelsThatServeAllSizes) {
-  EXPECT_TRUE(absl::StrContains(EmitCuda(PlanCuda(Open(Update({100})), false)), "_batch("));
-  EXPECT_FALSE(absl::StrContains(EmitCuda(PlanCuda(Open(Update({100})), true)), "_batch(")) << "wide ones run alone";
-  EXPECT_FALSE(absl::StrContains(EmitCuda(PlanCuda(Update({100}), false)), "_batch("));
+  EXPECT_TRUE(absl::StrContains(EmitCuda(PlanCuda(Open(Update({100})), false, true)), "_batch("));
+  EXPECT_FALSE(absl::StrContains(EmitCuda(PlanCuda(Open(Update({100})), true, true)), "_batch(")) << "wide ones run alone";
+  EXPECT_FALSE(absl::StrContains(EmitCuda(PlanCuda(Open(Update({100})), false)), "_batch(")) << "nobody asked for it";
+  EXPECT_FALSE(absl::StrContains(EmitCuda(PlanCuda(Update({100}), false, true)), "_batch("));
 }
 
 TEST(CudaBatchText, TooManyArgumentsRunAlone) {
@@ -127,11 +128,11 @@ TEST(CudaBatchText, TooManyArgumentsRunAlone) {
   int sum = b.Load(b.Buffer(T::Float));
   for (int i = 0; i < 300; ++i) sum = b.Op(K::kAdd, sum, b.Scalar(T::Float));
   b.Store(b.Buffer(T::Float, true), sum);
-  EXPECT_EQ(PlanCuda(Open(b.kernel()), false).launch.batch_entries, 0);
+  EXPECT_EQ(PlanCuda(Open(b.kernel()), false, true).launch.batch_entries, 0);
 }
 
 TEST(CudaBatchTable, HoldsArgumentsEndsAndCount) {
-  const CudaPlan plan = PlanCuda(Open(Update({100})), false);
+  const CudaPlan plan = PlanCuda(Open(Update({100})), false, true);
   const int entries = plan.launch.batch_entries;
   ASSERT_EQ(entries, 4088 / 36);
   BatchTable table(plan.launch, 2, 1, 1);
@@ -156,7 +157,7 @@ TEST(CudaBatchTable, HoldsArgumentsEndsAndCount) {
 }
 
 TEST(CudaBatchTable, IsFullWhereArgumentsOrBlocksAre) {
-  const CudaPlan plan = PlanCuda(Open(Update({100})), false);
+  const CudaPlan plan = PlanCuda(Open(Update({100})), false, true);
   BatchTable table(plan.launch, 2, 1, 1);
   void* buffers[] = {nullptr, nullptr};
   const uint64_t scalar = 0;
@@ -214,7 +215,24 @@ TEST(CudaBatchPlan, UpdatesOfAllParametersAreOneKernelAndOneBatch) {
   }
   EXPECT_EQ(kernels.size(), 1u);
   EXPECT_EQ(sizes, (std::vector<int64_t>{17, 768, 30000, 768, 4096}));
+  EXPECT_TRUE(static_cast<const CompiledKernel*>(std::get<KernelLaunch>(spec->steps[0].work).kernel.get())->CanBatch());
   EXPECT_EQ(bytes[2], 2 * 30000 * 4) << "of the sizes that are, not of those that are planned for";
+}
+
+TEST(CudaBatchPlan, WhatAProgramHasOneOfHasNoCodeForBatches) {
+  SKIP_WITHOUT_NVRTC();
+  const auto trace = ParseTrace(Updates({777}));
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  PipelineOptions options;
+  options.target = {"avx512", "eager"};
+  options.target.cuda_arch = kArch;
+  const auto graph = RunPasses(*trace, options, "fuse");
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  PlanReport report;
+  const auto spec = PlanProgram(*graph, {options.target}, &report);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  ASSERT_EQ(spec->steps.size(), 1u);
+  EXPECT_FALSE(static_cast<const CompiledKernel*>(std::get<KernelLaunch>(spec->steps[0].work).kernel.get())->CanBatch());
 }
 
 }  // namespace
