@@ -57,8 +57,8 @@ bool Near(double expected, double actual, double allowed) {
 
 std::optional<ValueDifference> FirstFloat(const at::Tensor& expected, const at::Tensor& actual, const Tolerance& tolerance) {
   const Format format = FormatOf(expected.scalar_type());
-  const at::Tensor a = expected.detach().to(c10::kDouble).contiguous();
-  const at::Tensor b = actual.detach().to(c10::kDouble).contiguous();
+  const at::Tensor a = expected.detach().to(c10::kCPU, c10::kDouble).contiguous();
+  const at::Tensor b = actual.detach().to(c10::kCPU, c10::kDouble).contiguous();
   const auto* want = a.const_data_ptr<double>();
   const auto* got = b.const_data_ptr<double>();
   double largest = 1;
@@ -85,8 +85,8 @@ std::optional<ValueDifference> FirstFloat(const at::Tensor& expected, const at::
 }
 
 std::optional<ValueDifference> FirstInteger(const at::Tensor& expected, const at::Tensor& actual) {
-  const at::Tensor a = expected.to(c10::kLong).contiguous();
-  const at::Tensor b = actual.to(c10::kLong).contiguous();
+  const at::Tensor a = expected.to(c10::kCPU, c10::kLong).contiguous();
+  const at::Tensor b = actual.to(c10::kCPU, c10::kLong).contiguous();
   const auto* want = a.const_data_ptr<int64_t>();
   const auto* got = b.const_data_ptr<int64_t>();
   for (int64_t i = 0; i < a.numel(); ++i) {
@@ -108,8 +108,8 @@ double LargestDifference(const at::Tensor& expected, const at::Tensor& actual) {
   if (expected.is_complex()) {
     return LargestDifference(at::view_as_real(expected.resolve_conj()), at::view_as_real(actual.resolve_conj()));
   }
-  const at::Tensor a = expected.detach().to(c10::kDouble).contiguous();
-  const at::Tensor b = actual.detach().to(c10::kDouble).contiguous();
+  const at::Tensor a = expected.detach().to(c10::kCPU, c10::kDouble).contiguous();
+  const at::Tensor b = actual.detach().to(c10::kCPU, c10::kDouble).contiguous();
   double largest = 0;
   for (int64_t i = 0; i < a.numel(); ++i) {
     const double want = a.const_data_ptr<double>()[i], got = b.const_data_ptr<double>()[i];

@@ -195,8 +195,8 @@ void Verification::Compare(const runtime::RunArgs& args, const runtime::RunResul
     void* want = storage.is_input ? inputs_[s]->_mutable_data_ptr_no_checks().get() : outputs[s].get();
     void* got = storage.is_input ? args.storages[s]->_mutable_data_ptr_no_checks().get() : args.outputs[s].get();
     if (elements == 0 || want == nullptr || got == nullptr) continue;
-    const auto on_cpu = [&](void* data) { return Flat(data, elements, dtype, storage.device).cpu(); };
-    const auto difference = codegen::FirstValueDifference(on_cpu(want), on_cpu(got), ToleranceOf(dtype, entry_.body->program->bit_exact()));
+    const auto flat = [&](void* data) { return Flat(data, elements, dtype, storage.device); };
+    const auto difference = codegen::FirstValueDifference(flat(want), flat(got), ToleranceOf(dtype, entry_.body->program->bit_exact()));
     if (!difference.has_value()) continue;
     first_op = writers[s]->op;
     what = absl::StrCat("storage %", s, ", ", difference->text);

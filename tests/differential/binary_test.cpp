@@ -71,17 +71,17 @@ const std::vector<OpCase>& LogicOps() {
 
 const std::vector<OpCase>& TernaryOps() {
   static const auto* ops = new std::vector<OpCase>{
-      LAZULI_TERNARY("addcmul", kFinite, kFinite, kFinite, kExact, x.addcmul(y, z, 2)),
-      LAZULI_TERNARY("addcmul one", kFinite, kFinite, kFinite, kExact, x.addcmul(y, z)),
-      LAZULI_TERNARY("addcdiv", kFinite, kFinite, kNonZero, kExact, x.addcdiv(y, z, 2)),
-      LAZULI_TERNARY("lerp", kFinite, kFinite, kUnit, kExact, x.lerp(y, z)),
-      LAZULI_BINARY("lerp scalar", kFinite, kFinite, kExact, x.lerp(y, 0.3)),
-      LAZULI_BINARY("lerp scalar high", kFinite, kFinite, kExact, x.lerp(y, 0.7)),
+      LAZULI_TERNARY("addcmul", kFinite, kFinite, kFinite, kContracted, x.addcmul(y, z, 2)),
+      LAZULI_TERNARY("addcmul one", kFinite, kFinite, kFinite, kContracted, x.addcmul(y, z)),
+      LAZULI_TERNARY("addcdiv", kFinite, kFinite, kNonZero, kContracted, x.addcdiv(y, z, 2)),
+      LAZULI_TERNARY("lerp", kFinite, kFinite, kUnit, kContracted, x.lerp(y, z)),
+      LAZULI_BINARY("lerp scalar", kFinite, kFinite, kContracted, x.lerp(y, 0.3)),
+      LAZULI_BINARY("lerp scalar high", kFinite, kFinite, kContracted, x.lerp(y, 0.7)),
       LAZULI_TERNARY("chain", kFinite, kFinite, kFinite, kExact, (x * y + z) * x - y),
       LAZULI_TERNARY("diamond", kFinite, kFinite, kFinite, kExact, (x + y) * (x - z)),
-      LAZULI_TERNARY("addcmul_", kFinite, kFinite, kFinite, kExact, x.addcmul_(y, z, 0.5)),
-      LAZULI_TERNARY("addcdiv_", kFinite, kFinite, kNonZero, kExact, x.addcdiv_(y, z, -0.1)),
-      LAZULI_BINARY("lerp_", kFinite, kFinite, kExact, x.lerp_(y, 0.1)),
+      LAZULI_TERNARY("addcmul_", kFinite, kFinite, kFinite, kContracted, x.addcmul_(y, z, 0.5)),
+      LAZULI_TERNARY("addcdiv_", kFinite, kFinite, kNonZero, kContracted, x.addcdiv_(y, z, -0.1)),
+      LAZULI_BINARY("lerp_", kFinite, kFinite, kContracted, x.lerp_(y, 0.1)),
   };
   return *ops;
 }
@@ -142,10 +142,10 @@ const std::vector<OpCase>& BackwardOps() {
       LAZULI_BINARY("threshold_backward", kFinite, kFinite, kExact, torch::threshold_backward(x, y, 0)),
       LAZULI_BINARY("leaky_relu_backward", kFinite, kFinite, kExact, torch::leaky_relu_backward(x, y, 0.1, false)),
       LAZULI_BINARY("hardtanh_backward", kFinite, kFinite, kExact, torch::hardtanh_backward(x, y, -1, 1)),
-      LAZULI_BINARY("hardswish_backward", kFinite, kFinite, kExact, torch::hardswish_backward(x, y)),
+      LAZULI_BINARY("hardswish_backward", kFinite, kFinite, kContracted, torch::hardswish_backward(x, y)),
       LAZULI_BINARY("hardsigmoid_backward", kFinite, kFinite, kExact, torch::hardsigmoid_backward(x, y)),
       LAZULI_BINARY("sigmoid_backward", kFinite, kUnit, kExact, torch::sigmoid_backward(x, y)),
-      LAZULI_BINARY("tanh_backward", kFinite, kUnit, kExact, torch::tanh_backward(x, y)),
+      LAZULI_BINARY("tanh_backward", kFinite, kUnit, kContracted, torch::tanh_backward(x, y)),
       LAZULI_BINARY("gelu_backward", kFinite, kFinite, kComposite, torch::gelu_backward(x, y.expand_as(x))),
       LAZULI_BINARY("gelu_backward tanh", kFinite, kFinite, kComposite, torch::gelu_backward(x, y.expand_as(x), "tanh")),
       LAZULI_BINARY("silu_backward", kFinite, kFinite, kComposite, torch::silu_backward(x, y)),

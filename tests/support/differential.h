@@ -23,13 +23,19 @@ enum class Domain {
   kIndex,     // 0..6 in every dtype.
 };
 
-// How close to eager a compiled op has to be. Whatever is left to ATen is equal whichever class it has.
+// How close to eager a compiled op has to be. Whatever is left to ATen is equal whichever class it has; on a GPU with one exception, sums.
 enum class Accuracy {
-  kExact,           // Made of IEEE operations in eager's order: bit-equal.
+  kExact,       // Made of IEEE operations in eager's order: bit-equal.
+  kExactOnCpu,  // So it is on the CPU. ATen's CUDA kernel rounds elsewhere (a reciprocal instead of a division, libdevice's rsqrt): there
+                // 2 ulps.
+  kContracted,  // So it is on the CPU. CUDA's compiler makes one rounding of a product and a sum of ATen's kernel, and the sum may cancel:
+                // there as kComposite.
   kTranscendental,  // One elementary function: 4 ulps (2 for each side); 1 ulp in half and bfloat16, which round it once.
   kComposite,       // Several of them, with cancellation: 16 machine epsilons of the largest result; 2 in half and bfloat16. Also what
                     // eager itself rounds once in a vectorised loop and twice in a strided one (`alpha` in half precision).
-  kReduction,       // Sums in another order: 64 machine epsilons of the largest result; 2 in half and bfloat16.
+  kReduction,  // Sums in another order: 64 machine epsilons of the largest result; 2 in half and bfloat16. On a GPU ATen's too: what it
+               // adds up where indices say, and in gradients, comes in any order.
+  kRace,       // On the CPU as kExact. On a GPU, eager itself may give this or that (several stores to one place): not compared there.
 };
 
 enum class ShapeClass { kScalar, kEmpty, kOne, kOdd, kLarge, kTransposed, kSliced, kChannelsLast, kExpanded, kBroadcast };
@@ -60,13 +66,14 @@ Tensors MakeInputs(const CaseId& id, int round);
 
 // Runs every case eagerly and then in a mode on `backend` until it runs from compiled programs, and fails the test where values (within
 // the class of accuracy on "llvm", bit for bit on "aten"), dtypes, sizes, strides, aliasing, written operands or error messages differ,
-// or where what could be recorded did not run compiled. Prints a summary.
+// or where what could be recorded did not run compiled. Prints a summary. On a GPU, a case that is an error on the CPU is left to the CPU:
+// a bad index there ends the whole process's work.
 void RunDifferential(const std::string& suite, const std::string& backend, const std::vector<OpCase>& ops);
 
 // The same for gradients: of a weighted sum of the op's results in each operand, in float and double.
 void RunGradients(const std::string& suite, const std::string& backend, const std::vector<OpCase>& ops);
 
-// A constant for use inside an op: the same values whatever the mode, made eagerly.
+// A constant for use inside an op: the same values whatever the mode, made eagerly, where `like` is.
 torch::Tensor Constant(torch::IntArrayRef sizes, const torch::Tensor& like, double low = -1, double high = 1);
 torch::Tensor Indices(torch::IntArrayRef sizes, int64_t limit);
 

@@ -5,6 +5,7 @@
 
 #include "lazuli/lazuli.h"
 #include "tests/support/differential.h"
+#include "tests/support/test_device.h"
 #include "tests/support/test_env.h"
 
 namespace lazuli::testing {
@@ -134,6 +135,7 @@ std::vector<CaseId> SelectCases(const std::vector<OpCase>& ops) {
 }
 
 Tensors MakeInputs(const CaseId& id, int round) {
+  const CpuFactories on_cpu;  // Their numbers are written by hand.
   std::mt19937_64 random(id.seed * 2 + static_cast<uint64_t>(round));
   Tensors inputs;
   for (size_t i = 0; i < id.op->inputs.size(); ++i) inputs.push_back(MakeInput(id, i, random));
@@ -143,20 +145,21 @@ Tensors MakeInputs(const CaseId& id, int round) {
 torch::Tensor Constant(torch::IntArrayRef sizes, const torch::Tensor& like, double low, double high) {
   const lazuli::EagerScope eager;
   const torch::NoGradGuard no_grad;
+  const CpuFactories on_cpu;
   std::mt19937_64 random(17);
   torch::Tensor values = torch::empty(sizes, torch::kDouble);
   for (int64_t i = 0; i < values.numel(); ++i)
     values.data_ptr<double>()[i] = low + (high - low) * static_cast<double>(random() >> 11) * 0x1p-53;
-  return values.to(like.scalar_type());
+  return values.to(like.device(), like.scalar_type());
 }
 
 torch::Tensor Indices(torch::IntArrayRef sizes, int64_t limit) {
   const lazuli::EagerScope eager;
   std::mt19937_64 random(19);
-  torch::Tensor values = torch::empty(sizes, torch::kLong);
+  torch::Tensor values = torch::empty(sizes, torch::TensorOptions(torch::kLong).device(torch::kCPU));
   for (int64_t i = 0; i < values.numel(); ++i)
     values.data_ptr<int64_t>()[i] = static_cast<int64_t>(random() % static_cast<uint64_t>(std::max<int64_t>(limit, 1)));
-  return values;
+  return OnTestDevice(values);
 }
 
 }  // namespace lazuli::testing

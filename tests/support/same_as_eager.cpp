@@ -58,8 +58,8 @@ void ExpectSame(const torch::Tensor& eager, const torch::Tensor& lazy, bool exac
   EXPECT_EQ(eager.is_conj(), lazy.is_conj());
   EXPECT_EQ(eager.is_neg(), lazy.is_neg());
   if (eager.scalar_type() != lazy.scalar_type()) return;
-  const auto e = eager.detach().resolve_conj().resolve_neg().contiguous();
-  const auto l = lazy.detach().resolve_conj().resolve_neg().contiguous();
+  const auto e = eager.detach().resolve_conj().resolve_neg().contiguous().cpu();
+  const auto l = lazy.detach().resolve_conj().resolve_neg().contiguous().cpu();
   if (SameBytes(e, l)) return;
   if (!exact && (e.is_floating_point() || e.is_complex()) && Close(e, l)) return;
   ADD_FAILURE() << "values differ\neager: " << e.flatten().slice(0, 0, 16) << "\nlazy: " << l.flatten().slice(0, 0, 16);
