@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include "tests/support/same_as_eager.h"
+#include "tests/support/test_device.h"
 
 namespace lazuli::testing {
 namespace {
@@ -102,7 +103,7 @@ TEST_P(AutogradScopesTest, RecomputationInBackward) {
 TEST_P(AutogradScopesTest, AnomalyModeNamesTheSameFunction) {
   const auto program = [] {
     const torch::autograd::DetectAnomalyGuard anomaly;
-    auto x = torch::tensor({-1.0f, 4.0f}).requires_grad_();
+    auto x = OnTestDevice(torch::tensor({-1.0f, 4.0f})).requires_grad_();
     auto y = (x * 2).sqrt();
     (y * 3).sum().backward();
   };
@@ -226,11 +227,11 @@ TEST_P(AutogradScopesTest, TrainingUnderAutocast) {
     const auto x = torch::randn({5, 8});
     for (int step = 0; step < 3; ++step) {
       optimizer.zero_grad();
-      at::autocast::set_autocast_enabled(at::kCPU, true);
-      at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+      at::autocast::set_autocast_enabled(TestDevice().type(), true);
+      at::autocast::set_autocast_dtype(TestDevice().type(), at::kBFloat16);
       const auto y = model->forward(x);
       at::autocast::clear_cache();
-      at::autocast::set_autocast_enabled(at::kCPU, false);
+      at::autocast::set_autocast_enabled(TestDevice().type(), false);
       EXPECT_EQ(y.scalar_type(), torch::kBFloat16);
       torch::mse_loss(y.to(torch::kFloat), torch::ones({5, 4})).backward();
       optimizer.step();

@@ -4,6 +4,7 @@
 #include <ATen/ops/_nested_tensor_from_tensor_list.h>
 
 #include "tests/support/same_as_eager.h"
+#include "tests/support/test_device.h"
 
 namespace lazuli::testing {
 namespace {
@@ -12,8 +13,8 @@ class ForeignTensorsTest : public BackendTest {};
 
 TEST_P(ForeignTensorsTest, Sparse) {
   ExpectSameAsEager([] {
-    auto values = torch::tensor({1.0f, 2.0f, 3.0f}) * 2;
-    auto sparse = torch::sparse_coo_tensor(torch::tensor({{0, 1, 2}, {2, 0, 1}}), values, {3, 3});
+    auto values = OnTestDevice(torch::tensor({1.0f, 2.0f, 3.0f})) * 2;
+    auto sparse = torch::sparse_coo_tensor(OnTestDevice(torch::tensor({{0, 1, 2}, {2, 0, 1}})), values, {3, 3});
     auto dense = torch::ones({3, 3}) + 1;
     auto product = torch::mm(sparse, dense);
     values.add_(100);
@@ -24,7 +25,7 @@ TEST_P(ForeignTensorsTest, Sparse) {
 TEST_P(ForeignTensorsTest, SparseGradientsOfAnEmbedding) {
   ExpectSameAsEager([] {
     auto weight = torch::randn({6, 3}).requires_grad_();
-    auto rows = torch::embedding(weight, torch::tensor({1, 4, 1}), -1, false, /*sparse=*/true);
+    auto rows = torch::embedding(weight, OnTestDevice(torch::tensor({1, 4, 1})), -1, false, /*sparse=*/true);
     (rows * 2).sum().backward();
     return Tensors{rows, weight.grad().to_dense()};
   });

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "tests/support/same_as_eager.h"
+#include "tests/support/test_device.h"
 
 namespace lazuli::testing {
 namespace {
@@ -13,7 +14,8 @@ torch::Tensor Special(torch::ScalarType dtype) {
   const float inf = std::numeric_limits<float>::infinity();
   const float nan = std::numeric_limits<float>::quiet_NaN();
   // Longer than a vector register, so that both the vector body and the tail of a loop see each value.
-  return torch::tensor({0.0f, -0.0f, 1.0f, -1.0f, inf, -inf, nan, 1e-40f, -1e-40f, 3.4e38f, -3.4e38f, 0.5f, -2.5f, 1e-8f, 7.0f})
+  return OnTestDevice(
+             torch::tensor({0.0f, -0.0f, 1.0f, -1.0f, inf, -inf, nan, 1e-40f, -1e-40f, 3.4e38f, -3.4e38f, 0.5f, -2.5f, 1e-8f, 7.0f}))
       .repeat({5})
       .to(dtype);
 }
@@ -58,8 +60,8 @@ TEST_P(NumbersTest, NotANumberInComparisonsMinAndMax) {
 
 TEST_P(NumbersTest, RoundingAndRemainders) {
   ExpectSameAsEager([] {
-    auto x = torch::tensor({-2.5, -1.5, -0.5, -0.0, 0.0, 0.5, 1.5, 2.5, 7.0, -7.0, 1e10, -3.7}).to(torch::kFloat).repeat({3});
-    auto y = torch::tensor({2.0, -2.0, 3.0}).to(torch::kFloat).repeat({12});
+    auto x = OnTestDevice(torch::tensor({-2.5, -1.5, -0.5, -0.0, 0.0, 0.5, 1.5, 2.5, 7.0, -7.0, 1e10, -3.7})).to(torch::kFloat).repeat({3});
+    auto y = OnTestDevice(torch::tensor({2.0, -2.0, 3.0})).to(torch::kFloat).repeat({12});
     return Tensors{x.round(),
                    x.floor(),
                    x.ceil(),

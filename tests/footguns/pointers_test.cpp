@@ -11,11 +11,22 @@
 #include <cstdio>
 
 #include "tests/support/same_as_eager.h"
+#include "tests/support/test_device.h"
 
 namespace lazuli::testing {
 namespace {
 
-class PointersTest : public BackendTest {};
+// The host's memory, and pointers that the host reads through.
+class PointersTest : public BackendTest {
+ protected:
+  void SetUp() override {
+    LAZULI_CPU_ONLY("the host reads memory");
+    BackendTest::SetUp();
+  }
+};
+
+// Memory and metadata that tensors share by ways of their own.
+class SharingTest : public BackendTest {};
 
 TEST_P(PointersTest, BlobThatItsOwnerOverwritesAndFrees) {
   ExpectSameAsEager([] {
@@ -267,7 +278,7 @@ TEST_P(PointersTest, BlobOverATensorsMemory) {
   });
 }
 
-TEST_P(PointersTest, CopyOnWrite) {
+TEST_P(SharingTest, CopyOnWrite) {
   ExpectSameAsEager([] {
     auto x = torch::arange(6, torch::kFloat) * 2;
     auto lazy = at::_lazy_clone(x);
@@ -280,7 +291,7 @@ TEST_P(PointersTest, CopyOnWrite) {
   });
 }
 
-TEST_P(PointersTest, MetadataCopiedBetweenTensors) {
+TEST_P(SharingTest, MetadataCopiedBetweenTensors) {
   ExpectSameAsEager([] {
     auto plain = torch::zeros({2});
     auto pending = torch::arange(6, torch::kFloat) * 2;
@@ -301,6 +312,7 @@ TEST_P(PointersTest, MetadataCopiedBetweenTensors) {
 }
 
 LAZULI_FOR_EACH_BACKEND(PointersTest);
+LAZULI_FOR_EACH_BACKEND(SharingTest);
 
 }  // namespace
 }  // namespace lazuli::testing

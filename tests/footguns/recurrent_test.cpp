@@ -1,6 +1,7 @@
 // The LSTM of oneDNN, which looks at the grad mode to decide what it computes.
 
 #include "tests/support/same_as_eager.h"
+#include "tests/support/test_device.h"
 
 namespace lazuli::testing {
 namespace {
@@ -17,6 +18,7 @@ Tensors AllOf(const std::tuple<torch::Tensor, std::tuple<torch::Tensor, torch::T
 
 // Recorded with its shapes inferred, so that nothing cuts or runs eagerly, not even the first time.
 TEST_P(RecurrentTest, InferenceIsRecorded) {
+  LAZULI_CPU_ONLY("oneDNN");
   auto lstm = TwoLayers();
   const auto run = [&lstm] {
     const torch::NoGradGuard no_grad;

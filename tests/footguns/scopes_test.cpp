@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "tests/support/same_as_eager.h"
+#include "tests/support/test_device.h"
 
 namespace lazuli::testing {
 namespace {
@@ -57,12 +58,12 @@ TEST_P(ScopesTest, AutocastToBfloat16) {
   ExpectSameAsEager([] {
     torch::nn::Linear layer(8, 8);
     auto x = torch::randn({4, 8});
-    at::autocast::set_autocast_enabled(at::kCPU, true);
-    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+    at::autocast::set_autocast_enabled(TestDevice().type(), true);
+    at::autocast::set_autocast_dtype(TestDevice().type(), at::kBFloat16);
     auto y = layer->forward(x);
     auto z = torch::softmax(y, -1).sum();
     at::autocast::clear_cache();
-    at::autocast::set_autocast_enabled(at::kCPU, false);
+    at::autocast::set_autocast_enabled(TestDevice().type(), false);
     EXPECT_EQ(y.scalar_type(), torch::kBFloat16);
     z.backward();
     (y.to(torch::kFloat) * 2).sum();

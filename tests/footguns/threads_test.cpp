@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "tests/support/same_as_eager.h"
+#include "tests/support/test_device.h"
 
 namespace lazuli::testing {
 namespace {
@@ -31,8 +32,8 @@ TEST_P(ThreadsTest, TwoModesOnTwoThreads) {
     const lazuli::DeviceMode mode(options());
     for (int i = 0; i < 5; ++i) *out = Work(seed, 30);
   };
-  std::thread first(run, 1.0f, &one);
-  std::thread second(run, -3.0f, &two);
+  std::thread first = TestThread(run, 1.0f, &one);
+  std::thread second = TestThread(run, -3.0f, &two);
   first.join();
   second.join();
   ExpectSame(expected_one, one, exact(), "first thread");
@@ -42,7 +43,7 @@ TEST_P(ThreadsTest, TwoModesOnTwoThreads) {
 TEST_P(ThreadsTest, OtherThreadsStayEager) {
   const lazuli::DeviceMode mode(options());
   const StatsDelta delta;
-  std::thread([] {
+  TestThread([] {
     EXPECT_FALSE(lazuli::is_enabled());
     EXPECT_EQ((torch::ones({3}) + 1).sum().item<float>(), 6);
   }).join();
@@ -55,7 +56,7 @@ TEST_P(ThreadsTest, PendingTensorReadByAnEagerThread) {
   for (int round = 0; round < 10; ++round) {
     const auto x = torch::ones({64}) * 3 + round;
     double sum = 0;
-    std::thread([&x, &sum] { sum = (x + 1).sum().item<double>(); }).join();
+    TestThread([&x, &sum] { sum = (x + 1).sum().item<double>(); }).join();
     EXPECT_EQ(sum, 64 * (4 + round));
   }
 }
@@ -65,7 +66,7 @@ TEST_P(ThreadsTest, PendingTensorReadByAThreadWithItsOwnMode) {
   for (int round = 0; round < 10; ++round) {
     const auto x = torch::ones({64}) * 3 + round;
     double sum = 0;
-    std::thread([this, &x, &sum] {
+    TestThread([this, &x, &sum] {
       const lazuli::DeviceMode own(options());
       sum = (x + 1).sum().item<double>();
     }).join();
@@ -93,13 +94,13 @@ TEST_P(ThreadsTest, PendingTensorDroppedByAnotherThread) {
   const lazuli::DeviceMode mode(options());
   auto kept = torch::ones({8}) * 2;
   auto dropped = kept + 1;
-  std::thread([tensor = std::move(dropped)]() mutable { tensor.reset(); }).join();
+  TestThread([tensor = std::move(dropped)]() mutable { tensor.reset(); }).join();
   EXPECT_EQ(kept.sum().item<float>(), 16);
 }
 
 TEST_P(ThreadsTest, TensorOutlivesTheThreadAndModeThatMadeIt) {
   torch::Tensor x;
-  std::thread([&] {
+  TestThread([&] {
     const lazuli::DeviceMode mode(options());
     x = torch::ones({8}) * 5;
   }).join();
@@ -117,6 +118,7 @@ TEST_P(ThreadsTest, ParallelForAndLaunchUnderTheMode) {
 }
 
 TEST_P(ThreadsTest, ForkedChildStartsEagerAndParentGoesOn) {
+  LAZULI_CPU_ONLY("a forked child cannot use CUDA");
   const lazuli::DeviceMode mode(options());
   const auto x = torch::ones({4}) * 3;
   const pid_t child = fork();

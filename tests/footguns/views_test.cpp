@@ -1,6 +1,7 @@
 // Views of pending tensors, and writes through them.
 
 #include "tests/support/same_as_eager.h"
+#include "tests/support/test_device.h"
 
 namespace lazuli::testing {
 namespace {
@@ -49,7 +50,7 @@ TEST_P(ViewsTest, WritesThroughTransposedAndStridedViews) {
     auto base = torch::arange(20, torch::kDouble).view({4, 5});
     base.t().add_(torch::arange(4, torch::kDouble));
     base.slice(0, 0, 4, 2).mul_(-1);
-    base.diagonal().copy_(torch::tensor({9.0, 8.0, 7.0, 6.0}, torch::kDouble));
+    base.diagonal().copy_(OnTestDevice(torch::tensor({9.0, 8.0, 7.0, 6.0}, torch::kDouble)));
     auto strided = base.as_strided({2, 3}, {7, 2}, 1);
     strided.add_(0.5);
     return Tensors{base, strided, base.diagonal() * 2};
@@ -87,7 +88,7 @@ TEST_P(ViewsTest, IndexedAssignmentWritesTheBase) {
   ExpectSameAsEager([] {
     auto x = torch::zeros({5, 4});
     x.index_put_({Slice(1, 3)}, torch::ones({2, 4}));
-    x.index_put_({torch::tensor({0, 4}), 2}, 5);
+    x.index_put_({OnTestDevice(torch::tensor({0, 4})), 2}, 5);
     x[3][1] = 8;
     x.index_put_({x > 4}, -1);
     return Tensors{x, x * 2};
