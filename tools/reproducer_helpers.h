@@ -13,15 +13,16 @@
 
 namespace lazuli::testing {
 
-// Multiples of 1/8 between -3 and 3. Inputs are what a program finds: an eager tensor, made before anything is recorded.
+// Multiples of 1/8 between -3 and 3. Inputs are what a program finds: an eager tensor, made before anything is recorded, where
+// factories make theirs.
 inline torch::Tensor FuzzInput(const std::vector<int64_t>& sizes, torch::ScalarType dtype, uint64_t seed) {
   const lazuli::EagerScope eager;
   const torch::NoGradGuard no_grad;
   std::mt19937_64 random(seed);
-  torch::Tensor values = torch::empty(sizes, torch::kDouble);
+  torch::Tensor values = torch::empty(sizes, torch::TensorOptions(torch::kDouble).device(torch::kCPU));
   for (int64_t i = 0; i < values.numel(); ++i)
     values.data_ptr<double>()[i] = static_cast<double>(-24 + static_cast<int64_t>(random() % 49)) / 8;
-  return values.to(dtype);
+  return values.to(torch::empty({0}).device(), dtype);
 }
 
 // Keeps products from growing beyond what every dtype holds exactly.

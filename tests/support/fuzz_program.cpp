@@ -7,6 +7,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "tests/support/test_device.h"
 #include "tools/reproducer.h"
 #include "tools/reproducer_helpers.h"
 
@@ -143,12 +144,13 @@ const std::vector<FuzzOp>& Ops() {
       LAZULI_FUZZ(2, 2, 0, ChooseDim, torch::cat({s.a * 2, s.b + 1, s.a}, s.i(0))),
       LAZULI_FUZZ(1, 1, 0, ChooseNumber, torch::constant_pad_nd(s.a, {1, 2}, s.f())),
       LAZULI_FUZZ(1, 1, 0, ChooseDim, s.a.roll(2, s.i(0))),
-      LAZULI_FUZZ(1, 1, kExactOnly, ChooseRows, s.a.index_copy(s.i(0), torch::tensor({s.i(1)}), s.a.narrow(s.i(0), s.i(2), 1) + 1)),
+      LAZULI_FUZZ(1, 1, kExactOnly, ChooseRows,
+                  s.a.index_copy(s.i(0), torch::tensor({s.i(1)}, s.a.device()), s.a.narrow(s.i(0), s.i(2), 1) + 1)),
       LAZULI_FUZZ(1, 1, kSmoothOnly, ChooseRows,
-                  s.a.index_add(s.i(0), torch::tensor({s.i(1), s.i(1)}),
+                  s.a.index_add(s.i(0), torch::tensor({s.i(1), s.i(1)}, s.a.device()),
                                 torch::cat({s.a.narrow(s.i(0), s.i(2), 1), s.a.narrow(s.i(0), s.i(3), 1)}, s.i(0)))),
-      LAZULI_FUZZ(1, 1, 0, ChooseRows, s.a.index_select(s.i(0), torch::tensor({s.i(1), s.i(2), s.i(3)}))),
-      LAZULI_FUZZ(1, 1, 0, ChooseRows, s.a.transpose(0, s.i(0)).index({torch::tensor({s.i(1), s.i(2) - s.a.size(s.i(0))})})),
+      LAZULI_FUZZ(1, 1, 0, ChooseRows, s.a.index_select(s.i(0), torch::tensor({s.i(1), s.i(2), s.i(3)}, s.a.device()))),
+      LAZULI_FUZZ(1, 1, 0, ChooseRows, s.a.transpose(0, s.i(0)).index({torch::tensor({s.i(1), s.i(2) - s.a.size(s.i(0))}, s.a.device())})),
       LAZULI_FUZZ(1, 2, kExactOnly, ChooseRows, s.a.gather(s.i(0), s.a.clamp(0, s.i(1)).to(torch::kLong))),
       LAZULI_FUZZ(1, 1, 0, NoChoice, s.a.clone()),
       LAZULI_FUZZ(1, 1, 0, NoChoice, s.a.contiguous()),
@@ -299,6 +301,7 @@ std::string StatementText(const FuzzProgram& program, size_t index) {
 }  // namespace
 
 FuzzProgram MakeFuzzProgram(uint64_t seed, FuzzFlavour flavour, int length) {
+  const CpuFactories on_cpu;  // The same program on each device, and none with a bad index, which would end a GPU's work.
   FuzzProgram program;
   program.seed = seed;
   program.flavour = flavour;

@@ -1,5 +1,6 @@
 #include "tests/support/module_check.h"
 
+#include <algorithm>
 #include <cmath>
 #include <iostream>
 #include <optional>
@@ -7,6 +8,7 @@
 
 #include "lazuli/lazuli.h"
 #include "tests/support/same_as_eager.h"
+#include "tests/support/test_device.h"
 #include "tests/support/test_env.h"
 
 namespace lazuli::testing {
@@ -83,6 +85,15 @@ std::map<std::string, int64_t> Gained(const std::map<std::string, int64_t>& befo
   return gained;
 }
 
+// Without the layers that a library of the device has whole: oneDNN's on the CPU, cuDNN's on a GPU.
+std::vector<std::string> OnAnyDevice(std::vector<std::string> names) {
+  const auto is_of_library = [](const std::string& name) {
+    return name.find("mkldnn") != std::string::npos || name.find("cudnn") != std::string::npos;
+  };
+  if (OnGpu()) names.erase(std::remove_if(names.begin(), names.end(), is_of_library), names.end());
+  return names;
+}
+
 void ExpectCompiled(const ModuleRow& row, const Observed& seen) {
   const Stats &begin = seen.before, &last = seen.before_last, &end = seen.after;
   EXPECT_GT(end.ops_recorded, begin.ops_recorded);
@@ -95,11 +106,13 @@ void ExpectCompiled(const ModuleRow& row, const Observed& seen) {
   EXPECT_EQ(end.programs_compiled, last.programs_compiled);
   EXPECT_EQ(end.eager_replays, last.eager_replays);
   EXPECT_EQ(end.observations, last.observations);
-  // Gradients of operators that run eagerly anyway (oneDNN's LSTM) are not worth one.
-  if (row.fallbacks.empty()) EXPECT_EQ(seen.observed_again, 0) << "a shape function is missing";
+  // Gradients of operators that run eagerly anyway (oneDNN's LSTM) are not worth one. On a GPU each function is first seen to be right.
+  if (row.fallbacks.empty() && !OnGpu()) {
+    EXPECT_EQ(seen.observed_again, 0) << "a shape function is missing";
+  }
   std::vector<std::string> names;
   for (const auto& [name, count] : Gained(last.eager_fallbacks, end.eager_fallbacks)) names.push_back(name);
-  EXPECT_EQ(names, row.fallbacks);
+  EXPECT_EQ(OnAnyDevice(names), OnAnyDevice(row.fallbacks));
 }
 
 std::string FallbackText(const std::map<std::string, int64_t>& fallbacks) {
@@ -184,7 +197,8 @@ void CheckModule(const ModuleRow& row) {
       lazuli::reset();
       const Observed aten = RunModule(row, Options().backend("aten"), made_inside);
       const std::string forward = DiffAll(eager.forward, aten.forward, {});
-      const std::string backward = DiffAll(eager.backward, aten.backward, {});
+      // ATen's own gradients on a GPU are in part added up in any order: as much apart as sums may be.
+      const std::string backward = DiffAll(eager.backward, aten.backward, OnGpu() ? Tolerance{64, 64} : Tolerance{});
       EXPECT_EQ(forward, "");
       EXPECT_EQ(backward, "");
       line.forward_equal &= forward.empty();
