@@ -129,7 +129,12 @@ Expr RunningAverage(OpEmitter& e, Expr fresh, int old) {
 
 void EmitChannels(OpEmitter& e) {
   const ScalarType type = e.op().results[0].dtype;
-  EmitFactors(e, e.Arg(kRunningMean, type), Reciprocal(Sqrt(e.Arg(kRunningVar, type) + e.Arg(kEps, type))));
+  const Expr mean = e.Arg(kRunningMean, type);
+  const Expr invstd = Reciprocal(Sqrt(e.Arg(kRunningVar, type) + e.Arg(kEps, type)));
+  EmitFactors(e, mean, invstd);
+  if (e.op().results.size() == 2) return;
+  e.Result(2, mean);
+  e.Result(3, invstd);
 }
 
 // Also gives results 2 and 3, mean and inverse deviation, and 4 and 5, the next running statistics.
@@ -185,6 +190,9 @@ TraceOp Copy(const TensorRef& target, const TensorRef& source) {
   return op;
 }
 
+// What running statistics become for the gradient is empty on the CPU.
+bool IsKept(const TensorRef& result) { return result.defined() && result.numel() != 0; }
+
 void ExpandBatchNorm(const TraceOp& op, Expansion* out) {
   const bool training = IsTrue(op, kTraining);
   const TensorRef& input = RefOf(op, kInput);
@@ -201,6 +209,8 @@ void ExpandBatchNorm(const TraceOp& op, Expansion* out) {
       numbers.results.push_back(old.defined() ? out->Temporary(type, channels) : TensorRef());
       if (old.defined()) after.push_back(Copy(old, numbers.results.back()));
     }
+  } else if (IsKept(op.results[1]) || IsKept(op.results[2])) {
+    numbers.results.insert(numbers.results.end(), {op.results[1], op.results[2]});
   } else {
     for (int i : {1, 2}) {
       if (op.results[i].defined()) after.push_back(NewZeros(input, op.results[i]));

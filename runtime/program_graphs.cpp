@@ -19,6 +19,8 @@ constexpr size_t kFewestSteps = 4;
 // A program of one layer of many has as many keys.
 constexpr size_t kMostGraphs = 64;
 constexpr size_t kKeysRemembered = 128;
+// Where there are that many, and one more is to be captured, each must have been launched so often.
+constexpr int64_t kLaunchesWorth = 8;
 // So many runs without a graph, and the log says that addresses keep changing.
 constexpr int64_t kRunsToSettle = 256;
 
@@ -71,6 +73,12 @@ bool ProgramGraphs::ReleaseAll() {
 
 void ProgramGraphs::Refuse(std::string reason) {
   if (refused_.empty()) refused_ = std::move(reason);
+}
+
+void ProgramGraphs::GiveUp(std::string reason) {
+  Refuse(std::move(reason));
+  Counters::Get().cudagraph_failures.Add();
+  LogAlways(absl::StrCat("trace #", spec_.serial, " cannot be a CUDA graph and runs without one: ", refused_));
 }
 
 void ProgramGraphs::ReadSteps() {
@@ -162,6 +170,7 @@ bool ProgramGraphs::Run(const RunValues& values, ProgramMemory* memory, const Ru
     if (graph == nullptr) return false;
   }
   graph->last_use = ++clock_;
+  ++launches_;
   RunOnCpu(run_steps, memory, result);
   Launch(graph, memory);
   Counters::Get().cudagraph_launches.Add();
@@ -195,6 +204,11 @@ bool ProgramGraphs::ComesAgain() {
 
 ProgramGraphs::Graph* ProgramGraphs::Capture(const c10::Stream& stream, const RunValues& values, ProgramMemory* memory,
                                              const RunSteps& run_steps) {
+  if (graphs_.size() == kMostGraphs && launches_ < kLaunchesWorth * captures_) {
+    graphs_.clear();
+    GiveUp("where library calls find their operands changes too often");
+    return nullptr;
+  }
   auto graph = std::make_unique<Graph>();
   const auto work = [&] {
     memory->BindArenas(/*cpu_only=*/false);
@@ -219,11 +233,10 @@ ProgramGraphs::Graph* ProgramGraphs::Capture(const c10::Stream& stream, const Ru
   }
   memory->FreeArenas();
   if (!captured.ok()) {
-    Refuse(std::string(captured.status().message()));
-    Counters::Get().cudagraph_failures.Add();
-    LogAlways(absl::StrCat("trace #", spec_.serial, " cannot be a CUDA graph and runs without one: ", refused_));
+    GiveUp(std::string(captured.status().message()));
     return nullptr;
   }
+  ++captures_;
   Counters::Get().cudagraph_captures.Add();
   Log(LogCategory::kCudagraphs,
       absl::StrCat("Trace #", spec_.serial, ": captured a CUDA graph, with ", graph->tape.size(), " kernels of ours"));

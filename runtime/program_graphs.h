@@ -76,6 +76,8 @@ class ProgramGraphs {
   void ReadCall(const AtenCall& call);
   void ReadWindow(const WindowSpec& window);
   void Refuse(std::string reason);
+  // Refuses from now on, and says so.
+  void GiveUp(std::string reason);
   void MakeKey(const c10::Stream& stream, const RunValues& values, const std::vector<void*>& bases);
   // Whether `key_` came before, so that it is worth capturing.
   bool ComesAgain();
@@ -100,6 +102,7 @@ class ProgramGraphs {
   std::vector<size_t> seen_;   // Hashes of the last keys that had no graph.
   size_t next_seen_ = 0;
   int64_t runs_without_ = 0;
+  int64_t captures_ = 0, launches_ = 0;
   uint64_t clock_ = 0;
   std::vector<std::unique_ptr<Graph>> graphs_;
 };

@@ -248,9 +248,9 @@ void BoxedEager(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::
   RunEagerly(Recorder::Current(), codegen::GetOpInfo(op), keys, stack);
 }
 
-// By its composite kernel, though the GPU has one of its own (_foreach operators): its pieces are recorded, and fused again.
+// On a GPU by its composite kernel, though it has one of its own there (_foreach operators): its pieces are recorded, and fused again.
 void BoxedPieces(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  if (Recorder::Current() != nullptr) {
+  if (Recorder::Current() != nullptr && keys.has_backend(c10::BackendComponent::CUDABit)) {
     op.callBoxedForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd, *stack);
   } else {
     op.redispatchBoxed(KeysBelowRecorder(keys), stack);

@@ -4,6 +4,7 @@
 
 #include "tests/support/module_check.h"
 #include "tests/support/same_as_eager.h"
+#include "tests/support/test_device.h"
 #include "tests/support/train.h"
 
 namespace lazuli::testing {
@@ -53,8 +54,8 @@ void ExpectCompiled(const std::string& name, const Training& lazy) {
   EXPECT_EQ(end.cache_hits - middle.cache_hits + new_programs, end.traces - middle.traces);
   EXPECT_EQ(end.eager_replays, middle.eager_replays);
   for (const auto& [op, count] : end.eager_fallbacks) {
-    // The losses that this test and the search read.
-    EXPECT_EQ(op, "aten::_local_scalar_dense") << count;
+    // The losses that this test and the search read. On a GPU, shape functions are trusted after an observation.
+    EXPECT_TRUE(op == "aten::_local_scalar_dense" || (OnGpu() && count == 1)) << op << " " << count;
   }
   if (!ReadsValues(name)) {
     EXPECT_EQ(end.traces - middle.traces, kSteps - 1 - kSteps / 2) << "more than one trace a step";
