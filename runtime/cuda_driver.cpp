@@ -1,6 +1,7 @@
 #include "runtime/cuda_driver.h"
 
 #include <c10/core/TensorImpl.h>
+#include <c10/util/Exception.h>
 #include <dlfcn.h>
 #include <glob.h>
 
@@ -172,6 +173,15 @@ std::string CudaDriver::ErrorText(int error) const {
 
 absl::StatusOr<const CudaDriver*> GetCudaDriver() {
   static const auto* const driver = new absl::StatusOr<const CudaDriver*>(OpenDriver());
+  return *driver;
+}
+
+const CudaDriver& RequireCudaDriver() {
+  static const CudaDriver* const driver = [] {
+    absl::StatusOr<const CudaDriver*> opened = GetCudaDriver();
+    TORCH_CHECK(opened.ok(), "lazuli: ", std::string(opened.status().message()));
+    return *opened;
+  }();
   return *driver;
 }
 

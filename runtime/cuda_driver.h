@@ -62,6 +62,8 @@ struct CudaDriver {
 
 // The driver, opened and initialised by the first call. Fails with Unavailable where there is none: the message says what to install.
 absl::StatusOr<const CudaDriver*> GetCudaDriver();
+// The same for code that only runs where there is one: throws c10::Error otherwise.
+const CudaDriver& RequireCudaDriver();
 
 using NvrtcProgram = struct _nvrtcProgram*;
 

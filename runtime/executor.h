@@ -150,6 +150,11 @@ struct StepSpec {
   std::optional<FusedSteps> fused;
 };
 
+// Lists of memories and slots hold each once.
+inline void AddUnique(std::vector<int32_t>* list, int32_t item) {
+  if (std::find(list->begin(), list->end(), item) == list->end()) list->push_back(item);
+}
+
 // Memory of one device that only a run needs.
 struct ArenaSpec {
   c10::Device device = c10::kCPU;

@@ -10,22 +10,13 @@ namespace {
 
 thread_local LaunchTape* current_tape = nullptr;
 
-const CudaDriver& Driver() {
-  static const CudaDriver* const driver = [] {
-    absl::StatusOr<const CudaDriver*> opened = GetCudaDriver();
-    TORCH_CHECK(opened.ok(), "lazuli: ", std::string(opened.status().message()));
-    return *opened;
-  }();
-  return *driver;
-}
-
 using Pointers = c10::SmallVector<void*, 64>;
 
 int LaunchNow(const GpuLaunch& launch, CudaStreamHandle stream) {
   Pointers pointers;  // The driver copies what they point to.
   for (const GpuLaunch::Argument& argument : launch.arguments) pointers.push_back(argument.data);
-  return Driver().launch_kernel(launch.kernel, launch.grid_x, launch.grid_y, 1, launch.block_x, launch.block_y, 1, 0, stream,
-                                pointers.data(), nullptr);
+  return RequireCudaDriver().launch_kernel(launch.kernel, launch.grid_x, launch.grid_y, 1, launch.block_x, launch.block_y, 1, 0, stream,
+                                           pointers.data(), nullptr);
 }
 
 size_t Padded(size_t size) { return (size + 7) / 8 * 8; }
@@ -52,7 +43,8 @@ int LaunchTape::Record(const GpuLaunch& launch, CudaStreamHandle stream) {
   int status = 0;
   const CudaGraphNode* last = nullptr;
   size_t count = 0;
-  if (const int error = Driver().stream_get_capture_info(stream, &status, nullptr, nullptr, &last, &count); error != 0) return error;
+  if (const int error = RequireCudaDriver().stream_get_capture_info(stream, &status, nullptr, nullptr, &last, &count); error != 0)
+    return error;
   TORCH_INTERNAL_ASSERT(count == 1, "lazuli: a captured launch has ", count, " ends");
   entry.node = last[0];
   entries_.push_back(std::move(entry));
@@ -86,7 +78,7 @@ int LaunchTape::Patch(const GpuLaunch& launch) {
   params.block_y = launch.block_y;
   params.arguments = pointers.data();
   params.kernel = launch.kernel;
-  return Driver().graph_exec_kernel_node_set_params(exec_, entry.node, &params);
+  return RequireCudaDriver().graph_exec_kernel_node_set_params(exec_, entry.node, &params);
 }
 
 int Launch(const GpuLaunch& launch, CudaStreamHandle stream) {

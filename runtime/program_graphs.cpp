@@ -24,10 +24,6 @@ constexpr int64_t kLaunchesWorth = 8;
 // So many runs without a graph, and the log says that addresses keep changing.
 constexpr int64_t kRunsToSettle = 256;
 
-void AddUnique(std::vector<int32_t>* list, int32_t item) {
-  if (std::find(list->begin(), list->end(), item) == list->end()) list->push_back(item);
-}
-
 // All of them that exist, for ReleaseAll.
 struct Registry {
   std::mutex mutex;
@@ -295,11 +291,10 @@ void ProgramGraphs::Launch(Graph* graph, ProgramMemory* memory) const {
     const MemorySpec& spec = spec_.memories[m];
     if (spec.storage < 0) continue;
     at::DataPtr copy = AllocateOn(spec.device, spec.nbytes, /*scratch=*/false);
-    const int error = (*GetCudaDriver())
-                          ->memcpy_device_to_device(reinterpret_cast<uint64_t>(copy.get()), reinterpret_cast<uint64_t>(graph->bases[m]),
-                                                    static_cast<size_t>(spec.nbytes),
-                                                    static_cast<CudaStreamHandle>(CurrentStream(spec.device).native_handle()));
-    TORCH_CHECK(error == 0, "lazuli: cannot copy a result of a CUDA graph: ", (*GetCudaDriver())->ErrorText(error));
+    const int error = RequireCudaDriver().memcpy_device_to_device(
+        reinterpret_cast<uint64_t>(copy.get()), reinterpret_cast<uint64_t>(graph->bases[m]), static_cast<size_t>(spec.nbytes),
+        static_cast<CudaStreamHandle>(CurrentStream(spec.device).native_handle()));
+    TORCH_CHECK(error == 0, "lazuli: cannot copy a result of a CUDA graph: ", RequireCudaDriver().ErrorText(error));
     memory->adopted(m) = std::move(copy);
   }
 }

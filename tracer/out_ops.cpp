@@ -32,8 +32,8 @@ const OpInfo* SearchTwin(const OpInfo& info) {
 bool IsPlace(const c10::IValue& value) {
   if (!value.isTensor() || !value.toTensor().defined()) return false;
   const at::Tensor& tensor = value.toTensor();
-  return IsPlainOrLazy(*tensor.unsafeGetTensorImpl()) && tensor.key_set().has(c10::DispatchKey::CPU) && !tensor.is_conj() &&
-         !tensor.is_neg() && !tensor.has_names();
+  const bool on_device = tensor.key_set().has(c10::DispatchKey::CPU) || tensor.key_set().has(c10::DispatchKey::CUDA);
+  return IsPlainOrLazy(*tensor.unsafeGetTensorImpl()) && on_device && !tensor.is_conj() && !tensor.is_neg() && !tensor.has_names();
 }
 
 c10::StorageImpl* StorageOf(const at::Tensor& tensor) {
@@ -83,6 +83,8 @@ bool AreApart(const OpInfo& twin, c10::ArrayRef<c10::IValue> args, c10::ArrayRef
     for (const at::Tensor& operand : operands) {
       if (!operand.defined()) continue;
       if (grad && operand.requires_grad()) return false;
+      // Only numbers on the CPU may meet tensors of a GPU.
+      if (operand.device() != place.toTensor().device() && !(operand.is_cpu() && operand.dim() == 0)) return false;
       if (StorageOf(operand) == StorageOf(place.toTensor()) && !SameWindow(operand, place.toTensor())) return false;
     }
   }

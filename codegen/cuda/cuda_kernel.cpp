@@ -14,18 +14,9 @@
 namespace lazuli::codegen {
 namespace {
 
-const runtime::CudaDriver& Driver() {
-  static const runtime::CudaDriver* const driver = [] {
-    absl::StatusOr<const runtime::CudaDriver*> opened = runtime::GetCudaDriver();
-    TORCH_CHECK(opened.ok(), "lazuli: ", std::string(opened.status().message()));
-    return *opened;
-  }();
-  return *driver;
-}
-
 void CheckDriver(int error, const char* what, const std::string& kernel) {
   if (error == 0) return;
-  TORCH_CHECK(false, "lazuli: cannot ", what, " the kernel ", kernel, ": ", Driver().ErrorText(error));
+  TORCH_CHECK(false, "lazuli: cannot ", what, " the kernel ", kernel, ": ", runtime::RequireCudaDriver().ErrorText(error));
 }
 
 int64_t Multiprocessors(int device) {
@@ -67,21 +58,22 @@ CudaKernel::CudaKernel(const CudaPlan& plan, std::string code, MakeWide wide)
 }
 
 CudaKernel::~CudaKernel() {
-  if (library_ != nullptr) Driver().library_unload(library_);
+  if (library_ != nullptr) runtime::RequireCudaDriver().library_unload(library_);
 }
 
 void CudaKernel::Load() const {
   const std::string& name = launch_.phases[0].function;
-  CheckDriver(Driver().library_load_data(&library_, code_.data(), nullptr, nullptr, 0, nullptr, nullptr, 0), "load", name);
+  CheckDriver(runtime::RequireCudaDriver().library_load_data(&library_, code_.data(), nullptr, nullptr, 0, nullptr, nullptr, 0), "load",
+              name);
   functions_.clear();
   for (const CudaLaunch::Phase& phase : launch_.phases) {
     runtime::CudaKernelHandle function = nullptr;
-    CheckDriver(Driver().library_get_kernel(&function, library_, phase.function.c_str()), "find", phase.function);
+    CheckDriver(runtime::RequireCudaDriver().library_get_kernel(&function, library_, phase.function.c_str()), "find", phase.function);
     functions_.push_back(function);
   }
   if (CanBatch()) {
     const std::string& batch = launch_.batch.function;
-    CheckDriver(Driver().library_get_kernel(&batch_function_, library_, batch.c_str()), "find", batch);
+    CheckDriver(runtime::RequireCudaDriver().library_get_kernel(&batch_function_, library_, batch.c_str()), "find", batch);
   }
   std::string().swap(code_);
 }

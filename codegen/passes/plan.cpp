@@ -21,6 +21,7 @@
 namespace lazuli::codegen {
 namespace {
 
+using runtime::AddUnique;
 using runtime::AtenCall;
 using runtime::CallArg;
 using runtime::KernelLaunch;
@@ -30,10 +31,6 @@ using runtime::WindowSpec;
 
 void RunKernel(const void* kernel, void* const* buffers, const uint64_t* scalars, const int64_t* symbols) {
   static_cast<const CompiledKernel*>(kernel)->Run(buffers, scalars, symbols);
-}
-
-void AddUnique(std::vector<int32_t>* list, int32_t item) {
-  if (std::find(list->begin(), list->end(), item) == list->end()) list->push_back(item);
 }
 
 bool IsTensorType(const c10::Type& type) {

@@ -176,6 +176,21 @@ TEST_F(GpuTest, RandomNumbersAreEagers) {
   });
 }
 
+TEST_F(GpuTest, OutArgumentsThatFitAreWrittenWithoutACut) {
+  const StatsDelta stats;
+  ExpectSameAsEager([] {
+    const auto x = torch::randn({20, 7}, OnGpu());
+    auto largest = torch::zeros({20, 7}, OnGpu());
+    for (int step = 0; step < 3; ++step) torch::maximum_out(largest, largest, x * step);
+    return Tensors{largest + 1};
+  });
+  EXPECT_EQ(stats.fallbacks("aten::maximum.out"), 0);
+  DeviceMode mode;
+  auto on_cpu = torch::zeros({20, 7});
+  const auto x = torch::randn({20, 7}, OnGpu());
+  EXPECT_THROW(torch::maximum_out(on_cpu, x, x), c10::Error);
+}
+
 TEST_F(GpuTest, DropoutDrawsEagersMaskWithoutACut) {
   const StatsDelta stats;
   for (const auto dtype : {torch::kFloat, torch::kDouble, torch::kBFloat16, torch::kHalf}) {
