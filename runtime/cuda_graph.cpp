@@ -6,10 +6,11 @@
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
 
+#include <exception>
 #include <map>
 #include <mutex>
 
-#include "absl/strings/str_cat.h"
+#include "runtime/status.h"
 
 namespace lazuli::runtime {
 namespace {
@@ -63,19 +64,6 @@ class SilentWarnings : public c10::WarningHandler {
   void process(const c10::Warning& /*warning*/) override {}
 };
 
-// What the exception in flight says, without the place where it was thrown.
-std::string WhatIsThrown() {
-  try {
-    throw;
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  } catch (const std::exception& error) {
-    return error.what();
-  } catch (...) {
-    return "an exception of unknown type";
-  }
-}
-
 }  // namespace
 
 absl::StatusOr<CudaGraphPool*> CudaGraph::PoolOf(const c10::Stream& stream) {
@@ -111,7 +99,7 @@ absl::StatusOr<std::unique_ptr<CudaGraph>> CudaGraph::Capture(CudaGraphPool* poo
     begun = true;
     work();
   } catch (...) {
-    thrown = WhatIsThrown();
+    thrown = ExceptionMessage(std::current_exception());
   }
   const absl::Status ended = begun ? graph->EndCapture(pool->capture_stream()) : absl::OkStatus();
   if (!thrown.empty()) return absl::FailedPreconditionError(thrown);
@@ -120,7 +108,7 @@ absl::StatusOr<std::unique_ptr<CudaGraph>> CudaGraph::Capture(CudaGraphPool* poo
     Functions()->instantiate(graph->object_.get());
     graph->exec_ = Functions()->exec(graph->object_.get());
   } catch (...) {
-    return absl::FailedPreconditionError(WhatIsThrown());
+    return absl::FailedPreconditionError(ExceptionMessage(std::current_exception()));
   }
   return graph;
 }
@@ -144,7 +132,7 @@ absl::Status CudaGraph::EndCapture(const c10::Stream& capture_stream) {
   try {
     Functions()->end(object_.get());
   } catch (...) {
-    return absl::FailedPreconditionError(WhatIsThrown());
+    return absl::FailedPreconditionError(ExceptionMessage(std::current_exception()));
   }
   return invalid;
 }

@@ -15,6 +15,7 @@
 #include "codegen/passes/plan.h"
 #include "codegen/pipeline.h"
 #include "tests/support/kernel_builder.h"
+#include "tests/support/nvrtc.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -89,12 +90,9 @@ TEST(CudaOpenSize, StillMovesSixteenBytesAtATime) {
   EXPECT_EQ(PlanCuda(Open(Update({2}, T::BFloat16)), false).lanes, 8);
 }
 
-#define SKIP_WITHOUT_NVRTC() \
-  if (const auto version = NvrtcVersion(); !version.ok()) GTEST_SKIP() << version.status()
-
 // Of every dtype; with symbols and scalars.
 TEST(CudaBatchText, CompilesWithTheTableThatIsFilled) {
-  SKIP_WITHOUT_NVRTC();
+  LAZULI_SKIP_WITHOUT_NVRTC();
   for (const T type : {T::Float, T::Double, T::Long, T::Int, T::Short, T::Char, T::Byte, T::Bool, T::BFloat16, T::Half}) {
     KernelBuilder b({100});
     const int x = b.Load(b.Buffer(type));
@@ -188,17 +186,21 @@ std::string Updates(const std::vector<int64_t>& sizes) {
   return text + ops;
 }
 
-TEST(CudaBatchPlan, UpdatesOfAllParametersAreOneKernelAndOneBatch) {
-  SKIP_WITHOUT_NVRTC();
-  const auto trace = ParseTrace(Updates({17, 768, 30000, 768, 4096}));
-  ASSERT_TRUE(trace.ok()) << trace.status();
+absl::StatusOr<runtime::ProgramSpec> PlanUpdates(const std::vector<int64_t>& sizes, PlanReport* report) {
+  const auto trace = ParseTrace(Updates(sizes));
+  if (!trace.ok()) return trace.status();
   PipelineOptions options;
   options.target = {"avx512", "eager"};
   options.target.cuda_arch = kArch;
   const auto graph = RunPasses(*trace, options, "fuse");
-  ASSERT_TRUE(graph.ok()) << graph.status();
+  if (!graph.ok()) return graph.status();
+  return PlanProgram(*graph, {options.target}, report);
+}
+
+TEST(CudaBatchPlan, UpdatesOfAllParametersAreOneKernelAndOneBatch) {
+  LAZULI_SKIP_WITHOUT_NVRTC();
   PlanReport report;
-  const auto spec = PlanProgram(*graph, {options.target}, &report);
+  const auto spec = PlanUpdates({17, 768, 30000, 768, 4096}, &report);
   ASSERT_TRUE(spec.ok()) << spec.status();
   ASSERT_EQ(spec->steps.size(), 5u);
   EXPECT_EQ(spec->steps[0].batch, 5);
@@ -220,16 +222,9 @@ TEST(CudaBatchPlan, UpdatesOfAllParametersAreOneKernelAndOneBatch) {
 }
 
 TEST(CudaBatchPlan, WhatAProgramHasOneOfHasNoCodeForBatches) {
-  SKIP_WITHOUT_NVRTC();
-  const auto trace = ParseTrace(Updates({777}));
-  ASSERT_TRUE(trace.ok()) << trace.status();
-  PipelineOptions options;
-  options.target = {"avx512", "eager"};
-  options.target.cuda_arch = kArch;
-  const auto graph = RunPasses(*trace, options, "fuse");
-  ASSERT_TRUE(graph.ok()) << graph.status();
+  LAZULI_SKIP_WITHOUT_NVRTC();
   PlanReport report;
-  const auto spec = PlanProgram(*graph, {options.target}, &report);
+  const auto spec = PlanUpdates({777}, &report);
   ASSERT_TRUE(spec.ok()) << spec.status();
   ASSERT_EQ(spec->steps.size(), 1u);
   EXPECT_FALSE(static_cast<const CompiledKernel*>(std::get<KernelLaunch>(spec->steps[0].work).kernel.get())->CanBatch());

@@ -14,6 +14,7 @@
 #include "runtime/cuda_driver.h"
 #include "tests/support/cache_fixture.h"
 #include "tests/support/kernel_builder.h"
+#include "tests/support/nvrtc.h"
 #include "tests/support/random_kernel.h"
 
 namespace lazuli::testing {
@@ -63,10 +64,6 @@ KernelIR Sum(const c10::DimVector& sizes, int num_reduced, const c10::DimVector&
   b.Store(b.KeptBuffer(T::Float, true), b.Op(K::kReduceSum, b.Load(b.Buffer(T::Float, strides))));
   return b.kernel();
 }
-
-// Without NVRTC nothing is compiled; the test says so.
-#define SKIP_WITHOUT_NVRTC() \
-  if (const auto version = codegen::NvrtcVersion(); !version.ok()) GTEST_SKIP() << version.status()
 
 std::string Compiles(const KernelIR& kernel, bool wide = false) {
   if (const absl::Status status = codegen::VerifyKernel(kernel); !status.ok()) return std::string(status.message());
@@ -148,7 +145,7 @@ KernelIR EveryOp(T type) {
 }
 
 TEST(CudaNvrtc, EveryOpOnEveryType) {
-  SKIP_WITHOUT_NVRTC();
+  LAZULI_SKIP_WITHOUT_NVRTC();
   for (const T type : kArithmetic) {
     const KernelIR kernel = EveryOp(type);
     EXPECT_GT(kernel.insts.size(), 25u);
@@ -157,7 +154,7 @@ TEST(CudaNvrtc, EveryOpOnEveryType) {
 }
 
 TEST(CudaNvrtc, EveryCastAndMemoryAccess) {
-  SKIP_WITHOUT_NVRTC();
+  LAZULI_SKIP_WITHOUT_NVRTC();
   for (const T type : kStorable) {
     KernelBuilder b({5, 70});
     const int x = b.Load(b.Buffer(type)), i = b.Index(1), in = b.Op(K::kLt, i, b.Const(9, T::Long));
@@ -172,7 +169,7 @@ TEST(CudaNvrtc, EveryCastAndMemoryAccess) {
 }
 
 TEST(CudaNvrtc, EveryShapeOfReduction) {
-  SKIP_WITHOUT_NVRTC();
+  LAZULI_SKIP_WITHOUT_NVRTC();
   for (const KernelIR& kernel :
        {Softmax(4096, 4096), Softmax(700, 3), Softmax(2, 1 << 20), Softmax(64, 999, T::BFloat16), Sum({1 << 24}, 1, {1}),
         Sum({4096, 4096}, 1, {1, 4096}), Sum({4097, 63}, 1, {1, 4097}), Sum({6, 4, 20000}, 2, {20000, 120000, 1})}) {
@@ -191,7 +188,7 @@ TEST(CudaText, TransposedLoadsComeThroughSharedMemory) {
 
 // By the hardware, or word by word where it cannot.
 TEST(CudaNvrtc, AddsToReducedPrecisionOnEveryArchitecture) {
-  SKIP_WITHOUT_NVRTC();
+  LAZULI_SKIP_WITHOUT_NVRTC();
   for (const T type : {T::BFloat16, T::Half}) {
     KernelBuilder b({512});
     const int i = b.Index(0);
@@ -205,7 +202,7 @@ TEST(CudaNvrtc, AddsToReducedPrecisionOnEveryArchitecture) {
 }
 
 TEST(CudaNvrtc, RandomKernelsCompile) {
-  SKIP_WITHOUT_NVRTC();
+  LAZULI_SKIP_WITHOUT_NVRTC();
   const int64_t first = EnvOr("LAZULI_FUZZ_SEED", 1), count = EnvOr("LAZULI_FUZZ_COUNT", 12);
   for (int64_t seed = first; seed < first + count; ++seed) {
     ASSERT_EQ(Compiles(RandomKernel(static_cast<uint64_t>(seed)).Build()), "") << "LAZULI_FUZZ_SEED=" << seed;
@@ -213,7 +210,7 @@ TEST(CudaNvrtc, RandomKernelsCompile) {
 }
 
 TEST(CudaNvrtc, ErrorsCarryTheCompilersLog) {
-  SKIP_WITHOUT_NVRTC();
+  LAZULI_SKIP_WITHOUT_NVRTC();
   const auto code = codegen::CompileCuda("int x = nonsense;", kArch, false);
   ASSERT_FALSE(code.ok());
   EXPECT_TRUE(absl::StrContains(code.status().message(), "nonsense")) << code.status();
@@ -221,7 +218,7 @@ TEST(CudaNvrtc, ErrorsCarryTheCompilersLog) {
 }
 
 TEST(CudaNvrtc, ACompiledKernelIsFoundAgain) {
-  SKIP_WITHOUT_NVRTC();
+  LAZULI_SKIP_WITHOUT_NVRTC();
   codegen::KernelOrigin origin;
   const auto first = codegen::CompileKernel(Chain({12345}), Gpu(), &origin);
   ASSERT_TRUE(first.ok()) << first.status();
@@ -237,7 +234,7 @@ TEST(CudaNvrtc, ACompiledKernelIsFoundAgain) {
 class CudaCache : public CacheFixture {};
 
 TEST_F(CudaCache, CodeIsKeptOnDiskByArchitecture) {
-  SKIP_WITHOUT_NVRTC();
+  LAZULI_SKIP_WITHOUT_NVRTC();
   runtime::DiskCache disk(folder_.string(), int64_t{1} << 30);
   codegen::KernelTarget target = Gpu();
   target.disk = &disk;
