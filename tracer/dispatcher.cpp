@@ -329,6 +329,23 @@ void RunEagerly(Recorder* recorder, const OpInfo& info, c10::DispatchKeySet keys
   CallBelow(info, keys, stack);
 }
 
+// Sizes and strides of the tensors that the operator writes.
+static std::vector<std::vector<int64_t>> LayoutsOfWritten(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
+  std::vector<std::vector<int64_t>> layouts;
+  const auto add = [&layouts](const at::Tensor& tensor) {
+    layouts.push_back(tensor.sizes().vec());
+    layouts.push_back(tensor.strides().vec());
+  };
+  for (const auto i : c10::irange(args.size())) {
+    if ((info.mutated_args >> i & 1) == 0) continue;
+    if (args[i].isTensor() && args[i].toTensor().defined()) add(args[i].toTensor());
+    if (args[i].isTensorList()) {
+      for (const at::Tensor& tensor : args[i].toTensorVector()) add(tensor);
+    }
+  }
+  return layouts;
+}
+
 void RunAndObserve(Recorder* recorder, const OpInfo& info, std::vector<codegen::Word> key, c10::DispatchKeySet keys,
                    torch::jit::Stack* stack) {
   // In a full graph a piece that cuts would be an error, which the whole, observed once, is not.
@@ -336,12 +353,14 @@ void RunAndObserve(Recorder* recorder, const OpInfo& info, std::vector<codegen::
   const auto last = torch::jit::last(*stack, info.num_args);
   const std::vector<c10::IValue> args(last.begin(), last.end());
   const bool comes_back = CannotBeObserved(key) || info.handle.hasTag(at::Tag::dynamic_output_shape);
+  const auto layouts = LayoutsOfWritten(info, args);
   RunEagerly(recorder, info, keys, stack, comes_back ? Cut::kGraphBreak : Cut::kTransient);
   const auto results = torch::jit::last(*stack, info.num_returns);
   const c10::Device device = runtime::DeviceOf(codegen::OpDeviceOf(key[0]));
   RememberDtypes(info, args, results, device);
   auto observed = Observe(info, args, results, device);
-  if (!observed.has_value()) {
+  // Some resize what they write (addbmm_ of a number), which no trace does.
+  if (!observed.has_value() || LayoutsOfWritten(info, args) != layouts) {
     RememberShapes(std::move(key), nullptr);
     return;
   }

@@ -99,6 +99,17 @@ TEST_P(StorageTest, ResizeOfPendingTensor) {
   });
 }
 
+// An operator in place that gives what it writes another size, seen once before it could be recorded.
+TEST_P(StorageTest, OperatorsThatResizeWhatTheyWrite) {
+  ExpectSameAsEager([] {
+    const auto a = torch::arange(30, torch::kFloat).view({2, 5, 3});
+    const auto b = torch::arange(24, torch::kFloat).view({2, 3, 4});
+    auto sum = torch::ones({}) * 3;
+    sum.addbmm_(a, b, 0.5, 2);
+    return Tensors{sum, sum + 1};
+  });
+}
+
 TEST_P(StorageTest, SetReplacesMemory) {
   ExpectSameAsEager([] {
     auto a = torch::arange(6, torch::kFloat) + 1;
