@@ -201,8 +201,9 @@ void EmitSpread(OpEmitter& e) {
   const int64_t dim = DimArg(e.op(), 2, result);
   const auto number = [&](int64_t value) { return e.emitter().Size(ScalarType::Long, value); };
   const Expr place = e.Coordinate(0);
-  // Counted from the end when negative.
-  const Expr first = e.Int(3) >= 0 ? number(e.Int(3)) : Max(number(e.Int(3)) + number(result.sizes[dim]), number(0));
+  // Counted from the end when negative, which a symbol may be, too.
+  const Expr given = number(e.Int(3));
+  const Expr first = Select(given < 0, Max(given + number(result.sizes[dim]), number(0)), given);
   const bool slice = Rank(grad) == Rank(result);
   const Expr inside = slice ? (place >= first) & (place < first + number(grad.sizes[dim])) : place == first;
   const Expr value = slice ? e.LoadAt(0, Steps(Select(inside, place - first, number(0)), grad.strides[dim])) : e.Load(0);
@@ -271,7 +272,7 @@ struct NllTarget {
   NllTarget(OpEmitter& e, const NllArgs& args, bool check) {
     const TensorRef& self = e.op().args[args.self].tensors[0];
     target = e.Arg(args.target, ScalarType::Long);
-    counts = target != e.emitter().ConstInt(ScalarType::Long, e.Int(args.ignore_index));
+    counts = target != e.emitter().Size(ScalarType::Long, e.Int(args.ignore_index));
     const Expr valid = InRange(target, self.sizes[ClassDim(self)]);
     if (check) e.Check(Not(counts) | valid);
     index = Select(counts & valid, target, Like(target, 0));

@@ -1,7 +1,11 @@
 #include "codegen/out_variants.h"
 
+#include <c10/core/TensorOptions.h>
+
 #include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 
@@ -41,7 +45,7 @@ bool HasEmptyOperand(const TraceOp& op) {
   return false;
 }
 
-const OpInfo* Search(const OpInfo& info) {
+const OpInfo* Search(const OpInfo& info, c10::DispatchKey key) {
   // Planned memory is of one size and has no contents.
   if (NeedsMoreThanMemory(info.handle.schema())) return nullptr;
   const size_t dot = info.name.find('.');
@@ -49,8 +53,7 @@ const OpInfo* Search(const OpInfo& info) {
   const std::string overload = dot == std::string::npos ? "" : info.name.substr(dot + 1);
   for (const std::string& candidate : {overload.empty() ? base + ".out" : base + "." + overload + "_out", base + ".out"}) {
     const OpInfo* out = FindOpInfo(candidate);
-    if (out != nullptr && out->handle.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
-        IsOutVariantOf(out->handle.schema(), info.handle.schema())) {
+    if (out != nullptr && out->handle.hasKernelForDispatchKey(key) && IsOutVariantOf(out->handle.schema(), info.handle.schema())) {
       return out;
     }
   }
@@ -65,10 +68,11 @@ const OpInfo* FindOutVariant(const TraceOp& op) {
     if (!result.defined()) return nullptr;
   }
   static std::mutex mutex;
-  static auto* found = new absl::flat_hash_map<int32_t, const OpInfo*>;
+  static auto* found = new absl::flat_hash_map<std::pair<int32_t, c10::DispatchKey>, const OpInfo*>;
+  const c10::DispatchKey key = c10::computeDispatchKey(std::nullopt, std::nullopt, op.device);
   std::lock_guard<std::mutex> lock(mutex);
-  const auto [it, inserted] = found->try_emplace(op.info->id, nullptr);
-  if (inserted) it->second = Search(*op.info);
+  const auto [it, inserted] = found->try_emplace({op.info->id, key}, nullptr);
+  if (inserted) it->second = Search(*op.info, key);
   return it->second;
 }
 

@@ -22,6 +22,9 @@ void AddIndexShapes(ShapeTable* table);   // Indexing, searching, sorting, accum
 void AddLinalgShapes(ShapeTable* table);  // Products, distances, factorisations, Fourier transforms.
 void AddPointwiseShapes(ShapeTable* table);
 
+// Where GPUs' kernels give results other sizes or layouts than the CPU's; without a function where no rule is known.
+void AddGpuShapes(ShapeTable* table);
+
 // Whether those of several tensors that are defined have one dtype, which is floating point (not of 8 bits).
 bool HaveOneFloatDtype(std::initializer_list<at::Tensor> tensors);
 // Whether the dtype is one that ATen takes for indices.

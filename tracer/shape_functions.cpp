@@ -68,6 +68,15 @@ const ShapeTable& SizesTable() {
   return *table;
 }
 
+const ShapeTable& GpuTable() {
+  static const auto* table = [] {
+    auto* all = new ShapeTable;
+    AddGpuShapes(all);
+    return all;
+  }();
+  return *table;
+}
+
 bool HaveSameArguments(const c10::FunctionSchema& a, const c10::FunctionSchema& b) {
   const auto& left = a.arguments();
   const auto& right = b.arguments();
@@ -106,7 +115,10 @@ const ShapeFunction* FindIn(const ShapeTable& table, const std::string& name) {
 
 }  // namespace
 
-const ShapeFunction* FindShapeFunction(const std::string& name) {
+const ShapeFunction* FindShapeFunction(const std::string& name, c10::Device device) {
+  if (!device.is_cpu()) {
+    if (const ShapeFunction* function = FindIn(GpuTable(), name)) return *function ? function : nullptr;
+  }
   for (const ShapeTable* table : {&OwnTable(), &SizesTable(), &AtenTable()}) {
     if (const ShapeFunction* function = FindIn(*table, name)) return function;
   }

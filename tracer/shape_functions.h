@@ -1,5 +1,5 @@
-// Output metadata of operators, as meta tensors: what their CPU kernels allocate. For structured operators ATen's own Meta functions, for
-// others functions of ours.
+// Output metadata of operators, as meta tensors: what their CPU kernels allocate, and where GPUs' are known to differ, what those do. For
+// structured operators ATen's own Meta functions, for others functions of ours.
 //
 // A shape function speaks only where it is sure that the operator succeeds on the metadata it sees and what layout comes out. Everything
 // else (mixed dtypes, arguments that ATen rejects, unusual layouts) is observed.
@@ -18,9 +18,9 @@ namespace lazuli::tracer {
 // when it does not know. May throw where shapes do not fit.
 using ShapeFunction = std::function<std::vector<at::Tensor>(c10::ArrayRef<c10::IValue> args)>;
 
-// The shape function of the operator with this name ("aten::where.self"); null when there is none. An in-place operator has that of its
-// functional form.
-const ShapeFunction* FindShapeFunction(const std::string& name);
+// The shape function of the operator with this name ("aten::where.self") and of `device`'s kernels; null when there is none. An in-place
+// operator has that of its functional form.
+const ShapeFunction* FindShapeFunction(const std::string& name, c10::Device device = c10::kCPU);
 
 // Whether the function that FindShapeFunction returns for `name` speaks only of dtypes that the operator's kernel takes: one of ours that
 // knows, not ATen's.

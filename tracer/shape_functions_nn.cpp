@@ -177,7 +177,7 @@ Shapes BatchNormShape(Args args) {
   }
   const bool training = args[5].toBool();
   if (!training && (!TensorArg(args[3]).defined() || !TensorArg(args[4]).defined())) return {};
-  const int64_t saved = training || input.is_cuda() ? channels : 0;
+  const int64_t saved = training ? channels : 0;
   const auto dtype = input.scalar_type();
   return {Fresh(input.sizes(), dtype, *format), Fresh({saved}, dtype), Fresh({saved}, dtype)};
 }

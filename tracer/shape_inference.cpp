@@ -212,9 +212,9 @@ bool FitsInPlace(const codegen::OpInfo& info, const at::Tensor& self, const at::
 
 }  // namespace
 
-std::optional<codegen::OutputMetas> InferShapes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, c10::Device device) {
-  const bool trusted = device.is_cpu() || IsSameOnAllDevices(info) || RecallShapes(ForetoldKey(info, args, device)) != nullptr;
-  const ShapeFunction* function = trusted ? FindShapeFunction(info.name) : nullptr;
+// By `function`, or when it is null by the operator's kernel for meta tensors.
+static std::optional<codegen::OutputMetas> InferBy(const ShapeFunction* function, const codegen::OpInfo& info,
+                                                   c10::ArrayRef<c10::IValue> args) {
   if (info.handle.hasTag(at::Tag::pointwise) && !KnowsDtypes(info.name) && CastsLooseOperands(args)) return std::nullopt;
   if (function == nullptr && (!info.has_meta || !IsOrdinary(info, args) || HasPythonMeta(info))) return std::nullopt;
   const runtime::AtenScope scope;
@@ -246,6 +246,11 @@ std::optional<codegen::OutputMetas> InferShapes(const codegen::OpInfo& info, c10
     outputs.push_back(MetaOf(tensor));
   }
   return outputs;
+}
+
+std::optional<codegen::OutputMetas> InferShapes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, c10::Device device) {
+  const bool trusted = device.is_cpu() || IsSameOnAllDevices(info) || RecallShapes(ForetoldKey(info, args, device)) != nullptr;
+  return InferBy(trusted ? FindShapeFunction(info.name, device) : nullptr, info, args);
 }
 
 bool TakesDtypes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, const codegen::OutputMetas& outputs, c10::Device device) {
@@ -305,8 +310,9 @@ std::optional<codegen::OutputMetas> Observe(const codegen::OpInfo& info, c10::Ar
 }
 
 void NoteForetold(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, const codegen::OutputMetas& observed, c10::Device device) {
-  if (device.is_cpu() || FindShapeFunction(info.name) == nullptr) return;
-  const std::optional<codegen::OutputMetas> foretold = InferShapes(info, args, c10::kCPU);
+  const ShapeFunction* function = FindShapeFunction(info.name, device);
+  if (device.is_cpu() || function == nullptr) return;
+  const std::optional<codegen::OutputMetas> foretold = InferBy(function, info, args);
   static const auto* trusted = new codegen::OutputMetasPtr(std::make_shared<const codegen::OutputMetas>());
   if (foretold.has_value() && *foretold == observed) RememberShapes(ForetoldKey(info, args, device), *trusted);
 }

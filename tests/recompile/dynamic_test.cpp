@@ -150,6 +150,19 @@ TEST_P(DynamicTest, GradientsOfSlices) {
       kSizes, 2, 2);
 }
 
+// The same sizes, but another argument, which may be negative, too.
+TEST_P(DynamicTest, ArgumentsThatChangeAndTheirSigns) {
+  const auto x = torch::randn({6, 7, 8}).requires_grad_();
+  const auto scores = torch::randn({9, 7}).requires_grad_();
+  const auto targets = torch::tensor({0, 1, 2, 3, 4, 5, 6, 2, 3});
+  const auto step = [&](int64_t n) -> Tensors {
+    const auto selected = x.select(1, n).sin().sum() + x.slice(1, n, n == -1 ? 7 : n + 1).cos().sum();
+    const auto loss = torch::nll_loss(torch::log_softmax(scores, 1), targets, {}, at::Reduction::Mean, n);
+    return {torch::autograd::grad({selected}, {x})[0], loss, torch::autograd::grad({loss}, {scores})[0]};
+  };
+  ExpectFewPrograms(step, {2, 3, -1, -5, 5, 1, -2, 4, 2, -3}, 2, 2);
+}
+
 TEST_P(DynamicTest, SizesOfWhatIsLookedUpIn) {
   ExpectFewPrograms(
       [](int64_t n) -> Tensors {

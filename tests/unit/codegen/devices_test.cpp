@@ -3,8 +3,10 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "codegen/ir/trace.h"
 #include "codegen/lower.h"
+#include "codegen/out_variants.h"
 #include "codegen/pipeline.h"
 
 namespace lazuli::codegen {
@@ -65,6 +67,16 @@ TEST(DevicesTest, OperandsWithGapsAreJoinedByKernelsOnGpusAlone) {
   const auto gaps = cat("cuda:0", "(1,64)");
   EXPECT_TRUE(std::none_of(gaps.begin(), gaps.end(), [](const std::string& group) { return group == "call cuda:0"; }));
   EXPECT_FALSE(gaps.empty());
+}
+
+// A variant with out= has a kernel for the device, or is no variant there.
+TEST(DevicesTest, OutVariantsHaveKernelsForTheDevice) {
+  for (const char* device : {"cpu", "cuda:0"}) {
+    const auto trace = ParseTrace(absl::StrCat("trace scalars=0 offsets=0\nstorage %0: input ", device, "\nstorage %1: fresh 8 bytes ",
+                                               device, " live\n%1 f32[2] = aten::narrow_copy(%0 f32[8], dim=0, start=1, length=2)\n"));
+    ASSERT_TRUE(trace.ok()) << trace.status();
+    EXPECT_EQ(FindOutVariant(trace->ops[0]) != nullptr, trace->ops[0].device.is_cpu()) << device;
+  }
 }
 
 TEST(DevicesTest, RowsSayWhetherTheyWriteAtIndices) {

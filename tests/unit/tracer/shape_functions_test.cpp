@@ -274,6 +274,18 @@ TEST(ShapeFunctionsTest, AgreeWithWhatTheCpuAllocates) {
   EXPECT_GE(spoke.size(), 55U);
 }
 
+TEST(ShapeFunctionsTest, GpusHaveRulesOfTheirOwn) {
+  const std::vector<c10::IValue> args = {F({2, 3, 4, 4}), None(), None(), F({3}), F({3}), false, 0.1, 1e-5};
+  const auto saved = [&args](c10::Device device) {
+    return (*FindShapeFunction("aten::native_batch_norm", device))(args).at(1).sizes().vec();
+  };
+  EXPECT_EQ(saved(torch::kCPU), std::vector<int64_t>({0}));
+  EXPECT_EQ(saved(torch::kCUDA), std::vector<int64_t>({3}));
+  EXPECT_NE(FindShapeFunction("aten::_fft_r2c", torch::kCPU), nullptr);
+  EXPECT_EQ(FindShapeFunction("aten::_fft_r2c", torch::kCUDA), nullptr);
+  EXPECT_EQ(FindShapeFunction("aten::relu", torch::kCUDA), FindShapeFunction("aten::relu", torch::kCPU));
+}
+
 TEST(ShapeFunctionsTest, InPlaceFormsUseTheFunctionalOne) {
   EXPECT_EQ(FindShapeFunction("aten::relu_"), FindShapeFunction("aten::relu"));
   EXPECT_TRUE(InferShapes(*codegen::FindOpInfo("aten::relu_"), {F({2, 3})}).has_value());
