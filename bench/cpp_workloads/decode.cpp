@@ -17,24 +17,26 @@ torch::Tensor Generate(Gpt& model, torch::Tensor ids, std::vector<KeyValueCache>
     logits = model(ids, position, &caches).select(1, -1);
     position += ids.size(1);
     const int64_t token = logits.argmax(-1).item<int64_t>();
-    ids = torch::full({1, 1}, token, torch::kLong);
+    ids = torch::full({1, 1}, token, ids.options());
   }
   return logits;
 }
 
 // Each step continues a text of another length, from 8 to 38 tokens.
 template <bool kPreallocated>
-Step Decode() {
-  const GptConfig config;
+Step Decode(torch::Device device) {
+  const GptConfig config = GptConfig::For(device);
   Gpt model(config);
+  model->to(device);
   model->eval();
   std::vector<torch::Tensor> texts;
-  for (int64_t i = 0; i < 16; ++i) texts.push_back(torch::randint(0, config.vocabulary, {1, 8 + 2 * (i * 7 % 16)}, torch::kLong));
+  for (int64_t i = 0; i < 16; ++i)
+    texts.push_back(torch::randint(0, config.vocabulary, {1, 8 + 2 * (i * 7 % 16)}, torch::TensorOptions(torch::kLong).device(device)));
   auto next = std::make_shared<size_t>(0);
   return [=]() mutable {
     std::vector<KeyValueCache> caches(static_cast<size_t>(config.layers));
     if (kPreallocated) {
-      for (auto& cache : caches) cache = KeyValueCache(config, 1);
+      for (auto& cache : caches) cache = KeyValueCache(config, 1, device);
     }
     return Generate(model, texts[(*next)++ % texts.size()], caches);
   };

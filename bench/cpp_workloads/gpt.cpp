@@ -1,5 +1,7 @@
 #include "gpt.h"
 
+#include <ATen/autocast_mode.h>
+
 #include "workload.h"
 
 namespace workloads {
@@ -7,8 +9,14 @@ namespace workloads {
 namespace nn = torch::nn;
 namespace F = torch::nn::functional;
 
-KeyValueCache::KeyValueCache(const GptConfig& config, int64_t batch) : preallocated_(true) {
-  keys_ = torch::zeros({batch, config.heads, config.max_time, config.width / config.heads});
+GptConfig GptConfig::For(torch::Device device) {
+  GptConfig config;
+  if (device.is_cuda()) config.vocabulary = 50304, config.max_time = 1024, config.width = 768, config.heads = 12, config.layers = 12;
+  return config;
+}
+
+KeyValueCache::KeyValueCache(const GptConfig& config, int64_t batch, torch::Device device) : preallocated_(true) {
+  keys_ = torch::zeros({batch, config.heads, config.max_time, config.width / config.heads}, device);
   values_ = torch::zeros_like(keys_);
 }
 
@@ -55,7 +63,7 @@ GptImpl::GptImpl(const GptConfig& config) {
 }
 
 torch::Tensor GptImpl::forward(const torch::Tensor& ids, int64_t position, std::vector<KeyValueCache>* caches) {
-  auto x = dropout_(tokens_(ids) + positions_(torch::arange(position, position + ids.size(1))));
+  auto x = dropout_(tokens_(ids) + positions_(torch::arange(position, position + ids.size(1), ids.options())));
   for (size_t i = 0; i < layers_->size(); ++i) {
     x = layers_->at<DecoderLayerImpl>(i).forward(x, caches == nullptr ? nullptr : &(*caches)[i]);
   }
@@ -69,39 +77,67 @@ torch::Tensor NextTokenLoss(Gpt& model, const torch::Tensor& ids) {
 
 namespace {
 
-torch::Tensor Ids(int64_t batch, int64_t time) { return torch::randint(0, GptConfig().vocabulary, {batch, time}, torch::kLong); }
+torch::Tensor Ids(int64_t batch, int64_t time, torch::Device device) {
+  return torch::randint(0, GptConfig().vocabulary, {batch, time}, torch::TensorOptions(torch::kLong).device(device));
+}
 
-Step TrainOn2x128(const GptConfig& config) {
+// Autocasts to bfloat16 on a GPU while it lives.
+class Autocast {
+ public:
+  explicit Autocast(torch::Device device) : device_(device.type()), before_(at::autocast::is_autocast_enabled(device_)) {
+    at::autocast::set_autocast_enabled(device_, device.is_cuda());
+    if (device.is_cuda()) at::autocast::set_autocast_dtype(device_, torch::kBFloat16);
+    at::autocast::increment_nesting();
+  }
+  ~Autocast() {
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(device_, before_);
+  }
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  torch::DeviceType device_;
+  bool before_;
+};
+
+Step TrainOneBatch(const GptConfig& config, torch::Device device) {
   Gpt model(config);
-  const auto ids = Ids(2, 128);
+  model->to(device);
+  const auto ids = device.is_cuda() ? Ids(8, 1024, device) : Ids(2, 128, device);
   torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-4));
-  return Trainer(std::move(optimizer), [=]() mutable { return NextTokenLoss(model, ids); });
+  return Trainer(std::move(optimizer), [=]() mutable {
+    const Autocast autocast(device);
+    return NextTokenLoss(model, ids);
+  });
 }
 
-Step GptTrain() { return TrainOn2x128(GptConfig()); }
+Step GptTrain(torch::Device device) { return TrainOneBatch(GptConfig::For(device), device); }
 
-Step GptDropoutTrain() {
-  GptConfig config;
+Step GptDropoutTrain(torch::Device device) {
+  GptConfig config = GptConfig::For(device);
   config.dropout = 0.1;
-  return TrainOn2x128(config);
+  return TrainOneBatch(config, device);
 }
 
-Step GptForward() {
-  Gpt model{GptConfig()};
+Step GptForward(torch::Device device) {
+  Gpt model(GptConfig::For(device));
+  model->to(device, device.is_cuda() ? torch::kBFloat16 : torch::kFloat);
   model->eval();
-  const auto ids = Ids(1, 64);
+  const auto ids = Ids(1, 64, device);
   return [=]() mutable {
     const torch::NoGradGuard no_grad;
     return model(ids);
   };
 }
 
-Step VarlenTrain() {
+Step VarlenTrain(torch::Device device) {
   GptConfig config;
   config.max_time = 512;
   Gpt model(config);
+  model->to(device);
   std::vector<torch::Tensor> batches;
-  for (int64_t i = 0; i < 64; ++i) batches.push_back(Ids(4, 12 + 4 * (i * 11 % 29)));
+  for (int64_t i = 0; i < 64; ++i) batches.push_back(Ids(4, 12 + 4 * (i * 11 % 29), device));
   auto next = std::make_shared<size_t>(0);
   torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-4));
   const Step train = Trainer(std::move(optimizer), [=]() mutable { return NextTokenLoss(model, batches[(*next)++ % batches.size()]); });
@@ -117,11 +153,13 @@ struct HalfBlock {
   DecoderLayer layer{256, 4};
   torch::Tensor x;
 
-  HalfBlock() : x(torch::randn({4, 128, 256}).to(torch::kBFloat16)) { layer->to(torch::kBFloat16); }
+  explicit HalfBlock(torch::Device device) : x(torch::randn({4, 128, 256}, device).to(torch::kBFloat16)) {
+    layer->to(device, torch::kBFloat16);
+  }
 };
 
-Step BlockForward() {
-  HalfBlock block;
+Step BlockForward(torch::Device device) {
+  HalfBlock block(device);
   block.layer->eval();
   return [=]() mutable {
     const torch::NoGradGuard no_grad;
@@ -129,8 +167,8 @@ Step BlockForward() {
   };
 }
 
-Step BlockTrain() {
-  HalfBlock block;
+Step BlockTrain(torch::Device device) {
+  HalfBlock block(device);
   torch::optim::AdamW optimizer(block.layer->parameters(), torch::optim::AdamWOptions(1e-4));
   return Trainer(std::move(optimizer), [=]() mutable { return block.layer(block.x).to(torch::kFloat).square().mean(); });
 }
@@ -139,9 +177,9 @@ Step BlockTrain() {
 
 std::vector<Workload> GptWorkloads() {
   return {
-      {"gpt_train", "training step of a GPT of 4 layers of 256, batch 2x128, AdamW", GptTrain, 4, 10},
+      {"gpt_train", "training step of a GPT of 4 layers of 256, batch 2x128, AdamW (GPT-2, 8x1024, autocast to bfloat16)", GptTrain, 4, 10},
       {"gpt_dropout_train", "the same with a dropout of 0.1 wherever a residual is added", GptDropoutTrain, 4, 10},
-      {"gpt_forward", "forward pass of the same GPT over 1x64 tokens, without grad", GptForward, 5, 20},
+      {"gpt_forward", "forward pass of the same GPT over 1x64 tokens, without grad (GPT-2, bfloat16)", GptForward, 5, 20},
       {"varlen_train", "64 training steps of the same GPT on batches of 4 of 29 lengths from 12 to 124", VarlenTrain, 1, 2},
       {"bf16_block", "forward pass of a transformer block of 256 in bfloat16, 4x128 tokens, without grad", BlockForward, 5, 20},
       {"bf16_block_train", "training step of that block, AdamW", BlockTrain, 5, 20},

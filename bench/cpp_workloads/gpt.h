@@ -15,6 +15,9 @@ struct GptConfig {
   int64_t heads = 4;
   int64_t layers = 4;
   double dropout = 0;
+
+  // The one above; on a GPU GPT-2's, of 124 million parameters.
+  static GptConfig For(torch::Device device);
 };
 
 // Keys and values of the tokens so far, [batch, heads, time, width / heads] each, by one of two ways that programs have: each token's
@@ -22,7 +25,7 @@ struct GptConfig {
 class KeyValueCache {
  public:
   KeyValueCache() = default;
-  KeyValueCache(const GptConfig& config, int64_t batch);
+  KeyValueCache(const GptConfig& config, int64_t batch, torch::Device device);
 
   // Adds the keys and values of new tokens. Both become those of all tokens so far.
   void Append(torch::Tensor& keys, torch::Tensor& values);

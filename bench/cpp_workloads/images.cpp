@@ -60,6 +60,12 @@ void ToChannelsLast(nn::Sequential& model) {
   }
 }
 
+// The model, where and as wide as `like` is.
+nn::Sequential Like(const torch::Tensor& like, nn::Sequential model) {
+  model->to(like.device(), like.scalar_type());
+  return model;
+}
+
 Step Inference(nn::Sequential model, const torch::Tensor& inputs) {
   model->eval();
   return [=]() mutable {
@@ -68,24 +74,31 @@ Step Inference(nn::Sequential model, const torch::Tensor& inputs) {
   };
 }
 
-Step ResNet18Inference() { return Inference(ResNet({2, 2, 2, 2}, false), torch::randn({1, 3, 224, 224})); }
+Step ResNet18Inference(torch::Device device) {
+  const auto image = torch::randn({1, 3, 224, 224}, device);
+  return Inference(Like(image, ResNet({2, 2, 2, 2}, false)), image);
+}
 
-nn::Sequential ResNet50() {
-  nn::Sequential model = ResNet({3, 4, 6, 3}, true);
+nn::Sequential ResNet50(const torch::Tensor& images) {
+  nn::Sequential model = Like(images, ResNet({3, 4, 6, 3}, true));
   ToChannelsLast(model);
   return model;
 }
 
-torch::Tensor Images() { return torch::randn({4, 3, 224, 224}).contiguous(torch::MemoryFormat::ChannelsLast); }
-
-Step ResNet50Inference() {
-  const auto model = ResNet50();
-  return Inference(model, Images());
+torch::Tensor Images(torch::Device device) {
+  const auto images = torch::randn({device.is_cuda() ? 64 : 4, 3, 224, 224}, device);
+  return images.to(device.is_cuda() ? torch::kBFloat16 : torch::kFloat).contiguous(torch::MemoryFormat::ChannelsLast);
 }
 
-Step ResNet50Train() {
-  nn::Sequential model = ResNet50();
-  const auto inputs = Images(), labels = torch::randint(0, 1000, {4}, torch::kLong);
+Step ResNet50Inference(torch::Device device) {
+  const auto images = Images(device);
+  return Inference(ResNet50(images), images);
+}
+
+Step ResNet50Train(torch::Device device) {
+  const auto inputs = Images(device);
+  nn::Sequential model = ResNet50(inputs);
+  const auto labels = torch::randint(0, 1000, {inputs.size(0)}, torch::TensorOptions(torch::kLong).device(device));
   torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(1e-4).momentum(0.9));
   return Trainer(std::move(optimizer), [=]() mutable { return F::cross_entropy(model->forward(inputs), labels); });
 }
@@ -95,8 +108,9 @@ Step ResNet50Train() {
 std::vector<Workload> ImageWorkloads() {
   return {
       {"resnet18_infer", "ResNet-18 over one image of 224x224, contiguous, without grad", ResNet18Inference, 5, 20},
-      {"resnet50_infer", "ResNet-50 in channels_last over 4 images of 224x224, without grad", ResNet50Inference, 4, 10},
-      {"resnet50_train", "training step of ResNet-50 in channels_last, batch of 4 images, SGD with momentum", ResNet50Train, 4, 5},
+      {"resnet50_infer", "ResNet-50 in channels_last over 4 images of 224x224, without grad (64 in bfloat16)", ResNet50Inference, 4, 10},
+      {"resnet50_train", "training step of ResNet-50 in channels_last, batch of 4 images, SGD with momentum (64 in bfloat16)",
+       ResNet50Train, 4, 5},
   };
 }
 

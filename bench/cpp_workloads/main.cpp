@@ -1,4 +1,6 @@
 // Times one workload under one mode in this process, and prints one line of JSON, as worker.py does. Started by compare.py.
+#include <c10/core/CachingDeviceAllocator.h>
+#include <dlfcn.h>
 #include <lazuli/lazuli.h>
 
 #include <algorithm>
@@ -27,6 +29,7 @@ namespace {
 struct Options {
   std::string workload;
   std::string mode = "eager";
+  std::string device = "cpu";
   int64_t threads = 0;
   double seconds = 1;
   bool list = false;
@@ -49,12 +52,30 @@ double Median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-// Runs a step to its end: what Lazuli still has pending is part of the step.
-double Timed(const Step& step, bool lazuli, torch::Tensor& out) {
+torch::Device DeviceOf(const std::string& name) {
+  const torch::Device device(name);
+  if (!device.is_cuda()) return device;
+  if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) throw examples::UserError(std::string("No CUDA: ") + dlerror());
+  if (!torch::cuda::is_available()) throw examples::UserError("--device " + name + ": there is no such GPU here.");
+  at::globalContext().setFloat32MatmulPrecision("high");  // TF32, as who trains on a GPU asks for.
+  return device;
+}
+
+// Runs a step to its end: what Lazuli still has pending is part of the step, and what the GPU still has to do.
+double Timed(const Step& step, const Options& options, torch::Tensor& out) {
   const double start = Seconds();
   out = step();
-  if (lazuli) lazuli::sync();
+  if (options.mode == "lazuli") lazuli::sync();
+  if (out.is_cuda()) torch::cuda::synchronize(out.device().index());
   return Seconds() - start;
+}
+
+// Allocated at most, by LibTorch's allocator; 0 without a GPU.
+double PeakGpuMegabytes(const Options& options) {
+  const torch::Device device(options.device);
+  if (!device.is_cuda()) return 0;
+  const auto stats = c10::getDeviceAllocator(device.type())->getDeviceStats(std::max<c10::DeviceIndex>(device.index(), 0));
+  return static_cast<double>(stats.allocated_bytes[0].peak) / (1 << 20);
 }
 
 struct Measured {
@@ -66,31 +87,33 @@ struct Measured {
 
 Measured Measure(const Workload& workload, const Options& options) {
   torch::manual_seed(0);
-  const Step step = workload.build();
+  const Step step = workload.build(DeviceOf(options.device));
   const bool lazuli = options.mode == "lazuli";
   Measured measured;
   torch::Tensor out;
   const double start = Seconds();
   if (lazuli) lazuli::enable();
-  Timed(step, lazuli, out);
+  Timed(step, options, out);
   measured.first_s = Seconds() - start;
   measured.check = out.to(torch::kDouble).abs().mean().item<double>();
-  for (int i = 0; i < workload.warm_up; ++i) Timed(step, lazuli, out);
+  for (int i = 0; i < workload.warm_up; ++i) Timed(step, options, out);
   if (lazuli) lazuli::wait_for_compiles();
   measured.warm = lazuli::stats();
   const double begin = Seconds();
   while (measured.times_ms.size() < static_cast<size_t>(workload.fewest) || Seconds() - begin < options.seconds) {
     out.reset();  // As in a training loop: the previous result is not kept through the next step.
-    measured.times_ms.push_back(1e3 * Timed(step, lazuli, out));
+    measured.times_ms.push_back(1e3 * Timed(step, options, out));
   }
   return measured;
 }
 
 void Print(const Measured& measured, const Options& options) {
-  std::printf("{\"workload\": \"%s\", \"mode\": \"%s\", \"threads\": %d, \"first_s\": %.6f, \"check\": %.17g, \"median_ms\": %.6f, ",
-              options.workload.c_str(), options.mode.c_str(), torch::get_num_threads(), measured.first_s, measured.check,
-              Median(measured.times_ms));
-  std::printf("\"peak_rss_mb\": %.1f, \"times_ms\": [", PeakMegabytes());
+  std::printf(
+      "{\"workload\": \"%s\", \"mode\": \"%s\", \"device\": \"%s\", \"threads\": %d, \"first_s\": %.6f, \"check\": %.17g, \"median_ms\": "
+      "%.6f, ",
+      options.workload.c_str(), options.mode.c_str(), options.device.c_str(), torch::get_num_threads(), measured.first_s, measured.check,
+      Median(measured.times_ms));
+  std::printf("\"peak_rss_mb\": %.1f, \"peak_gpu_mb\": %.1f, \"times_ms\": [", PeakMegabytes(), PeakGpuMegabytes(options));
   for (size_t i = 0; i < measured.times_ms.size(); ++i) std::printf("%s%.6f", i == 0 ? "" : ", ", measured.times_ms[i]);
   std::printf("]");
   if (options.mode == "lazuli") {
@@ -106,6 +129,7 @@ int Run(int argc, char** argv) {
   examples::CommandLine line("cpp_workloads", "times one C++ program, eagerly or with Lazuli.");
   line.Text("--workload", options.workload, "its name");
   line.Text("--mode", options.mode, "eager or lazuli");
+  line.Text("--device", options.device, "where its tensors are: cpu, or cuda for a GPU, which some are given more work for");
   line.Integer("--threads", options.threads, 0, 4096, "CPU threads; 0: PyTorch's default");
   line.Number("--seconds", options.seconds, 0, 1e6, "time steps for at least this long");
   line.Flag("--list", options.list, "print the workloads, a line each: name, tab, what it is");

@@ -22,11 +22,12 @@ torch::Tensor Laplacian(const torch::Tensor& u, const torch::Tensor& x) {
 }
 
 // Solves Poisson's equation on a square, with u = 0 at its edges.
-Step PinnTrain() {
+Step PinnTrain(torch::Device device) {
   nn::Sequential model(nn::Linear(2, 64), nn::Tanh(), nn::Linear(64, 64), nn::Tanh(), nn::Linear(64, 64), nn::Tanh(), nn::Linear(64, 1));
-  const auto inside = torch::rand({1024, 2}).requires_grad_();
+  model->to(device);
+  const auto inside = torch::rand({1024, 2}, device).requires_grad_();
   const auto source = (torch::sin(M_PI * inside).prod(1, true) * (2 * M_PI * M_PI)).detach();
-  const auto along = torch::rand({64, 1}), zero = torch::zeros({64, 1}), one = torch::ones({64, 1});
+  const auto along = torch::rand({64, 1}, device), zero = torch::zeros_like(along), one = torch::ones_like(along);
   const auto edges =
       torch::cat({torch::cat({along, zero}, 1), torch::cat({along, one}, 1), torch::cat({zero, along}, 1), torch::cat({one, along}, 1)});
   torch::optim::Adam optimizer(model->parameters(), torch::optim::AdamOptions(1e-3));

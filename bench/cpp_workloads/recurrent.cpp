@@ -11,7 +11,11 @@ constexpr int64_t kVocabulary = 1000;
 constexpr int64_t kBatch = 16;
 constexpr int64_t kTime = 32;
 
-torch::Tensor Ids() { return torch::randint(0, kVocabulary, {kBatch, kTime + 1}, torch::kLong); }
+torch::Tensor Numbers(int64_t below, at::IntArrayRef sizes, torch::Device device) {
+  return torch::randint(0, below, sizes, torch::TensorOptions(torch::kLong).device(device));
+}
+
+torch::Tensor Ids(torch::Device device) { return Numbers(kVocabulary, {kBatch, kTime + 1}, device); }
 
 class LanguageModelImpl : public nn::Module {
  public:
@@ -30,9 +34,10 @@ class LanguageModelImpl : public nn::Module {
 };
 TORCH_MODULE(LanguageModel);
 
-Step LstmTrain() {
+Step LstmTrain(torch::Device device) {
   LanguageModel model(128, 256);
-  const auto ids = Ids();
+  model->to(device);
+  const auto ids = Ids(device);
   torch::optim::Adam optimizer(model->parameters(), torch::optim::AdamOptions(1e-3));
   return Trainer(std::move(optimizer), [=]() mutable {
     const auto logits = model(ids.slice(1, 0, kTime));
@@ -40,10 +45,11 @@ Step LstmTrain() {
   });
 }
 
-Step LstmForward() {
+Step LstmForward(torch::Device device) {
   LanguageModel model(128, 256);
+  model->to(device);
   model->eval();
-  const auto ids = Ids();
+  const auto ids = Ids(device);
   return [=]() mutable {
     const torch::NoGradGuard no_grad;
     return model(ids);
@@ -62,7 +68,7 @@ class ClassifierImpl : public nn::Module {
 
   torch::Tensor forward(const torch::Tensor& ids) {
     const auto inputs = tokens_(ids);
-    auto state = torch::zeros({ids.size(0), hidden_}), memory = torch::zeros_like(state);
+    auto state = torch::zeros({ids.size(0), hidden_}, inputs.options()), memory = torch::zeros_like(state);
     for (int64_t t = 0; t < ids.size(1); ++t) {
       const auto gates = (from_input_(inputs.select(1, t)) + from_state_(state)).chunk(4, 1);
       memory = torch::sigmoid(gates[1]) * memory + torch::sigmoid(gates[0]) * torch::tanh(gates[2]);
@@ -78,9 +84,10 @@ class ClassifierImpl : public nn::Module {
 };
 TORCH_MODULE(Classifier);
 
-Step LstmCellTrain() {
+Step LstmCellTrain(torch::Device device) {
   Classifier model(64, 128, 10);
-  const auto ids = Ids(), labels = torch::randint(0, 10, {kBatch}, torch::kLong);
+  model->to(device);
+  const auto ids = Ids(device), labels = Numbers(10, {kBatch}, device);
   torch::optim::Adam optimizer(model->parameters(), torch::optim::AdamOptions(1e-3));
   return Trainer(std::move(optimizer), [=]() mutable { return F::cross_entropy(model(ids), labels); });
 }

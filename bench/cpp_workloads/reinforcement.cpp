@@ -45,16 +45,19 @@ TORCH_MODULE(ActorCritic);
 
 // What was seen and done: [moves, copies, ...]. `observations` has one more move than the rest.
 struct Rollout {
-  torch::Tensor observations = torch::randn({kMoves + 1, kCopies, kObservations});
-  torch::Tensor actions = torch::randn({kMoves, kCopies, kActions});
-  torch::Tensor rewards = torch::randn({kMoves, kCopies});
-  torch::Tensor running = (torch::rand({kMoves, kCopies}) > 0.02).to(torch::kFloat);
+  explicit Rollout(torch::Device device)
+      : observations(torch::randn({kMoves + 1, kCopies, kObservations}, device)),
+        actions(torch::randn({kMoves, kCopies, kActions}, device)),
+        rewards(torch::randn({kMoves, kCopies}, device)),
+        running((torch::rand({kMoves, kCopies}, device) > 0.02).to(torch::kFloat)) {}
+
+  torch::Tensor observations, actions, rewards, running;
 };
 
 // Generalised advantage estimation, from the last move to the first.
 torch::Tensor Advantages(const Rollout& rollout, const torch::Tensor& values) {
   std::vector<torch::Tensor> advantages(kMoves);
-  auto next = torch::zeros({kCopies});
+  auto next = torch::zeros({kCopies}, values.options());
   for (int64_t t = kMoves; t-- > 0;) {
     const auto delta = rollout.rewards[t] + kDiscount * values[t + 1] * rollout.running[t] - values[t];
     next = delta + kDiscount * kLambda * rollout.running[t] * next;
@@ -65,7 +68,7 @@ torch::Tensor Advantages(const Rollout& rollout, const torch::Tensor& values) {
 
 class Learner {
  public:
-  Learner() : optimizer_(model_->parameters(), torch::optim::AdamOptions(3e-4).eps(1e-5)) {}
+  explicit Learner(torch::Device device) : rollout_(device), optimizer_(Parameters(device), torch::optim::AdamOptions(3e-4).eps(1e-5)) {}
 
   // One update from one rollout. Returns the mean loss of its minibatches.
   torch::Tensor Update() {
@@ -80,14 +83,21 @@ class Learner {
       all.advantages = advantages.flatten();
       all.returns = all.advantages + values.narrow(0, 0, kMoves).flatten();
     }
-    auto total = torch::zeros({});
+    auto total = torch::zeros({}, all.returns.options());
     for (int64_t epoch = 0; epoch < kEpochs; ++epoch) {
-      for (const auto& rows : torch::randperm(kMoves * kCopies).split(kMinibatch)) total += Learn(all.Rows(rows));
+      for (const auto& rows :
+           torch::randperm(kMoves * kCopies, torch::TensorOptions(torch::kLong).device(total.device())).split(kMinibatch))
+        total += Learn(all.Rows(rows));
     }
     return total / static_cast<double>(kEpochs * kMoves * kCopies / kMinibatch);
   }
 
  private:
+  std::vector<torch::Tensor> Parameters(torch::Device device) {
+    model_->to(device);
+    return model_->parameters();
+  }
+
   struct Batch {
     torch::Tensor observations, actions, log_probabilities, advantages, returns;
 
@@ -115,8 +125,8 @@ class Learner {
   torch::optim::Adam optimizer_;
 };
 
-Step PpoUpdate() {
-  auto learner = std::make_shared<Learner>();
+Step PpoUpdate(torch::Device device) {
+  auto learner = std::make_shared<Learner>(device);
   return [learner] { return learner->Update(); };
 }
 

@@ -15,9 +15,9 @@ using Step = std::function<torch::Tensor()>;
 struct Workload {
   std::string name;
   std::string about;
-  Step (*build)();  // Makes data and model.
-  int warm_up;      // Steps before the first that is timed.
-  int fewest;       // Steps timed in a process at least; fast ones are repeated for a fixed time.
+  Step (*build)(torch::Device);  // Makes data and model there; GPUs are given as much as keeps them busy.
+  int warm_up;                   // Steps before the first that is timed.
+  int fewest;                    // Steps timed in a process at least; fast ones are repeated for a fixed time.
 };
 
 // Each file's workloads.
