@@ -52,6 +52,7 @@ double Median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
+// Comes first: LibTorch looks for CUDA once, when anything first asks for it.
 torch::Device DeviceOf(const std::string& name) {
   const torch::Device device(name);
   if (!device.is_cuda()) return device;
@@ -86,8 +87,9 @@ struct Measured {
 };
 
 Measured Measure(const Workload& workload, const Options& options) {
+  const torch::Device device = DeviceOf(options.device);
   torch::manual_seed(0);
-  const Step step = workload.build(DeviceOf(options.device));
+  const Step step = workload.build(device);
   const bool lazuli = options.mode == "lazuli";
   Measured measured;
   torch::Tensor out;
