@@ -25,7 +25,8 @@ int DeviceArgument(const c10::FunctionSchema& schema) {
   return -1;
 }
 
-// What the operator itself calls is as it would be: only the program's own calls are given a device.
+// Only the program's own calls are given a device. What an operator calls in turn is as it would be: its kernels make tensors without a
+// device that they fill on the CPU.
 void CallOnTestDevice(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const size_t first = stack->size() - op.schema().arguments().size();
   c10::IValue& device = (*stack)[first + static_cast<size_t>(DeviceArgument(op.schema()))];
@@ -34,14 +35,29 @@ void CallOnTestDevice(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   op.callBoxed(stack);
 }
 
+void CallBelow(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const CpuFactories below;
+  op.callBoxed(stack);
+}
+
+// Whether a call with `schema`'s arguments can go through a boxed kernel: those of names (Dimname) cannot, but only lead to others.
+// Backward passes run the program's own code: its hooks, and its functions' gradients.
+bool IsIntercepted(const c10::OperatorHandle& op) {
+  const std::string& overload = op.operator_name().overload_name;
+  const bool has_names = overload.find("Dimname") != std::string::npos || overload.find("names") != std::string::npos;
+  return op.operator_name().name.rfind("aten::", 0) == 0 && op.operator_name().name != "aten::_backward" && !has_names;
+}
+
 // PreDispatch is above every key that a program may include, Lazuli's too, and kernels for it are nowhere else in LibTorch's C++.
-void InterceptFactories() {
+void InterceptOperators() {
   static auto* const library = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PreDispatch, __FILE__, __LINE__);
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     const auto op = c10::Dispatcher::singleton().findSchema(name);
-    if (name.name.rfind("aten::", 0) != 0 || !op.has_value() || DeviceArgument(op->schema()) < 0) continue;
+    if (!op.has_value() || !IsIntercepted(*op)) continue;
     const std::string overload = name.overload_name.empty() ? "" : "." + name.overload_name;
-    library->impl((name.name + overload).c_str(), torch::CppFunction::makeFromBoxedFunction<&CallOnTestDevice>());
+    library->impl((name.name + overload).c_str(), DeviceArgument(op->schema()) < 0
+                                                      ? torch::CppFunction::makeFromBoxedFunction<&CallBelow>()
+                                                      : torch::CppFunction::makeFromBoxedFunction<&CallOnTestDevice>());
   }
 }
 
@@ -58,7 +74,7 @@ std::string UseTestDevice(const std::string& name) {
   if (std::string why; device.is_cuda() && GpuArch(&why).empty()) return why;
   const bool first = !test_device.has_value();
   test_device = device;
-  if (first) InterceptFactories();
+  if (first) InterceptOperators();
   c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::PreDispatch, true);
   // What is compared is the arithmetic of float: products of fewer bits would hide what else is wrong.
   at::globalContext().setAllowTF32CuDNN(false);
