@@ -80,6 +80,11 @@ Expr GeluBackward(const Operands& x) {
   return grad * (left_derivative + left * tanh_derivative * inner_derivative);
 }
 
+Expr TanhBackward(const Operands& x) {
+  const Expr y = x(1);
+  return x(0) * (x.rounds_steps() ? x.step(1.0 - x.step(y * y)) : Fma(-y, y, Like(y, 1)));
+}
+
 Expr LogSigmoid(const Operands& x) {
   const Expr exp = Exp(-Abs(x(0)));
   x.emitter().Result(1, exp);

@@ -10,20 +10,39 @@ namespace lazuli::codegen {
 class Operands {
  public:
   Operands(OpEmitter& emitter, const OpRow& row)
-      : emitter_(emitter), operands_(row.operands), common_(ComputeType(row, emitter.op())), type_(OpMathType(common_)) {}
+      : emitter_(emitter),
+        row_(row),
+        on_cpu_(emitter.op().device.is_cpu()),
+        common_(ComputeType(row, emitter.op())),
+        type_(OpMathType(common_)) {}
 
   // One of the row's operands is rounded to their common type first, as TensorIterator does; any other number is not.
-  Expr operator()(int arg) const { return operands_ >> arg & 1 ? rounded(arg) : wide(arg); }
-  Expr wide(int arg) const { return emitter_.Arg(arg, type_); }
-  Expr rounded(int arg) const { return emitter_.emitter().Cast(emitter_.emitter().Cast(wide(arg), common_), type_); }
+  Expr operator()(int arg) const { return IsOperand(arg) ? rounded(arg) : wide(arg); }
+  // ATen's CUDA kernels take a tensor in the common type, whatever its own, and a number in the type they compute in, except to compare.
+  Expr wide(int arg) const { return on_cpu_ || IsNumber(arg) || !IsOperand(arg) ? emitter_.Arg(arg, type_) : Rounded(arg); }
+  Expr rounded(int arg) const {
+    return on_cpu_ || !IsNumber(arg) || row_.rule == TypeRule::kCompare ? Rounded(arg) : emitter_.Arg(arg, type_);
+  }
+  // `value`, an intermediate result: some of ATen's CUDA kernels compute in the common type itself, which rounds each of them.
+  Expr step(Expr value) const { return rounds_steps() ? Rounded(value) : value; }
+  bool rounds_steps() const { return !on_cpu_ && common_ != type_; }
   Expr bool_arg(int arg) const { return emitter_.Arg(arg, c10::ScalarType::Bool); }
   Expr number(double value) const { return emitter_.emitter().Const(type_, value); }
   OpEmitter& emitter() const { return emitter_; }
   c10::ScalarType type() const { return type_; }
 
  private:
+  bool IsOperand(int arg) const { return (row_.operands >> arg & 1) != 0; }
+  bool IsNumber(int arg) const {
+    const TraceArg& value = emitter_.op().args[arg];
+    return value.tensors.empty() || value.tensors[0].wrapped_number;
+  }
+  Expr Rounded(int arg) const { return Rounded(emitter_.Arg(arg, type_)); }
+  Expr Rounded(Expr value) const { return emitter_.emitter().Cast(emitter_.emitter().Cast(value, common_), type_); }
+
   OpEmitter& emitter_;
-  uint64_t operands_;
+  const OpRow& row_;
+  bool on_cpu_;
   c10::ScalarType common_;
   c10::ScalarType type_;
 };
@@ -57,6 +76,7 @@ Expr PowScalar(const Operands& x);
 Expr Elu(const Operands& x);
 Expr Gelu(const Operands& x);
 Expr GeluBackward(const Operands& x);
+Expr TanhBackward(const Operands& x);
 // Also gives result 1, exp(-|x|).
 Expr LogSigmoid(const Operands& x);
 Expr MishBackward(Expr grad, Expr x);

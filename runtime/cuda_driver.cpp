@@ -80,6 +80,8 @@ absl::StatusOr<const CudaDriver*> OpenDriver() {
   reader.Read(&driver->device_get, "cuDeviceGet");
   reader.Read(&driver->device_get_attribute, "cuDeviceGetAttribute");
   reader.Read(&driver->device_total_memory, "cuDeviceTotalMem_v2");
+  reader.Read(&driver->device_primary_context_retain, "cuDevicePrimaryCtxRetain");
+  reader.Read(&driver->context_set_current, "cuCtxSetCurrent");
   reader.Read(&driver->library_load_data, "cuLibraryLoadData");
   reader.Read(&driver->library_unload, "cuLibraryUnload");
   reader.Read(&driver->library_get_kernel, "cuLibraryGetKernel");
@@ -183,6 +185,15 @@ const CudaDriver& RequireCudaDriver() {
     return *opened;
   }();
   return *driver;
+}
+
+int SetCurrentContext(int device) {
+  const CudaDriver& driver = RequireCudaDriver();
+  int handle = 0;
+  void* context = nullptr;  // Lives as long as the process.
+  if (const int error = driver.device_get(&handle, device); error != 0) return error;
+  if (const int error = driver.device_primary_context_retain(&context, handle); error != 0) return error;
+  return driver.context_set_current(context);
 }
 
 absl::StatusOr<const Nvrtc*> GetNvrtc() {

@@ -38,6 +38,8 @@ struct CudaDriver {
   int (*device_get)(int* device, int ordinal);
   int (*device_get_attribute)(int* value, int attribute, int device);
   int (*device_total_memory)(size_t* bytes, int device);
+  int (*device_primary_context_retain)(void** context, int device);
+  int (*context_set_current)(void* context);
   int (*library_load_data)(CudaLibrary* library, const void* code, int* jit_options, void** jit_values, unsigned num_jit_options,
                            int* options, void** values, unsigned num_options);
   int (*library_unload)(CudaLibrary library);
@@ -53,6 +55,7 @@ struct CudaDriver {
   int (*graph_exec_kernel_node_set_params)(CudaGraphExec exec, CudaGraphNode node, const CudaKernelNodeParams* params);
   int (*memcpy_device_to_device)(uint64_t to, uint64_t from, size_t bytes, CudaStreamHandle stream);
 
+  static constexpr int kInvalidContext = 201;  // An error.
   static constexpr int kNotCapturing = 0;
   static constexpr int kCaptureInvalidated = 2;
   static constexpr int kRelaxedCapture = 2;  // A mode: other calls that could disturb a capture are not checked for.
@@ -64,6 +67,10 @@ struct CudaDriver {
 absl::StatusOr<const CudaDriver*> GetCudaDriver();
 // The same for code that only runs where there is one: throws c10::Error otherwise.
 const CudaDriver& RequireCudaDriver();
+
+// Makes the context of CUDA's run time on the device with this index this thread's, as that does at a thread's first call that needs one.
+// Returns the driver's error.
+int SetCurrentContext(int device);
 
 using NvrtcProgram = struct _nvrtcProgram*;
 

@@ -1,5 +1,6 @@
 #include "runtime/gpu_launch.h"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <c10/util/SmallVector.h>
 
@@ -15,8 +16,16 @@ using Pointers = c10::SmallVector<void*, 64>;
 int LaunchNow(const GpuLaunch& launch, CudaStreamHandle stream) {
   Pointers pointers;  // The driver copies what they point to.
   for (const GpuLaunch::Argument& argument : launch.arguments) pointers.push_back(argument.data);
-  return RequireCudaDriver().launch_kernel(launch.kernel, launch.grid_x, launch.grid_y, 1, launch.block_x, launch.block_y, 1, 0, stream,
-                                           pointers.data(), nullptr);
+  const auto launch_once = [&] {
+    return RequireCudaDriver().launch_kernel(launch.kernel, launch.grid_x, launch.grid_y, 1, launch.block_x, launch.block_y, 1, 0, stream,
+                                             pointers.data(), nullptr);
+  };
+  const int error = launch_once();
+  if (error != CudaDriver::kInvalidContext) return error;
+  // What came from LibTorch so far, memory of its cache among it, needed no context on this thread: it has none yet.
+  const c10::impl::VirtualGuardImpl device_of(c10::kCUDA);
+  if (const int failed = SetCurrentContext(device_of.getDevice().index()); failed != 0) return failed;
+  return launch_once();
 }
 
 size_t Padded(size_t size) { return (size + 7) / 8 * 8; }
