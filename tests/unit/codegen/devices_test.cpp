@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "codegen/ir/trace.h"
 #include "codegen/lower.h"
+#include "codegen/lower_group.h"
 #include "codegen/out_variants.h"
 #include "codegen/pipeline.h"
 
@@ -77,6 +78,31 @@ TEST(DevicesTest, OutVariantsHaveKernelsForTheDevice) {
     ASSERT_TRUE(trace.ok()) << trace.status();
     EXPECT_EQ(FindOutVariant(trace->ops[0]) != nullptr, trace->ops[0].device.is_cpu()) << device;
   }
+}
+
+// How often the kernel of `call`, on `device`, rounds to BFloat16.
+int64_t Roundings(const std::string& call, const std::string& device) {
+  const auto trace = ParseTrace("\ntrace scalars=0 offsets=0\nstorage %0: input " + device + "\nstorage %1: input " + device +
+                                "\nstorage %2: fresh 16 bytes " + device + " live\n%2 bf16[8] = " + call + "\n");
+  EXPECT_TRUE(trace.ok()) << trace.status();
+  PipelineOptions options;
+  options.target.cuda_arch = "sm_90";
+  const auto graph = RunPasses(*trace, options, "fuse");
+  EXPECT_TRUE(graph.ok()) << graph.status();
+  const auto lowered = LowerGroup(*graph, graph->groups.at(0), ValuesInMemory(*graph));
+  EXPECT_TRUE(lowered.ok()) << lowered.status();
+  const auto& insts = lowered->kernel.insts;
+  return std::count_if(insts.begin(), insts.end(),
+                       [](const KInst& inst) { return inst.op == KOp::kCast && inst.type == c10::ScalarType::BFloat16; });
+}
+
+// As in ATen's kernels for either device.
+TEST(DevicesTest, WhatIsRoundedToBFloat16DependsOnTheDevice) {
+  const std::string add = "aten::add.Tensor(%0 bf16[8], 0.3, alpha=1)", tanh = "aten::tanh_backward(%0 bf16[8], %1 bf16[8])";
+  EXPECT_EQ(Roundings(add, "cpu"), 2);
+  EXPECT_EQ(Roundings(add, "cuda:0"), 1);
+  EXPECT_EQ(Roundings(tanh, "cpu"), 1);
+  EXPECT_EQ(Roundings(tanh, "cuda:0"), 3);
 }
 
 TEST(DevicesTest, RowsSayWhetherTheyWriteAtIndices) {
