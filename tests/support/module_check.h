@@ -37,6 +37,7 @@ struct ModuleRow {
   std::vector<Arguments> shapes;          // Two, each run in every round.
   // Operators that cannot be recorded and cut a trace in every round; nothing else may.
   std::vector<std::string> fallbacks = {};
+  std::vector<std::string> gpu_fallbacks = {};  // The same of a GPU, where these are more.
   friend std::ostream& operator<<(std::ostream& stream, const ModuleRow& row) { return stream << row.name; }
 };
 
@@ -82,6 +83,12 @@ ModuleRow Row(std::string name, Make make, std::vector<Arguments> shapes, std::v
     }
   };
   return RowOf(std::move(name), make, forward, std::move(shapes), std::move(fallbacks));
+}
+
+// `row`, of a module that reads a number on the host, which is at hand where it is on the CPU.
+inline ModuleRow ReadingNumbers(ModuleRow row) {
+  row.gpu_fallbacks.emplace_back("aten::_local_scalar_dense");
+  return row;
 }
 
 // Trains for some rounds with each shape, eagerly, and under both backends with the module made before the mode and inside it. Fails
