@@ -59,6 +59,9 @@ const std::vector<OpCase>& MatrixOps() {
   return *ops;
 }
 
+// ATen's CUDA kernel for the gradient of channels-last averages forgets the padding (in LibTorch 2.11; later ones do not).
+torch::Tensor Padded(const torch::Tensor& x) { return x.is_cuda() && x.requires_grad() ? x.contiguous() : x; }
+
 const std::vector<OpCase>& ImageOps() {
   static const auto* ops = new std::vector<OpCase>{
       LAZULI_UNARY("conv1d", kFinite, kReduction, torch::conv1d(x.unsqueeze(0), Weight(x, 0, 4, {1}), Constant({4}, x))),
@@ -72,13 +75,13 @@ const std::vector<OpCase>& ImageOps() {
       LAZULI_UNARY("max_pool2d", kFinite, kExact, torch::max_pool2d(x, 2)),
       LAZULI_UNARY("max_pool2d indices", kFinite, kExact, All(torch::max_pool2d_with_indices(x, 2, 1))),
       LAZULI_UNARY("avg_pool2d", kFinite, kReduction, torch::avg_pool2d(x, 2)),
-      LAZULI_UNARY("avg_pool2d padded", kFinite, kReduction, torch::avg_pool2d(x, 2, 2, 1, false, false)),
+      LAZULI_UNARY("avg_pool2d padded", kFinite, kReduction, torch::avg_pool2d(Padded(x), 2, 2, 1, false, false)),
       LAZULI_UNARY("max_pool2d overlapping", kFinite, kExact, All(torch::max_pool2d_with_indices(x.relu(), 3, 2, 1))),
-      LAZULI_UNARY("avg_pool2d overlapping", kFinite, kReduction, torch::avg_pool2d(x, 3, 1, 1) * 2),
-      LAZULI_UNARY("avg_pool2d in ceil mode", kFinite, kReduction, torch::avg_pool2d(x * 2, 3, 2, 1, true, true)),
+      LAZULI_UNARY("avg_pool2d overlapping", kFinite, kReduction, torch::avg_pool2d(Padded(x), 3, 1, 1) * 2),
+      LAZULI_UNARY("avg_pool2d in ceil mode", kFinite, kReduction, torch::avg_pool2d(Padded(x * 2), 3, 2, 1, true, true)),
       LAZULI_UNARY("avg_pool2d in ceil mode without padding", kFinite, kReduction, torch::avg_pool2d(x, 2, 2, 0, true, false)),
-      LAZULI_UNARY("avg_pool2d apart", kFinite, kReduction, torch::avg_pool2d(x, {1, 2}, {2, 3}, {0, 1}, false, false)),
-      LAZULI_UNARY("avg_pool2d with a divisor", kFinite, kReduction, torch::avg_pool2d(x, 2, 1, 1, true, true, 3)),
+      LAZULI_UNARY("avg_pool2d apart", kFinite, kReduction, torch::avg_pool2d(Padded(x), {1, 2}, {2, 3}, {0, 1}, false, false)),
+      LAZULI_UNARY("avg_pool2d with a divisor", kFinite, kReduction, torch::avg_pool2d(Padded(x), 2, 1, 1, true, true, 3)),
       LAZULI_UNARY("pool after relu", kFinite, kExact, torch::max_pool2d(x.relu(), 2)),
       LAZULI_UNARY("adaptive_avg_pool2d", kFinite, kReduction, torch::adaptive_avg_pool2d(x, {2, 2})),
       LAZULI_UNARY("adaptive_avg_pool2d one", kFinite, kReduction, torch::adaptive_avg_pool2d(x, {1, 1})),
