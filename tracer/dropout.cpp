@@ -1,5 +1,6 @@
 #include "tracer/dropout.h"
 
+#include <ATen/ScalarOps.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/native_dropout.h>
 
@@ -31,7 +32,8 @@ double ScaleOf(double probability, c10::ScalarType dtype) {
 bool RecordDropout(Recorder* recorder, const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   static const codegen::OpInfo* const dropout = codegen::FindOpInfo("aten::native_dropout");
   static const codegen::OpInfo* const product = codegen::FindOpInfo("aten::native_dropout_backward");
-  if (&info != dropout || product == nullptr || recorder == nullptr) return false;
+  static const codegen::OpInfo* const mul = codegen::FindOpInfo("aten::mul.Tensor");
+  if (&info != dropout || product == nullptr || mul == nullptr || recorder == nullptr) return false;
   const auto args = torch::jit::last(*stack, info.num_args);
   const at::Tensor input = args[0].toTensor();
   const double probability = args[1].toDouble();
@@ -44,8 +46,17 @@ bool RecordDropout(Recorder* recorder, const codegen::OpInfo& info, c10::Dispatc
     const runtime::AtenScope scope;
     mask = std::get<1>(at::native_dropout(WithoutContent(input), probability, /*train=*/true));
   }
-  torch::jit::Stack call{input, mask, ScaleOf(probability, input.scalar_type())};
-  RecordOrRun(*product, keys, &call);
+  const double scale = ScaleOf(probability, input.scalar_type());
+  torch::jit::Stack call{input, mask, scale};
+  if (input.is_contiguous(input.suggest_memory_format())) {
+    RecordOrRun(*product, keys, &call);
+  } else {
+    // The gradient's kernel gives its result another layout than the input's.
+    call.pop_back();
+    RecordOrRun(*mul, keys, &call);
+    call.emplace_back(at::native::wrapped_scalar_tensor(scale));
+    RecordOrRun(*mul, keys, &call);
+  }
   torch::jit::drop(*stack, info.num_args);
   torch::jit::push(*stack, std::move(call[0]), std::move(mask));
   return true;

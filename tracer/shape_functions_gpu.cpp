@@ -18,6 +18,14 @@ Shapes BatchNormShape(Args args) {
   return results;
 }
 
+// (grad, mask, scale): the CPU's lies as the gradient does.
+Shapes DropoutBackwardShape(Args args) {
+  const Shapes results = (*FindShapeFunction("aten::native_dropout_backward"))(args);
+  if (results.empty()) return {};
+  const at::Tensor grad = TensorArg(args[0]);
+  return {Fresh(grad.sizes(), grad.scalar_type(), grad.suggest_memory_format())};
+}
+
 // cuFFT and the solvers choose layouts by their plans, and by how many there are.
 constexpr const char* kUnknown[] = {
     "aten::_fft_c2c",
@@ -38,6 +46,7 @@ constexpr const char* kUnknown[] = {
 void AddGpuShapes(ShapeTable* table) {
   table->emplace("aten::native_batch_norm", BatchNormShape);
   table->emplace("aten::_native_batch_norm_legit", BatchNormShape);
+  table->emplace("aten::native_dropout_backward", DropoutBackwardShape);
   for (const char* name : kUnknown) table->emplace(name, nullptr);
 }
 
