@@ -106,8 +106,9 @@ Expr Count(OpEmitter& e, ScalarType type, int64_t less = 0) {
   return less == 0 ? number : e.emitter().Cast(number - static_cast<double>(less), type);
 }
 
-// ATen adds `eps` in double precision, and takes a variance and an eps of zero as a channel that is switched off.
+// On CPUs ATen adds `eps` in double precision, and takes a variance and an eps of zero as a channel that is switched off.
 Expr InverseDeviation(OpEmitter& e, Expr variance, int eps) {
+  if (!e.op().device.is_cpu()) return Reciprocal(Sqrt(variance + e.Arg(eps, variance.type())));
   const Expr shifted = e.emitter().Cast(variance, ScalarType::Double) + e.Arg(eps, ScalarType::Double);
   const Expr inverse = Select(shifted == Like(shifted, 0), shifted, 1.0 / Sqrt(shifted));
   return e.emitter().Cast(inverse, variance.type());
