@@ -42,10 +42,11 @@ struct MemorySpec {
   c10::Device device = c10::kCPU;
 };
 
-// What a memory of `nbytes` takes in an arena.
-inline int64_t ArenaBytes(int64_t nbytes) {
-  constexpr int64_t kAlignment = 64;
-  return std::max(kAlignment, (nbytes + kAlignment - 1) / kAlignment * kAlignment);
+// What a memory of `nbytes` takes in an arena on `device`. cuBLAS chooses its kernels by how operands are aligned, up to 256 bytes: eager's
+// are.
+inline int64_t ArenaBytes(int64_t nbytes, c10::Device device) {
+  const int64_t alignment = device.is_cpu() ? 64 : 256;
+  return std::max(alignment, (nbytes + alignment - 1) / alignment * alignment);
 }
 
 // A strided window over a memory.

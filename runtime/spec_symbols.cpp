@@ -71,7 +71,7 @@ void SpecSymbols::PlaceArena() {
     if (memory.arena_slot < 0) continue;
     const auto number = static_cast<size_t>(memory.arena_slot);
     if (number >= slots.size()) slots.resize(number + 1);
-    slots[number].nbytes = std::max(slots[number].nbytes, ArenaBytes(memory.nbytes));
+    slots[number].nbytes = std::max(slots[number].nbytes, ArenaBytes(memory.nbytes, memory.device));
     slots[number].arena = memory.arena;
   }
   for (ArenaSpec& arena : spec_->arenas) arena.nbytes = 0;

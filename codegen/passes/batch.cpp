@@ -31,7 +31,7 @@ class Batcher {
  public:
   Batcher(const runtime::SymbolTable& symbols, runtime::ProgramSpec* spec) : spec_(spec), memories_(spec->memories.size()) {
     for (size_t m = 0; m < memories_.size(); ++m) {
-      memories_[m].bytes = runtime::ArenaBytes(symbols.Hint(spec->memories[m].nbytes));
+      memories_[m].bytes = runtime::ArenaBytes(symbols.Hint(spec->memories[m].nbytes), spec->memories[m].device);
       memories_[m].in_arena = spec->memories[m].kind == MemorySpec::Kind::kArena;
     }
     for (const StepSpec& step : spec->steps) {

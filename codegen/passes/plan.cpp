@@ -394,7 +394,10 @@ class Planner {
       }
       if (memory.kind == MemorySpec::Kind::kAdopted && memory.storage < 0) spec_.steps[interval.last].releases.push_back(interval.memory);
     }
-    const auto size_of = [&](int32_t memory) { return runtime::ArenaBytes(graph_.symbols.Hint(spec_.memories[memory].nbytes)); };
+    const auto size_of = [&](int32_t m) {
+      const MemorySpec& memory = spec_.memories[m];
+      return runtime::ArenaBytes(graph_.symbols.Hint(memory.nbytes), memory.device);
+    };
     std::stable_sort(todo.begin(), todo.end(), [&](const Interval& a, const Interval& b) { return size_of(a.memory) > size_of(b.memory); });
     if (graph_.symbols.empty()) {
       PlaceAtOffsets(todo, size_of);
