@@ -29,7 +29,8 @@ if(LAZULI_SANITIZE)
   add_compile_options(-fsanitize=${LAZULI_SANITIZE} -fno-omit-frame-pointer -Wno-maybe-uninitialized)
   add_link_options(-fsanitize=${LAZULI_SANITIZE})
   if(LAZULI_SANITIZE MATCHES undefined)
-    add_compile_options(-fno-sanitize=vptr -fno-sanitize-recover=undefined)
+    # Null pointers end the process by themselves, which the address sanitizer reports as well.
+    add_compile_options(-fno-sanitize=vptr,null,object-size -fno-sanitize-recover=undefined)
   endif()
 endif()
 
