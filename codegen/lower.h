@@ -76,6 +76,12 @@ struct OpRow {
   // where indices say, so that they must be there before the kernel starts.
   uint64_t index_args = 0;
   uint64_t indexed_args = 0;
+  // Likewise of part 0 alone: the argument of which it takes, for each element of its result, one element along dimension `picked_dim`, of
+  // all others the same one. Null: none.
+  int picked_arg = -1;
+  size_t (*picked_dim)(const TraceOp& op) = nullptr;
+  // Tensor arguments that kernels do not read: they are there for ATen, which looks at their shape before it throws.
+  uint64_t unread_args = 0;
   // Made of copies to other places, so that none of what is true of loops over elements is: what they take, and may overwrite.
   bool moves = false;
   // The tensor argument into which it writes where indices say; -1: none.
@@ -108,6 +114,9 @@ struct OpRow {
 
 // The row that can lower `op` as it is; null when it is left to ATen.
 const OpRow* FindRow(const TraceOp& op);
+
+// Whether argument `arg` of `node` is read elsewhere than at the point that is computed.
+bool ReadsElsewhere(const Node& node, size_t arg);
 
 // The row that serves the op named `name`, whatever it accepts; null when there is none.
 const OpRow* FindRowByName(const std::string& name);

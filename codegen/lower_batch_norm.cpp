@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "codegen/lower_pieces.h"
 #include "codegen/lower_rows.h"
 
 namespace lazuli::codegen {
@@ -19,17 +20,6 @@ enum Backward { kGradOut, kX, kScale, kOldMean, kOldVar, kSaveMean, kSaveInvstd,
 constexpr int kChannels = 0;   // Numbers of a channel from running statistics.
 constexpr int kReduction = 1;  // The same from the whole batch.
 constexpr int kElementwise = 2;
-
-const TensorRef& RefOf(const TraceOp& op, int arg) {
-  static const TensorRef absent;
-  return op.args[arg].tensors.empty() ? absent : op.args[arg].tensors[0];
-}
-
-void SetRef(TraceOp* op, int arg, TensorRef ref) {
-  op->args[arg] = TraceArg();
-  op->args[arg].kind = TraceArg::Kind::kTensor;
-  op->args[arg].tensors = {std::move(ref)};
-}
 
 bool IsTrue(const TraceOp& op, int arg) { return op.args[arg].value.toBool(); }
 
@@ -171,20 +161,9 @@ TraceOp WithOperands(const TraceOp& op, std::initializer_list<int> args) {
   return out;
 }
 
-TraceOp NewZeros(const TensorRef& like, const TensorRef& result) {
-  TraceOp op;
-  op.info = FindOpInfo("aten::new_zeros");
-  op.args.resize(6);
-  SetRef(&op, 0, like);
-  op.args[1].value = std::vector<int64_t>(result.sizes.begin(), result.sizes.end());
-  op.results = {result};
-  return op;
-}
-
 TraceOp Copy(const TensorRef& target, const TensorRef& source) {
-  TraceOp op;
-  op.info = FindOpInfo("aten::copy_");
-  op.args.resize(3);
+  TraceOp op = CallOf("aten::copy_", {});
+  op.results.clear();
   SetRef(&op, 0, target);
   SetRef(&op, 1, source);
   op.args[2].value = false;

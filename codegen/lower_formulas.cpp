@@ -1,6 +1,5 @@
 // Formulas of op.def that do not fit on a line. Each follows the order of operations of ATen's vectorised CPU kernel.
 #include <cmath>
-#include <limits>
 
 #include "codegen/lower_rows.h"
 
@@ -103,38 +102,6 @@ Expr MseBackward(const Operands& x) {
   Expr norm = x.number(2);
   if (x.emitter().Int(3) == kMean) norm = emitter.Cast(2.0 / emitter.Size(c10::ScalarType::Double, self.numel()), x.type());
   return norm * (x(1) - x(2)) * x(0);
-}
-
-void EmitSoftmax(OpEmitter& e) {
-  const Expr x = e.Arg(0, OpMathType(e.op().args[0].tensors[0].dtype));
-  const Expr exp = Exp(x - ReduceMax(x));
-  e.Result(0, exp / Sum(exp));
-}
-
-// A row of which everything is masked out is 0 everywhere.
-void EmitSafeSoftmax(OpEmitter& e) {
-  const Expr x = e.Arg(0, OpMathType(e.op().args[0].tensors[0].dtype));
-  const Expr max = ReduceMax(x);
-  const Expr exp = Exp(x - max);
-  e.Result(0, Select(max == Like(max, -std::numeric_limits<double>::infinity()), Like(x, 0), exp / Sum(exp)));
-}
-
-void EmitLogSoftmax(OpEmitter& e) {
-  const Expr x = e.Arg(0, OpMathType(e.op().args[0].tensors[0].dtype));
-  const Expr shifted = x - ReduceMax(x);
-  e.Result(0, shifted - Log(Sum(Exp(shifted))));
-}
-
-void EmitSoftmaxBackward(OpEmitter& e) {
-  const auto type = OpMathType(e.op().args[0].tensors[0].dtype);
-  const Expr grad = e.Arg(0, type), output = e.Arg(1, type);
-  e.Result(0, (grad - Sum(grad * output)) * output);
-}
-
-void EmitLogSoftmaxBackward(OpEmitter& e) {
-  const auto type = OpMathType(e.op().args[0].tensors[0].dtype);
-  const Expr grad = e.Arg(0, type), output = e.Arg(1, type);
-  e.Result(0, grad - Exp(output) * Sum(grad));
 }
 
 }  // namespace lazuli::codegen

@@ -395,7 +395,7 @@ std::vector<bool> ValuesInMemory(const Graph& graph) {
     const Node& node = graph.nodes[n];
     ForEachArgUse(node, [&](size_t arg, const TensorRef& use) {
       const NodeId producer = graph.values[use.storage].producer;
-      if (producer == kNoNode) return;
+      if (producer == kNoNode || (node.row != nullptr && (node.row->unread_args >> arg & 1) != 0)) return;
       if (node.row != nullptr && (node.row->index_args >> arg & 1) != 0) in_memory[use.storage] = true;
       if (group_of[producer] == group_of[n]) return;
       const bool recomputed =

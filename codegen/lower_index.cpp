@@ -1,4 +1,4 @@
-// Rows that read where indices say: embedding, index_select, gather, index, and the negative log likelihood loss.
+// Rows that read where indices say: embedding, index_select, gather and index.
 #include <algorithm>
 
 #include "codegen/lower_index.h"
@@ -45,8 +45,7 @@ Iteration Whole(const TensorRef& result) {
   return it;
 }
 
-// The coordinate of dimension `dim`.
-static c10::DimVector Along(const c10::DimVector& sizes, int64_t dim) {
+c10::DimVector Along(const c10::DimVector& sizes, int64_t dim) {
   c10::DimVector steps(sizes.size(), 0);
   if (sizes[dim] != 1) steps[dim] = 1;
   return steps;
@@ -211,149 +210,6 @@ void EmitSpread(OpEmitter& e) {
   e.Result(0, Select(inside, wide, Like(wide, 0)));
 }
 
-constexpr int64_t kNone = 0, kMean = 1;
-
-// The arguments of the loss and its gradient, by position.
-struct NllArgs {
-  int self, target, weight, reduction, ignore_index;
-};
-constexpr NllArgs kForward{0, 1, 2, 3, 4};
-constexpr NllArgs kBackward{1, 2, 3, 4, 5};
-
-// The classes lie along dimension 1, or along the only one. The others are samples: one dimension, or in the 2d forms three.
-size_t ClassDim(const TensorRef& self) { return self.sizes.size() == 1 ? 0 : 1; }
-
-c10::DimVector SamplesOf(const c10::DimVector& dims, const TensorRef& self) {
-  c10::DimVector samples = dims;
-  samples.erase(samples.begin() + static_cast<std::ptrdiff_t>(ClassDim(self)));
-  return samples;
-}
-
-// Whether there is a loss for each sample.
-bool IsBySample(const TraceOp& op, const NllArgs& args) {
-  return op.args[args.reduction].value.toInt() == kNone && op.args[args.self].tensors[0].sizes.size() > 1;
-}
-
-bool AcceptsNll(const TraceOp& op, const NllArgs& args, uint8_t types) {
-  if (!IsTensor(op.args[args.self]) || !IsTensor(op.args[args.target])) return false;
-  const TensorRef& self = op.args[args.self].tensors[0];
-  for (size_t i = 0; i < op.args.size(); ++i) {
-    const ScalarType wanted = static_cast<int>(i) == args.target ? ScalarType::Long : self.dtype;
-    for (const TensorRef& ref : op.args[i].tensors) {
-      if (ref.defined() && ref.dtype != wanted) return false;
-    }
-  }
-  const bool plain = op.args[args.reduction].kind == TraceArg::Kind::kConst && op.args[args.ignore_index].kind == TraceArg::Kind::kConst;
-  if (!plain || (TypeBit(self.dtype) & types) == 0 || self.sizes.empty()) return false;
-  // ATen's 2d forms find out themselves that sizes do not fit.
-  if (IsTensor(op.args[args.weight]) && op.args[args.weight].tensors[0].sizes != c10::DimVector{self.sizes[ClassDim(self)]}) return false;
-  return op.args[args.target].tensors[0].sizes == SamplesOf(self.sizes, self);
-}
-
-bool AcceptsNllForward(const OpRow& row, const TraceOp& op) {
-  // ATen adds up losses in their own type.
-  return AcceptsNll(op, kForward, IsTensor(op.args[0]) && op.args[3].value.isInt() && IsBySample(op, kForward) ? kFloats : kWide);
-}
-
-bool AcceptsNllBackward(const OpRow& row, const TraceOp& op) {
-  if (!AcceptsNll(op, kBackward, kFloats)) return false;
-  const TensorRef& grad = op.args[0].tensors[0];
-  if (IsBySample(op, kBackward) ? grad.sizes != op.args[kBackward.target].tensors[0].sizes : grad.numel() != 1) return false;
-  int64_t dense = 1;
-  for (size_t d = op.results[0].sizes.size(); d-- > 0;) {
-    if (op.results[0].sizes[d] != 1 && op.results[0].strides[d] != dense) return false;
-    dense *= op.results[0].sizes[d];
-  }
-  return true;
-}
-
-// One sample's target: its class, 0 where it is ignored or no class at all, which is the op's error.
-struct NllTarget {
-  NllTarget(OpEmitter& e, const NllArgs& args, bool check) {
-    const TensorRef& self = e.op().args[args.self].tensors[0];
-    target = e.Arg(args.target, ScalarType::Long);
-    counts = target != e.emitter().Size(ScalarType::Long, e.Int(args.ignore_index));
-    const Expr valid = InRange(target, self.sizes[ClassDim(self)]);
-    if (check) e.Check(Not(counts) | valid);
-    index = Select(counts & valid, target, Like(target, 0));
-  }
-  Expr target, counts, index;
-};
-
-// The class's weight.
-Expr NllWeight(OpEmitter& e, const NllArgs& args, const NllTarget& target, ScalarType type) {
-  return e.emitter().Cast(e.LoadAt(args.weight, Steps(target.index, e.op().args[args.weight].tensors[0].strides[0])), type);
-}
-
-// By samples. Part 0 makes the loss, part 1 the weights' sum, which is 0 where losses are not added up.
-Iteration IterateNllForward(const OpRow& row, const Node& node) {
-  Iteration it;
-  const TensorRef& self = node.op.args[0].tensors[0];
-  const bool by_sample = IsBySample(node.op, kForward);
-  const bool one_number = by_sample && node.part == 1;
-  if (!one_number) it.sizes = SamplesOf(self.sizes, self);
-  it.reduced.assign(it.sizes.size(), !by_sample);
-  const c10::DimVector nowhere(it.sizes.size(), 0);
-  it.uses.push_back(one_number ? nowhere : StridesOf(it.sizes, SamplesOf(self.strides, self)));
-  it.uses.push_back(one_number ? nowhere : StridesOf(it.sizes, node.op.args[1].tensors[0].strides));
-  if (IsTensor(node.op.args[2])) it.uses.push_back(nowhere);
-  it.results.push_back(by_sample && !one_number ? StridesOf(it.sizes, node.op.results[0].strides) : nowhere);
-  it.results.push_back(nowhere);
-  return it;
-}
-
-void EmitNllForward(OpEmitter& e) {
-  const TensorRef& self = e.op().args[0].tensors[0];
-  const ScalarType type = OpMathType(self.dtype);
-  const bool by_sample = IsBySample(e.op(), kForward);
-  const Expr zero = e.emitter().Const(type, 0);
-  if (by_sample && e.node().part == 1) return e.Result(1, zero);
-  const NllTarget target(e, kForward, /*check=*/true);
-  const bool weighted = !e.IsNone(2);
-  const Expr weight = weighted ? NllWeight(e, kForward, target, type) : e.emitter().Const(type, 1);
-  const auto total = [&] {
-    if (weighted) return Sum(Select(target.counts, weight, zero));
-    return e.emitter().Cast(Sum(e.emitter().Cast(target.counts, ScalarType::Long)), type);
-  };
-  if (e.node().part == 1) return e.Result(1, total());
-  const Expr log_probability = e.emitter().Cast(e.LoadAt(0, Steps(target.index, self.strides[ClassDim(self)])), type);
-  const Expr loss = Select(target.counts, -(weighted ? log_probability * weight : log_probability), zero);
-  if (by_sample) return e.Result(0, loss);
-  e.Result(0, e.Int(3) == kMean ? Sum(loss) / total() : Sum(loss));
-}
-
-Iteration IterateNllBackward(const OpRow& row, const Node& node) {
-  Iteration it = Whole(node.op.results[0]);
-  const TensorRef& self = node.op.args[kBackward.self].tensors[0];
-  const auto classes = static_cast<std::ptrdiff_t>(ClassDim(self));
-  ForEachArgUse(node, [&](size_t arg, const TensorRef& use) {
-    const bool by_sample = static_cast<int>(arg) == kBackward.target || (arg == 0 && IsBySample(node.op, kBackward));
-    c10::DimVector strides(it.sizes.size(), 0);
-    if (static_cast<int>(arg) == kBackward.self) strides = BroadcastStrides(use, it.sizes);
-    if (by_sample) {
-      strides = StridesOf(use.sizes, use.strides);
-      strides.insert(strides.begin() + classes, 0);
-    }
-    it.uses.push_back(std::move(strides));
-  });
-  it.coordinates.push_back(Along(it.sizes, classes));
-  return it;
-}
-
-void EmitNllBackward(OpEmitter& e) {
-  const ScalarType dtype = e.op().results[0].dtype;
-  const ScalarType type = OpMathType(dtype);
-  const auto round = [&](Expr value) { return e.emitter().Cast(e.emitter().Cast(value, dtype), type); };
-  // ATen does not look at targets that have a gradient each.
-  const NllTarget target(e, kBackward, /*check=*/!IsBySample(e.op(), kBackward));
-  Expr grad = e.Arg(0, type);
-  if (e.Int(4) == kMean) grad = round(grad / e.Arg(6, type));
-  grad = -grad;
-  if (!e.IsNone(3)) grad = round(NllWeight(e, kBackward, target, type) * grad);
-  const Expr zero = Like(grad, 0);
-  e.Result(0, Select(e.Coordinate(0) == target.target, Select(target.counts, grad, zero), zero));
-}
-
 }  // namespace
 
 OpRow LookUpRow(int index_arg) {
@@ -380,29 +236,6 @@ OpRow SpreadRow() {
   row.accepts = &AcceptsSpread;
   row.iterate = &IterateSpread;
   row.emit = &EmitSpread;
-  return row;
-}
-
-OpRow NllLossRow() {
-  OpRow row;
-  row.reducing_parts = 0b11;
-  row.parts = 2;
-  row.part_of_result = {0, 1, 0};
-  row.index_args = uint64_t{1} << kForward.target;
-  row.indexed_args = uint64_t{1} << kForward.self | uint64_t{1} << kForward.weight;
-  row.accepts = &AcceptsNllForward;
-  row.iterate = &IterateNllForward;
-  row.emit = &EmitNllForward;
-  return row;
-}
-
-OpRow NllLossBackwardRow() {
-  OpRow row;
-  row.index_args = uint64_t{1} << kBackward.target;
-  row.indexed_args = uint64_t{1} << kBackward.weight;
-  row.accepts = &AcceptsNllBackward;
-  row.iterate = &IterateNllBackward;
-  row.emit = &EmitNllBackward;
   return row;
 }
 

@@ -24,6 +24,8 @@ Expr CheckedSteps(OpEmitter& e, Expr index, const TensorRef& ref, int64_t dim, b
 c10::DimVector StridesOf(const c10::DimVector& sizes, c10::DimVector strides);
 // All of `result`, its only one; uses are yet to come.
 Iteration Whole(const TensorRef& result);
+// The coordinate of dimension `dim`.
+c10::DimVector Along(const c10::DimVector& sizes, int64_t dim);
 
 // Which dimensions of self (argument 0) an op looks up, and where the indices' own dimensions, broadcast to each other, stand in its result
 // instead.

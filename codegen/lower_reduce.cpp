@@ -1,12 +1,28 @@
-// Rows that reduce: plain reductions, softmax, layer and group norm and their gradients.
+// Rows that reduce: plain reductions, layer and group norm and their gradients.
 #include <algorithm>
 
 #include "codegen/lower_rows.h"
 
 namespace lazuli::codegen {
-namespace {
 
 using c10::ScalarType;
+
+bool SameFloatTypes(const TraceOp& op) {
+  ScalarType type = ScalarType::Undefined;
+  for (const TraceArg& arg : op.args) {
+    for (const TensorRef& ref : arg.tensors) {
+      if (!ref.defined()) continue;
+      if (type == ScalarType::Undefined) type = ref.dtype;
+      if (ref.dtype != type) return false;
+    }
+  }
+  for (const TensorRef& ref : op.results) {
+    if (ref.defined() && ref.dtype != type) return false;
+  }
+  return (TypeBit(type) & kFloats) != 0;
+}
+
+namespace {
 
 // Which dimensions of self an op with `dim` argument `arg` reduces.
 std::vector<bool> ReducedDims(const TraceOp& op, int arg) {
@@ -71,35 +87,6 @@ Iteration IterateReduce(const OpRow& row, const Node& node) {
   for (const TensorRef& result : node.op.results) {
     it.results.push_back(result.defined() ? ResultStrides(result, it.reduced) : c10::DimVector());
   }
-  return it;
-}
-
-bool SameFloatTypes(const TraceOp& op) {
-  ScalarType type = ScalarType::Undefined;
-  for (const TraceArg& arg : op.args) {
-    for (const TensorRef& ref : arg.tensors) {
-      if (!ref.defined()) continue;
-      if (type == ScalarType::Undefined) type = ref.dtype;
-      if (ref.dtype != type) return false;
-    }
-  }
-  for (const TensorRef& ref : op.results) {
-    if (ref.defined() && ref.dtype != type) return false;
-  }
-  return (TypeBit(type) & kFloats) != 0;
-}
-
-bool AcceptsSoftmax(const OpRow& row, const TraceOp& op) { return SameFloatTypes(op) && !op.results[0].sizes.empty(); }
-
-Iteration IterateSoftmax(const OpRow& row, const Node& node) {
-  Iteration it;
-  const TensorRef& result = node.op.results[0];
-  it.sizes = result.sizes;
-  it.reduced.assign(it.sizes.size(), false);
-  const int64_t dim = node.op.args[row.dims_arg].value.toInt();
-  it.reduced[dim < 0 ? dim + static_cast<int64_t>(it.sizes.size()) : dim] = true;
-  ForEachUse(node, [&](const TensorRef& use) { it.uses.push_back(BroadcastStrides(use, it.sizes)); });
-  it.results.push_back(BroadcastStrides(result, it.sizes));
   return it;
 }
 
@@ -286,16 +273,6 @@ OpRow ReduceRow(int dims_arg, int keepdim_arg, uint8_t types, void (*emit)(OpEmi
   row.emit = emit;
   row.accepts = &AcceptsReduce;
   row.iterate = &IterateReduce;
-  return row;
-}
-
-OpRow SoftmaxRow(int inputs, void (*emit)(OpEmitter&)) {
-  OpRow row;
-  row.reducing_parts = 1;
-  row.dims_arg = inputs;
-  row.emit = emit;
-  row.accepts = &AcceptsSoftmax;
-  row.iterate = &IterateSoftmax;
   return row;
 }
 

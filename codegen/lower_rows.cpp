@@ -127,6 +127,12 @@ const OpRow* FindRow(const TraceOp& op) {
   return row->accepts(*row, op) ? row : nullptr;
 }
 
+bool ReadsElsewhere(const Node& node, size_t arg) {
+  if (node.row == nullptr) return false;
+  const bool picked = node.row->picked_dim != nullptr && node.part == 0 && static_cast<int>(arg) == node.row->picked_arg;
+  return picked || (node.row->indexed_args >> arg & 1) != 0;
+}
+
 const OpRow* FindRowByName(const std::string& name) {
   RowIndex& index = Index();
   std::lock_guard<std::mutex> lock(index.mutex);

@@ -83,9 +83,11 @@ Expr MishBackward(Expr grad, Expr x);
 Expr MseBackward(const Operands& x);
 void EmitSoftmax(OpEmitter& e);
 void EmitSafeSoftmax(OpEmitter& e);
-void EmitLogSoftmax(OpEmitter& e);
 void EmitSoftmaxBackward(OpEmitter& e);
 void EmitLogSoftmaxBackward(OpEmitter& e);
+
+// Whether all tensors of `op` have one floating type.
+bool SameFloatTypes(const TraceOp& op);
 
 // Rows by kind.
 OpRow PointwiseRow(TypeRule rule, uint64_t operands, uint8_t types, void (*emit)(OpEmitter&));
@@ -93,6 +95,7 @@ OpRow FillRow(uint64_t shape_args, void (*emit)(OpEmitter&));
 OpRow ReduceRow(int dims_arg, int keepdim_arg, uint8_t types, void (*emit)(OpEmitter&));
 OpRow CastRow(int source);
 OpRow SoftmaxRow(int inputs, void (*emit)(OpEmitter&));
+OpRow LogSoftmaxRow();
 OpRow MseLossRow();
 OpRow LayerNormRow();
 OpRow LayerNormBackwardRow();

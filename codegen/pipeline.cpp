@@ -13,6 +13,7 @@
 #include "codegen/passes/fold.h"
 #include "codegen/passes/fuse.h"
 #include "codegen/passes/plan.h"
+#include "codegen/passes/rematerialize.h"
 #include "runtime/cuda_driver.h"
 #include "runtime/dump.h"
 #include "runtime/executor.h"
@@ -59,6 +60,7 @@ std::vector<Pass> PassesOf(const Trace& trace, const PipelineOptions& options) {
       {"fold", FoldCopies},
       {"dce", EliminateDeadCode},
       {"cse", EliminateCommonSubexpressions},
+      {"remat", Rematerialize},
       {"fuse", [fuse](Graph graph) { return Fuse(std::move(graph), fuse); }},
   };
 }
@@ -83,7 +85,7 @@ class PassTimer {
 // The graph that `pass` left, under a log category of torch.compile's.
 void LogGraph(const std::string& pass, int64_t serial, const Graph& graph) {
   const LogCategory category = pass == "fuse" ? LogCategory::kFusion : LogCategory::kGraphCode;
-  if ((pass != "cse" && pass != "fuse") || !runtime::LogEnabled(category)) return;
+  if ((pass != "remat" && pass != "fuse") || !runtime::LogEnabled(category)) return;
   runtime::Log(category, absl::StrCat(pass == "fuse" ? "Fusion groups" : "Graph", " of trace #", serial, "\n", PrintGraph(graph)));
 }
 

@@ -192,7 +192,7 @@ std::vector<OptionRow> MakeTable() {
            "cache: why a kernel was not taken from the disk cache. summary: at the end of the process, what lazuli::explain() says. "
            "cudagraphs: what was captured, and why a program has no CUDA graph."),
       Text("LAZULI_LOG_FILE", Kind::kText, A::log_file(), "", {}, "File that logs are appended to. Empty: stderr."),
-      Text("LAZULI_DUMP", Kind::kList, A::dump(), "", {"all", "trace", "graph", "fold", "dce", "cse", "fuse", "kernel", "llvm"},
+      Text("LAZULI_DUMP", Kind::kList, A::dump(), "", {"all", "trace", "graph", "fold", "dce", "cse", "remat", "fuse", "kernel", "llvm"},
            "Stages of compilation to write as text, as a comma-separated list."),
       Text("LAZULI_DUMP_DIR", Kind::kText, A::dump_dir(), "lazuli_dump", {}, "Folder for LAZULI_DUMP; made when missing."),
       Text("LAZULI_TRACE", Kind::kText, A::trace(), "", {},

@@ -50,6 +50,8 @@ struct Node {
   std::vector<ValueId> versions;  // kExtern: new contents of the memories written, one for each storage.
   // kUpdate: updates with the same number, if any, fill windows of one fresh memory that do not meet. Nobody sees what is between them.
   int32_t family = 0;
+  // kCompute: computes for one node, next of those that are not like this, what others could have stored for it. Fuses with that one first.
+  bool again = false;
 
   bool is_scatter() const { return kind == Kind::kUpdate && row != nullptr; }
   // kUpdate: the argument that is the window.

@@ -4,14 +4,13 @@
 //   offset     = "offset" INT "=" [ INT "+" ] ints                          a slot after the trace's own: the sum of a slot's and numbers
 //   storage    = "storage" ID ":" ( "input" | "fresh" ) INT "bytes" DEVICE [ "live" ] [ "mutated" ]
 //   input      = "input" ID "of" ID                                        a storage's content before the trace: value, storage
-//   compute    = "compute" [ "part" INT ] "into" ids ":" tensors "=" call  `ids`: the storage of each result, "undef" where there is none
-//   extern     = "extern" "into" ids ":" tensors "=" call [ "writes" version { "," version } ]
-//   update     = "update" [ "family" INT ] version ":" tensor "<-" tensor  the window written, what is written
-//   scatter    = "scatter" version "=" call                                writes where indices say
-//   version    = ID "of" ID "over" ID                                      value, storage, content overwritten
-//   content    = "content" ID "=" ID                                       of a storage after the trace
-//   group      = "group" ints [ "sizes" ints "reduced" ints ]              node numbers; the iteration space; 0/1 by dimension
-//   place      = "place" INT "uses" { ints } "results" { ints } [ "coordinates" { ints } ]   a node's strides in the last group's space
+//   compute    = "compute" [ "again" ] [ "part" INT ] "into" ids ":" tensors "=" call  `ids`: the storage of each result, "undef" where
+//   there is none extern     = "extern" "into" ids ":" tensors "=" call [ "writes" version { "," version } ] update     = "update" [
+//   "family" INT ] version ":" tensor "<-" tensor  the window written, what is written scatter    = "scatter" version "=" call writes where
+//   indices say version    = ID "of" ID "over" ID                                      value, storage, content overwritten content    =
+//   "content" ID "=" ID                                       of a storage after the trace group      = "group" ints [ "sizes" ints
+//   "reduced" ints ]              node numbers; the iteration space; 0/1 by dimension place      = "place" INT "uses" { ints } "results" {
+//   ints } [ "coordinates" { ints } ]   a node's strides in the last group's space
 //
 // Tensors and calls are as in traces, with values in place of storages. Nodes are numbered in order, from 0. A result that nothing uses
 // keeps its type but has no value: "dead" before it.
@@ -81,6 +80,7 @@ class Printer {
       return;
     }
     absl::StrAppend(&text_, node.kind == Node::Kind::kCompute ? "compute" : "extern");
+    if (node.again) absl::StrAppend(&text_, " again");
     if (node.part != 0) absl::StrAppend(&text_, " part ", node.part);
     std::vector<std::string> homes, tensors;
     for (size_t i = 0; i < node.op.results.size(); ++i) {
@@ -234,6 +234,7 @@ class Parser {
     Node node;
     node.kind = kind;
     int64_t part = 0;
+    node.again = reader->Accept("again");
     if (reader->Accept("part") && !reader->ReadInt(&part)) return false;
     node.part = static_cast<int>(part);
     if (!reader->Expect("into")) return false;

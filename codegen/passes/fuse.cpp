@@ -6,6 +6,7 @@
 
 #include "codegen/lower.h"
 #include "codegen/lower_group.h"
+#include "codegen/passes/bit_set.h"
 #include "codegen/passes/space.h"
 
 namespace lazuli::codegen {
@@ -16,26 +17,8 @@ constexpr NodeId kSegment = 4096;
 // How far back a group is looked for that merely reads the same value.
 constexpr NodeId kSiblingDistance = 48;
 constexpr int kSiblings = 4;
-
-class BitSet {
- public:
-  explicit BitSet(size_t bits = 0) : words_((bits + 63) / 64, 0) {}
-  bool Test(int bit) const { return words_[bit >> 6] >> (bit & 63) & 1; }
-  void Set(int bit) { words_[bit >> 6] |= uint64_t{1} << (bit & 63); }
-  void Clear(int bit) { words_[bit >> 6] &= ~(uint64_t{1} << (bit & 63)); }
-  // Whether anything was new.
-  bool Add(const BitSet& other) {
-    uint64_t fresh = 0;
-    for (size_t i = 0; i < words_.size(); ++i) {
-      fresh |= other.words_[i] & ~words_[i];
-      words_[i] |= other.words_[i];
-    }
-    return fresh != 0;
-  }
-
- private:
-  std::vector<uint64_t> words_;
-};
+// Points of a space that takes no time to speak of.
+constexpr int64_t kSmallSpace = int64_t{1} << 16;
 
 struct WorkGroup {
   bool alive = false;
@@ -72,8 +55,9 @@ class Fuser {
       groups_.assign(end_ - begin_, WorkGroup());
       for (NodeId n = begin_; n < end_; ++n) {
         Start(n);
-        if (options_.enabled && groups_[n - begin_].fusable) TryCandidates(n);
+        if (options_.enabled && groups_[n - begin_].fusable && !graph_.nodes[n].again) TryCandidates(n);
       }
+      TryPostponed();
       for (WorkGroup& group : groups_) {
         if (group.alive) done_.push_back(std::move(group));
       }
@@ -143,19 +127,73 @@ class Fuser {
         candidates.push_back(group);
       }
     };
-    ForEachUse(graph_.nodes[n], [&](const TensorRef& use) {
+    ForEachUseOf(n, [&](const TensorRef& use) {
       const NodeId producer = graph_.values[use.storage].producer;
       if (producer != kNoNode && !IsUniform(graph_, use.storage)) add(producer);
     });
-    ForEachUse(graph_.nodes[n], [&](const TensorRef& use) {
+    const size_t num_producers = candidates.size();
+    ForEachUseOf(n, [&](const TensorRef& use) {
       auto& readers = readers_[use.storage];
       for (size_t i = readers.size(), tried = 0; i-- > 0 && tried < kSiblings && n - readers[i] < kSiblingDistance; ++tried) {
         add(readers[i]);
       }
       readers.push_back(n);
     });
-    for (int candidate : candidates) {
-      if (groups_[candidate].alive) TryMerge(candidate, group_of_[n]);
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      if (!groups_[candidates[i]].alive) continue;
+      const int group = group_of_[n];
+      if (i >= num_producers && (MakesWait(candidates[i], group) || MakesWait(group, candidates[i]))) {
+        postponed_.emplace_back(candidates[i], n);
+      } else {
+        TryMerge(candidates[i], group);
+      }
+    }
+  }
+
+  // Whether a small group `a`, which others need, too, would have to wait for more than it does if `b` joined it.
+  bool MakesWait(int a, int b) {
+    if (a == b || groups_[a].space.numel() > kSmallSpace) return false;
+    BitSet joined = groups_[a].ancestors;
+    if (!joined.Add(groups_[b].ancestors)) return false;
+    for (const NodeId n : groups_[a].nodes) {
+      for (const ValueId result : graph_.nodes[n].results) {
+        if (result == kNoValue) continue;
+        for (const NodeId user : users_[result]) {
+          if (user >= end_ || (group_of_[user] != a && group_of_[user] != b)) return true;
+        }
+      }
+    }
+    return false;
+  }
+
+  // What is small saves little where it is read once for two groups, and may keep large groups from each other: it comes last.
+  void TryPostponed() {
+    for (const auto& [group, n] : postponed_) {
+      if (groups_[group].alive) TryMerge(group, group_of_[n]);
+    }
+    postponed_.clear();
+  }
+
+  // The uses of node `n`: first those of what is computed again for it, with which it fuses before anything else, then all others, those of
+  // these nodes included.
+  template <class Fn>
+  void ForEachUseOf(NodeId n, const Fn& fn) {
+    std::vector<NodeId> nodes = {n};
+    const auto is_again = [&](const TensorRef& use) {
+      const NodeId producer = graph_.values[use.storage].producer;
+      return producer != kNoNode && graph_.nodes[producer].again;
+    };
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      ForEachUse(graph_.nodes[nodes[i]], [&](const TensorRef& use) {
+        if (!is_again(use)) return;
+        fn(use);
+        nodes.push_back(graph_.values[use.storage].producer);
+      });
+    }
+    for (const NodeId node : nodes) {
+      ForEachUse(graph_.nodes[node], [&](const TensorRef& use) {
+        if (!is_again(use)) fn(use);
+      });
     }
   }
 
@@ -283,8 +321,8 @@ class Fuser {
         fits = IsSameFamily(node, graph_.nodes[producer]);  // Otherwise content made here and partly overwritten here.
         return;
       }
-      if (node.row != nullptr && (node.row->indexed_args >> arg & 1) != 0) {
-        fits = false;  // Read elsewhere than where it is made.
+      if (ReadsElsewhere(node, arg)) {
+        fits = false;
         return;
       }
       if (IsUniform(graph_, use.storage) && graph_.nodes[producer].op.results[0].dtype == use.dtype) return;
@@ -327,8 +365,7 @@ class Fuser {
         ForEachArgUse(node, [&](size_t arg, const TensorRef& use) {
           const auto& strides = placements_[n].uses[ordinal++];
           if (graph_.MemoryOf(use.storage) != memory || graph_.values[use.storage].producer == writer) return;
-          const bool elsewhere = node.row != nullptr && (node.row->indexed_args >> arg & 1) != 0;
-          fits = fits && !elsewhere && !graph_.nodes[writer].is_scatter() && use.offset_slot == window.offset_slot &&
+          fits = fits && !ReadsElsewhere(node, arg) && !graph_.nodes[writer].is_scatter() && use.offset_slot == window.offset_slot &&
                  use.dtype == window.dtype && strides == placements_[writer].results[0];
         });
         if (!fits) return false;
@@ -450,6 +487,7 @@ class Fuser {
   NodeId begin_ = 0, end_ = 0;                // The segment.
   std::vector<WorkGroup> groups_;             // Of the segment.
   std::vector<WorkGroup> done_;
+  std::vector<std::pair<int, NodeId>> postponed_;  // Of the segment: groups and nodes to merge with them when all else is done.
 };
 
 }  // namespace

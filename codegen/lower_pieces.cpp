@@ -1,0 +1,41 @@
+#include "codegen/lower_pieces.h"
+
+#include <utility>
+
+namespace lazuli::codegen {
+
+const TensorRef& RefOf(const TraceOp& op, int arg) {
+  static const TensorRef absent;
+  return op.args[arg].tensors.empty() ? absent : op.args[arg].tensors[0];
+}
+
+void SetRef(TraceOp* op, int arg, TensorRef ref) {
+  op->args[arg] = TraceArg();
+  op->args[arg].kind = TraceArg::Kind::kTensor;
+  op->args[arg].tensors = {std::move(ref)};
+}
+
+TraceOp CallOf(const char* name, const TensorRef& result) {
+  TraceOp op;
+  op.info = FindOpInfo(name);
+  op.args.resize(static_cast<size_t>(op.info->num_args));
+  op.results = {result};
+  return op;
+}
+
+TraceOp NewZeros(const TensorRef& like, const TensorRef& result) {
+  TraceOp op = CallOf("aten::new_zeros", result);
+  SetRef(&op, 0, like);
+  op.args[1].value = std::vector<int64_t>(result.sizes.begin(), result.sizes.end());
+  return op;
+}
+
+TraceOp Difference(const TensorRef& a, const TensorRef& b, const TensorRef& result) {
+  TraceOp op = CallOf("aten::sub.Tensor", result);
+  SetRef(&op, 0, a);
+  SetRef(&op, 1, b);
+  op.args[2].value = int64_t{1};
+  return op;
+}
+
+}  // namespace lazuli::codegen

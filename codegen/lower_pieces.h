@@ -1,0 +1,18 @@
+// What expansions make their pieces of.
+#pragma once
+
+#include "codegen/lower.h"
+
+namespace lazuli::codegen {
+
+// Tensor argument `arg`; undefined where there is none.
+const TensorRef& RefOf(const TraceOp& op, int arg);
+void SetRef(TraceOp* op, int arg, TensorRef ref);
+
+// A call of the op `name` that makes `result`; its arguments are yet to come.
+TraceOp CallOf(const char* name, const TensorRef& result);
+TraceOp NewZeros(const TensorRef& like, const TensorRef& result);
+// `a` less `b`.
+TraceOp Difference(const TensorRef& a, const TensorRef& b, const TensorRef& result);
+
+}  // namespace lazuli::codegen

@@ -1,0 +1,316 @@
+#include "codegen/passes/rematerialize.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "codegen/lower.h"
+#include "codegen/lower_group.h"
+#include "codegen/passes/dce.h"
+#include "codegen/passes/fuse.h"
+#include "codegen/passes/value_uses.h"
+
+namespace lazuli::codegen {
+namespace {
+
+// Operators that take less time than reading their result would, and how many of them may follow each other.
+constexpr const char* kCheap[] = {"aten::_to_copy", "aten::add.Tensor", "aten::sub.Tensor", "aten::mul.Tensor"};
+constexpr size_t kMostNodes = 4;
+// An operand with so many times fewer elements is a number for each row or column.
+constexpr int64_t kFewer = 16;
+
+bool IsCheap(const Node& node) {
+  if (node.kind != Node::Kind::kCompute || node.op.info->returns_mutated_self || node.results.size() != 1) return false;
+  return std::any_of(std::begin(kCheap), std::end(kCheap), [&](const char* name) { return node.op.info->name == name; });
+}
+
+bool IsContiguous(const TensorRef& ref) {
+  int64_t stride = 1;
+  for (size_t d = ref.sizes.size(); d-- > 0;) {
+    if (ref.sizes[d] != 1 && ref.strides[d] != stride) return false;
+    stride *= ref.sizes[d];
+  }
+  return true;
+}
+
+// How a value is computed anew.
+struct Recipe {
+  std::vector<NodeId> nodes;    // In order; the last one makes it.
+  ValueId source = kNoValue;    // The tensor that is in memory anyway,
+  TensorRef source_use;         // as one of the nodes uses it.
+  std::vector<TensorRef> rows;  // The other operands.
+};
+
+// One of the uses of a value by a kernel that does not make it.
+struct Reader {
+  NodeId node;
+  bool picks;
+};
+
+class Rematerializer {
+ public:
+  Rematerializer(Graph graph, const Graph& fused)
+      : graph_(std::move(graph)),
+        in_memory_(ValuesInMemory(fused)),
+        overwritten_(OverwrittenValues(graph_)),
+        pinned_(PinnedValues(graph_)),
+        kept_(graph_.values.size(), false),
+        users_(graph_.values.size()),
+        group_of_(graph_.nodes.size(), -1),
+        before_(graph_.nodes.size()),
+        after_(graph_.nodes.size()) {
+    for (size_t g = 0; g < fused.groups.size(); ++g) {
+      for (NodeId n : fused.groups[g].nodes) group_of_[n] = static_cast<int>(g);
+    }
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+      ForEachArgUse(graph_.nodes[n], [&](size_t arg, const TensorRef& use) {
+        if (!IsUnread(graph_.nodes[n], arg)) AddUser(use.storage, static_cast<NodeId>(n));
+      });
+    }
+  }
+
+  absl::StatusOr<Graph> Run() {
+    const auto count = static_cast<NodeId>(graph_.nodes.size());
+    for (NodeId n = 0; n < count; ++n) {
+      if (IsCheap(graph_.nodes[n])) TryValue(graph_.nodes[n].results[0]);
+    }
+    if (!changed_) return std::move(graph_);
+    Rebuild();
+    return EliminateDeadCode(std::move(graph_));
+  }
+
+ private:
+  static bool IsUnread(const Node& node, size_t arg) { return node.row != nullptr && (node.row->unread_args >> arg & 1) != 0; }
+
+  void AddUser(ValueId value, NodeId n) {
+    if (users_[value].empty() || users_[value].back() != n) users_[value].push_back(n);
+  }
+
+  int64_t Hint(int64_t number) const { return graph_.symbols.Hint(number); }
+
+  // Elements that are there, however often they are used.
+  int64_t Elements(const TensorRef& ref) const {
+    int64_t product = 1;
+    for (size_t d = 0; d < ref.sizes.size(); ++d) product *= ref.strides[d] == 0 ? 1 : ref.sizes[d];
+    return Hint(product);
+  }
+
+  int64_t Bytes(const TensorRef& ref) const { return Elements(ref) * static_cast<int64_t>(c10::elementSize(ref.dtype)); }
+
+  void TryValue(ValueId value) {
+    if (!in_memory_[value] || pinned_[value] || overwritten_[value] || kept_[value]) return;
+    std::vector<Reader> readers;
+    Recipe recipe;
+    if (!FindReaders(value, &readers) || !FindRecipe(value, value, &recipe) || recipe.source == kNoValue) return;
+    if (!Pays(value, recipe, readers)) return;
+    for (const Reader& reader : readers) {
+      if (reader.picks && !PicksFit(value, recipe, reader.node)) return;
+    }
+    for (const Reader& reader : readers) {
+      if (reader.picks) {
+        PickFromSource(value, recipe, reader.node);
+      } else {
+        ComputeAgain(value, recipe, reader.node);
+      }
+      AddUser(recipe.source, reader.node);
+    }
+    kept_[recipe.source] = true;
+    in_memory_[value] = false;
+    changed_ = true;
+  }
+
+  // False when some use of `value` needs it in memory.
+  bool FindReaders(ValueId value, std::vector<Reader>* readers) const {
+    const TensorRef& layout = graph_.values[value].layout;
+    for (const NodeId n : users_[value]) {
+      const Node& node = graph_.nodes[n];
+      if (group_of_[n] == group_of_[graph_.values[value].producer]) continue;
+      if (node.kind != Node::Kind::kCompute || !before_[n].empty()) return false;
+      Reader reader{n, false};
+      bool fits = true;
+      ForEachArgUse(node, [&](size_t arg, const TensorRef& use) {
+        if (use.storage != value || IsUnread(node, arg)) return;
+        if ((node.row->index_args >> arg & 1) != 0 || use.offset_slot != -1 || use.dtype != layout.dtype) fits = false;
+        const bool same = use.sizes == layout.sizes && use.strides == layout.strides;
+        if (ReadsElsewhere(node, arg)) {
+          reader.picks = same && node.row->picked_dim != nullptr && static_cast<int>(arg) == node.row->picked_arg;
+          fits = fits && reader.picks;
+          return;
+        }
+        fits = fits && (same || (IsContiguous(use) && IsContiguous(layout))) && use.numel() == layout.numel() && HasSizeOf(node, layout);
+      });
+      if (!fits) return false;
+      readers->push_back(reader);
+    }
+    return !readers->empty();
+  }
+
+  // Whether the node iterates over as many points as `ref` has elements, so that what makes `ref` fuses with it.
+  static bool HasSizeOf(const Node& node, const TensorRef& ref) {
+    int64_t points = 1;
+    for (const int64_t size : IterationOf(node).sizes) points *= size;
+    return points == ref.numel();
+  }
+
+  // Adds what makes `value`, a step towards `goal`, to `recipe`.
+  bool FindRecipe(ValueId value, ValueId goal, Recipe* recipe) const {
+    const NodeId producer = graph_.values[value].producer;
+    if (producer == kNoNode || !IsCheap(graph_.nodes[producer]) || !before_[producer].empty()) return false;
+    if (std::find(recipe->nodes.begin(), recipe->nodes.end(), producer) != recipe->nodes.end()) return true;
+    const int64_t elements = Elements(graph_.values[goal].layout);
+    bool found = true;
+    ForEachUse(graph_.nodes[producer], [&](const TensorRef& use) {
+      if (!found) return;
+      if (overwritten_[use.storage]) {
+        found = false;
+      } else if (Elements(use) * kFewer <= elements) {
+        recipe->rows.push_back(use);
+      } else if (IsInMemory(use.storage)) {
+        found = recipe->source == kNoValue || recipe->source == use.storage;
+        recipe->source = use.storage;
+        recipe->source_use = use;
+      } else {
+        found = FindRecipe(use.storage, goal, recipe);
+      }
+    });
+    recipe->nodes.push_back(producer);
+    return found && recipe->nodes.size() <= kMostNodes;
+  }
+
+  bool IsInMemory(ValueId value) const { return graph_.values[value].producer == kNoNode || in_memory_[value]; }
+
+  // Counts bytes that kernels move: those of the value, written once and read by each, or of what it is made of, of which only the numbers
+  // for rows are also written for this.
+  bool Pays(ValueId value, const Recipe& recipe, const std::vector<Reader>& readers) const {
+    int64_t stored = Bytes(graph_.values[value].layout), again = 0;
+    for (const TensorRef& row : recipe.rows) again += Bytes(row);
+    absl::flat_hash_set<int> groups;
+    for (const Reader& reader : readers) {
+      if (!groups.insert(group_of_[reader.node]).second) continue;
+      if (reader.picks) {
+        const int64_t picked = Elements(graph_.nodes[reader.node].op.results[0]) * static_cast<int64_t>(sizeof(float));
+        stored += picked;
+        again += picked;
+      } else {
+        stored += Bytes(graph_.values[value].layout);
+        again += ReadsSource(group_of_[reader.node], recipe.source) ? 0 : Bytes(recipe.source_use);
+      }
+      for (const TensorRef& row : recipe.rows) again += Bytes(row);
+    }
+    return again < stored;
+  }
+
+  bool ReadsSource(int group, ValueId source) const {
+    const auto& users = users_[source];
+    return std::any_of(users.begin(), users.end(), [&](NodeId n) { return group_of_[n] == group; });
+  }
+
+  // Whether what `picker` picks can be picked from the recipe's source: everything has the value's shape, or is the same for all elements
+  // that one is picked from.
+  bool PicksFit(ValueId value, const Recipe& recipe, NodeId picker) const {
+    const TensorRef& layout = graph_.values[value].layout;
+    const size_t dim = graph_.nodes[picker].row->picked_dim(graph_.nodes[picker].op);
+    bool fits = recipe.source_use.sizes == layout.sizes && !overwritten_[recipe.source];
+    for (const NodeId n : recipe.nodes) fits = fits && graph_.nodes[n].op.results[0].sizes == layout.sizes;
+    for (const TensorRef& row : recipe.rows)
+      fits = fits && row.sizes.size() == layout.sizes.size() && (row.sizes[dim] == 1 || row.strides[dim] == 0);
+    return fits;
+  }
+
+  // A copy of `node` that makes a value of its own.
+  Node CopyOf(const Node& node, absl::flat_hash_map<ValueId, ValueId>* renamed) {
+    Node copy = node;
+    ForEachUse(copy, [&](TensorRef& use) {
+      const auto found = renamed->find(use.storage);
+      if (found != renamed->end()) use.storage = found->second;
+    });
+    Value value = graph_.values[node.results[0]];
+    copy.results[0] = graph_.AddValue(value);
+    (*renamed)[node.results[0]] = copy.results[0];
+    return copy;
+  }
+
+  void ComputeAgain(ValueId value, const Recipe& recipe, NodeId reader) {
+    absl::flat_hash_map<ValueId, ValueId> renamed;
+    for (const NodeId n : recipe.nodes) {
+      Node copy = CopyOf(graph_.nodes[n], &renamed);
+      copy.again = true;
+      before_[reader].push_back(std::move(copy));
+    }
+    ForEachArgUse(graph_.nodes[reader], [&](size_t arg, TensorRef& use) {
+      if (use.storage == value && !IsUnread(graph_.nodes[reader], arg)) use.storage = renamed[value];
+    });
+  }
+
+  // `picker` picks from the source, and copies of the recipe's nodes compute its result of what it picked.
+  void PickFromSource(ValueId value, const Recipe& recipe, NodeId picker) {
+    Node& node = graph_.nodes[picker];
+    const size_t dim = node.row->picked_dim(node.op);
+    const TensorRef picked_layout = node.op.results[0];
+    const ValueId result = node.results[0];
+    absl::flat_hash_map<ValueId, ValueId> renamed;
+    node.op.args[static_cast<size_t>(node.row->picked_arg)].tensors[0] = recipe.source_use;
+    node.op.results[0].dtype = recipe.source_use.dtype;
+    node.results[0] = graph_.AddValue({picker, graph_.values[result].storage, kNoValue, node.op.results[0]});
+    renamed[recipe.source] = node.results[0];
+    for (const NodeId n : recipe.nodes) {
+      Node copy = graph_.nodes[n];
+      const ValueId made = copy.results[0];
+      ForEachUse(copy, [&](TensorRef& use) {
+        const auto found = renamed.find(use.storage);
+        const ValueId storage = found != renamed.end() ? found->second : use.storage;
+        if (found != renamed.end()) {
+          const c10::ScalarType dtype = use.dtype;
+          use = picked_layout;
+          use.dtype = dtype;
+        } else {
+          use.sizes.erase(use.sizes.begin() + static_cast<std::ptrdiff_t>(dim));
+          use.strides.erase(use.strides.begin() + static_cast<std::ptrdiff_t>(dim));
+        }
+        use.storage = storage;
+      });
+      const c10::ScalarType dtype = copy.op.results[0].dtype;
+      copy.op.results[0] = picked_layout;
+      copy.op.results[0].dtype = dtype;
+      copy.results[0] = made == value ? result : graph_.AddValue({picker, graph_.values[made].storage, kNoValue, copy.op.results[0]});
+      renamed[made] = copy.results[0];
+      after_[picker].push_back(std::move(copy));
+    }
+  }
+
+  // Puts the new nodes where they belong.
+  void Rebuild() {
+    std::vector<Node> nodes;
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+      std::move(before_[n].begin(), before_[n].end(), std::back_inserter(nodes));
+      nodes.push_back(std::move(graph_.nodes[n]));
+      std::move(after_[n].begin(), after_[n].end(), std::back_inserter(nodes));
+    }
+    graph_.nodes = std::move(nodes);
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+      ForEachDef(graph_.nodes[n], [&](ValueId value) { graph_.values[value].producer = static_cast<NodeId>(n); });
+    }
+  }
+
+  Graph graph_;
+  std::vector<bool> in_memory_;  // By value, as it fuses.
+  const std::vector<bool> overwritten_, pinned_;
+  std::vector<bool> kept_;  // What others are computed of.
+  std::vector<std::vector<NodeId>> users_;
+  std::vector<int> group_of_;
+  std::vector<std::vector<Node>> before_, after_;  // New nodes, by the node that they stand next to.
+  bool changed_ = false;
+};
+
+}  // namespace
+
+absl::StatusOr<Graph> Rematerialize(Graph graph) {
+  const bool any = std::any_of(graph.nodes.begin(), graph.nodes.end(), IsCheap);
+  if (!any) return graph;
+  auto fused = Fuse(graph, {});
+  if (!fused.ok()) return fused.status();
+  return Rematerializer(std::move(graph), *fused).Run();
+}
+
+}  // namespace lazuli::codegen

@@ -1,0 +1,215 @@
+// What is computed again rather than stored, and what is not.
+#include "codegen/passes/rematerialize.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/match.h"
+#include "codegen/graph_builder.h"
+#include "codegen/kernel_compiler.h"
+#include "codegen/lower_group.h"
+#include "codegen/passes/cse.h"
+#include "codegen/passes/dce.h"
+#include "codegen/passes/fuse.h"
+#include "codegen/pipeline.h"
+#include "tests/support/eager_trace.h"
+#include "tests/support/nvrtc.h"
+
+namespace lazuli::codegen {
+namespace {
+
+using lazuli::testing::EagerTrace;
+using T = c10::ScalarType;
+
+Graph Compiled(const EagerTrace& trace) {
+  auto graph = BuildGraph(trace.trace(), {});
+  EXPECT_TRUE(graph.ok()) << graph.status();
+  graph = EliminateDeadCode(*std::move(graph));
+  graph = EliminateCommonSubexpressions(*std::move(graph));
+  graph = Rematerialize(*std::move(graph));
+  EXPECT_TRUE(VerifyGraph(*graph).ok()) << VerifyGraph(*graph);
+  const std::string text = PrintGraph(*graph);
+  const auto parsed = ParseGraph(text);
+  EXPECT_TRUE(parsed.ok() && PrintGraph(*parsed) == text) << text;
+  graph = Fuse(*std::move(graph), {});
+  EXPECT_TRUE(VerifyGraph(*graph).ok()) << VerifyGraph(*graph);
+  return *std::move(graph);
+}
+
+// Nodes that compute again what others computed.
+int Again(const Graph& graph) {
+  int count = 0;
+  for (const Node& node : graph.nodes) count += node.again ? 1 : 0;
+  return count;
+}
+
+std::vector<KernelIR> KernelsOf(const Graph& graph) {
+  std::vector<KernelIR> kernels;
+  const std::vector<bool> in_memory = ValuesInMemory(graph);
+  for (const Group& group : graph.groups) {
+    if (!group.is_kernel()) continue;
+    auto lowered = LowerGroup(graph, group, in_memory);
+    EXPECT_TRUE(lowered.ok()) << lowered.status();
+    if (!lowered->kernel.insts.empty()) kernels.push_back(std::move(lowered->kernel));
+  }
+  return kernels;
+}
+
+// Buffers of `type` that hold a whole matrix.
+int Matrices(const Graph& graph, T type, bool written) {
+  constexpr int64_t kFewest = 500;  // Elements.
+  int count = 0;
+  for (const KernelIR& kernel : KernelsOf(graph)) {
+    for (const KBuffer& buffer : kernel.buffers) {
+      int64_t elements = 1;
+      for (size_t d = 0; d < kernel.sizes.size(); ++d) elements *= buffer.strides[d] == 0 ? 1 : kernel.sizes[d];
+      count += elements >= kFewest && buffer.dtype == type && buffer.written == written ? 1 : 0;
+    }
+  }
+  return count;
+}
+
+void ExpectRuns(const EagerTrace& trace, double tolerance) {
+  for (const char* backend : {"aten", "llvm"}) {
+    PipelineOptions options;
+    options.backend = backend;
+    options.target = {"avx512", "eager"};
+    auto program = Compile(trace.trace(), options, nullptr);
+    ASSERT_TRUE(program.ok()) << program.status();
+    const double allowed = options.backend == "aten" ? 0 : tolerance;
+    trace.ExpectMatches(**program, allowed, allowed);
+  }
+}
+
+struct Logits {
+  explicit Logits(EagerTrace& t, T type = T::Float, bool input = false) {
+    if (input) {
+      x = t.Input(at::randn({12, 70}).to(type));
+    } else {
+      x = t.Op1("aten::mm", {t.Input(at::randn({12, 8}).to(type)), t.Input(at::randn({8, 70}).to(type))});
+    }
+    target = t.Input(at::randint(0, 70, {12}, at::kLong));
+    wide = type == T::Float ? x : t.Op1("aten::_to_copy", {x, T::Float});
+    log_probabilities = t.Op1("aten::_log_softmax", {wide, 1, false});
+  }
+  at::Tensor x, target, wide, log_probabilities;
+};
+
+std::vector<at::Tensor> Loss(EagerTrace& t, const Logits& logits, int64_t reduction = 1, const c10::IValue& weight = {}) {
+  return t.Op("aten::nll_loss_forward", {logits.log_probabilities, logits.target, weight, reduction, -100});
+}
+
+at::Tensor Gradient(EagerTrace& t, const Logits& logits, const at::Tensor& grad, const at::Tensor& total) {
+  const auto g = t.Op1("aten::nll_loss_backward", {grad, logits.log_probabilities, logits.target, c10::IValue(), 1, -100, total});
+  return t.Op1("aten::_log_softmax_backward_data", {g, logits.log_probabilities, 1, static_cast<int64_t>(T::Float)});
+}
+
+TEST(RematerializeTest, ALossPicksFromTheLogits) {
+  for (const T type : {T::Float, T::BFloat16}) {
+    for (const bool weighted : {false, true}) {
+      EagerTrace t;
+      const Logits logits(t, type);
+      t.Keep(Loss(t, logits, 1, weighted ? c10::IValue(t.Input(at::rand({70}))) : c10::IValue())[0]);
+      const Graph graph = Compiled(t);
+      EXPECT_EQ(Matrices(graph, T::Float, /*written=*/true), 0) << PrintGraph(graph);
+      ExpectRuns(t, 1e-5);
+    }
+  }
+}
+
+TEST(RematerializeTest, AGradientThatWaitsForTheLossReadsTheLogits) {
+  for (const T type : {T::Float, T::BFloat16}) {
+    EagerTrace t;
+    const Logits logits(t, type);
+    const auto loss = Loss(t, logits);
+    const auto gradient = Gradient(t, logits, t.Op1("aten::mul.Tensor", {loss[0], loss[0]}), loss[1]);
+    t.Keep(t.Op1("aten::_to_copy", {gradient, type == T::Float ? T::Double : type}));
+    const Graph graph = Compiled(t);
+    EXPECT_EQ(Again(graph), type == T::Float ? 2 : 3) << PrintGraph(graph);
+    EXPECT_EQ(Matrices(graph, T::Float, true), 0) << PrintGraph(graph);
+    EXPECT_EQ(Matrices(graph, type, false), 2) << "the logits, once for the loss and once for the gradient";
+    ExpectRuns(t, type == T::Float ? 1e-5 : 1e-2);
+  }
+}
+
+TEST(RematerializeTest, AGradientThatNeedNotWaitIsMadeInTheKernelOfTheLoss) {
+  EagerTrace t;
+  const Logits logits(t, T::BFloat16);
+  const auto loss = Loss(t, logits);
+  t.Keep(loss[0]);
+  const auto ones = t.Op1("aten::ones_like", {loss[0]});
+  t.Keep(t.Op1("aten::_to_copy", {Gradient(t, logits, ones, loss[1]), T::BFloat16}));
+  const Graph graph = Compiled(t);
+  EXPECT_EQ(Matrices(graph, T::Float, true) + Matrices(graph, T::Float, false), 0) << PrintGraph(graph);
+  EXPECT_EQ(Matrices(graph, T::BFloat16, false), 1);
+  EXPECT_EQ(Matrices(graph, T::BFloat16, true), 1);
+  ExpectRuns(t, 1e-2);
+}
+
+TEST(RematerializeTest, WhatIsInMemoryIsRead) {
+  EagerTrace t;
+  const Logits logits(t);
+  t.Keep(logits.log_probabilities);
+  t.Keep(Loss(t, logits)[0]);
+  EXPECT_EQ(Matrices(Compiled(t), T::Float, false), 1) << "of the logits; the loss looks up log-probabilities";
+  EagerTrace u;
+  const Logits others(u);
+  u.Keep(u.Op1("aten::mm", {others.log_probabilities, u.Input(at::randn({70, 3}))}));
+  u.Keep(Loss(u, others)[0]);
+  EXPECT_EQ(Matrices(Compiled(u), T::Float, true), 1);
+  ExpectRuns(u, 1e-4);
+}
+
+TEST(RematerializeTest, LogitsThatAreOverwrittenAreNotReadAgain) {
+  EagerTrace t;
+  const Logits logits(t, T::Float, /*input=*/true);
+  t.Op("aten::mul_.Scalar", {logits.x, 2.0});
+  t.Keep(Loss(t, logits)[0]);
+  EXPECT_EQ(Matrices(Compiled(t), T::Float, true), 2) << "the input, and log-probabilities";
+  ExpectRuns(t, 1e-5);
+}
+
+// Storing logits that a kernel makes would cost what storing log-probabilities does.
+TEST(RematerializeTest, LogitsThatWouldBeStoredForItAreNot) {
+  EagerTrace t;
+  const auto x = t.Op1("aten::tanh", {t.Input(at::randn({12, 70}))});
+  const auto target = t.Input(at::randint(0, 70, {12}, at::kLong));
+  const auto log_probabilities = t.Op1("aten::_log_softmax", {x, 1, false});
+  t.Keep(t.Op("aten::nll_loss_forward", {log_probabilities, target, c10::IValue(), 1, -100})[0]);
+  const Graph graph = Compiled(t);
+  EXPECT_EQ(Again(graph), 0);
+  EXPECT_EQ(Matrices(graph, T::Float, true), 1);
+  ExpectRuns(t, 1e-5);
+}
+
+// A cast that two kernels read, with a product between them.
+TEST(RematerializeTest, ACastThatTwoKernelsReadIsDoneByEach) {
+  EagerTrace t;
+  const auto x = t.Input(at::randn({64, 32}).to(at::kBFloat16));
+  const auto wide = t.Op1("aten::_to_copy", {x, T::Float});
+  const auto tanh = t.Op1("aten::tanh", {wide});
+  t.Keep(t.Op1("aten::mul.Tensor", {wide, t.Op1("aten::mm", {tanh, t.Input(at::randn({32, 32}))})}));
+  const Graph graph = Compiled(t);
+  EXPECT_EQ(Again(graph), 1) << PrintGraph(graph);
+  EXPECT_EQ(Matrices(graph, T::Float, true), 2) << "what goes into the product, and the result";
+  ExpectRuns(t, 1e-4);
+}
+
+TEST(RematerializeTest, CudaCodeOfACrossEntropyCompiles) {
+  LAZULI_SKIP_WITHOUT_NVRTC();
+  EagerTrace t;
+  const Logits logits(t, T::BFloat16);
+  const auto loss = Loss(t, logits);
+  t.Keep(loss[0]);
+  const auto ones = t.Op1("aten::ones_like", {loss[0]});
+  t.Keep(t.Op1("aten::_to_copy", {Gradient(t, logits, ones, loss[1]), T::BFloat16}));
+  KernelTarget target{"avx512", "eager"};
+  target.cuda_arch = "sm_90";
+  for (const KernelIR& kernel : KernelsOf(Compiled(t))) {
+    const auto text = KernelSource(kernel, target);
+    ASSERT_TRUE(text.ok()) << text.status();
+    EXPECT_TRUE(CompileCuda(*text, target.cuda_arch, false).ok()) << *text;
+  }
+}
+
+}  // namespace
+}  // namespace lazuli::codegen
