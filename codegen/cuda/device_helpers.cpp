@@ -129,9 +129,13 @@ template <class T> D T shr(T a, T b) { return a >> (b < 0 || b >= (T)(8 * sizeof
 D u8 shr(u8 a, u8 b) { return b >= 8 ? 0 : a >> b; }
 )"},
       {{"nmin(", "nmax(", "Min()", "Max()"}, R"(
-// NaN wins.
-template <class T> D T nmin(T a, T b) { return a != a ? a : a < b ? a : b; }
-template <class T> D T nmax(T a, T b) { return a != a ? a : a > b ? a : b; }
+// NaN wins. Of two zeros the least is -0 and the greatest 0, as for ATen's CUDA kernels.
+template <class T> D T nmin(T a, T b) { return a < b ? a : b; }
+template <class T> D T nmax(T a, T b) { return a > b ? a : b; }
+D float nmin(float a, float b) { return a != a ? a : b != b ? b : fminf(a, b); }
+D float nmax(float a, float b) { return a != a ? a : b != b ? b : fmaxf(a, b); }
+D double nmin(double a, double b) { return a != a ? a : b != b ? b : fmin(a, b); }
+D double nmax(double a, double b) { return a != a ? a : b != b ? b : fmax(a, b); }
 )"},
       {{"Sum()"}, "struct Sum { template <class T> D T operator()(T a, T b) const { return wadd(a, b); } };\n"},
       {{"Prod()"}, "struct Prod { template <class T> D T operator()(T a, T b) const { return wmul(a, b); } };\n"},
