@@ -79,6 +79,9 @@ Expr GeluBackward(const Operands& x) {
   return grad * (left_derivative + left * tanh_derivative * inner_derivative);
 }
 
+// CUDA's kernels multiply, by a float.
+Expr Sixth(const Operands& x, Expr value) { return x.on_cpu() ? value / 6 : value * (1.0f / 6.0f); }
+
 Expr TanhBackward(const Operands& x) {
   const Expr y = x(1);
   return x(0) * (x.rounds_steps() ? x.step(1.0 - x.step(y * y)) : Fma(-y, y, Like(y, 1)));

@@ -25,6 +25,7 @@ class Operands {
   }
   // `value`, an intermediate result: some of ATen's CUDA kernels compute in the common type itself, which rounds each of them.
   Expr step(Expr value) const { return rounds_steps() ? Rounded(value) : value; }
+  bool on_cpu() const { return on_cpu_; }
   bool rounds_steps() const { return !on_cpu_ && common_ != type_; }
   Expr bool_arg(int arg) const { return emitter_.Arg(arg, c10::ScalarType::Bool); }
   Expr number(double value) const { return emitter_.emitter().Const(type_, value); }
@@ -77,6 +78,8 @@ Expr Elu(const Operands& x);
 Expr Gelu(const Operands& x);
 Expr GeluBackward(const Operands& x);
 Expr TanhBackward(const Operands& x);
+// `value` / 6, as the operator's kernel does it.
+Expr Sixth(const Operands& x, Expr value);
 // Also gives result 1, exp(-|x|).
 Expr LogSigmoid(const Operands& x);
 Expr MishBackward(Expr grad, Expr x);

@@ -18,6 +18,15 @@ Shapes BatchNormShape(Args args) {
   return results;
 }
 
+// (grad_out, input, ..., train, eps, output_mask): in evaluation the gradient is that of a pointwise operator.
+Shapes BatchNormBackwardShape(Args args) {
+  Shapes results = (*FindShapeFunction("aten::native_batch_norm_backward"))(args);
+  const bool train = args[7].toBool();
+  if (results.empty() || train || !results[0].defined()) return results;
+  results[0] = PointwiseResult({TensorArg(args[0]), TensorArg(args[1])}, results[0].scalar_type());
+  return results;
+}
+
 // (grad, mask, scale): the CPU's lies as the gradient does.
 Shapes DropoutBackwardShape(Args args) {
   const Shapes results = (*FindShapeFunction("aten::native_dropout_backward"))(args);
@@ -46,6 +55,7 @@ constexpr const char* kUnknown[] = {
 void AddGpuShapes(ShapeTable* table) {
   table->emplace("aten::native_batch_norm", BatchNormShape);
   table->emplace("aten::_native_batch_norm_legit", BatchNormShape);
+  table->emplace("aten::native_batch_norm_backward", BatchNormBackwardShape);
   table->emplace("aten::native_dropout_backward", DropoutBackwardShape);
   for (const char* name : kUnknown) table->emplace(name, nullptr);
 }

@@ -19,23 +19,29 @@ const auto kThreeCells = [](auto& cell, const Tensors& arguments) {
 // Not recorded with grad mode on.
 const std::vector<std::string> kOneDnnLstm = {"aten::mkldnn_rnn_layer"};
 
+// cuDNN's layers put their weights side by side in memory of their own.
+ModuleRow OfCudnn(ModuleRow row) {
+  row.gpu_fallbacks.emplace_back("aten::set_.source_Storage");
+  return row;
+}
+
 const std::vector<ModuleRow> kRecurrent = {
-    Row(
-        "RNN", [] { return nn::RNN(nn::RNNOptions(6, 8).num_layers(2)); }, kSteps()),
-    Row(
-        "RNNReLU", [] { return nn::RNN(nn::RNNOptions(6, 8).nonlinearity(torch::kReLU).bidirectional(true)); }, kSteps()),
-    Row(
-        "GRU", [] { return nn::GRU(nn::GRUOptions(6, 8).num_layers(2).dropout(0.2)); }, kSteps()),
-    Row(
-        "GRUBidirectional", [] { return nn::GRU(nn::GRUOptions(6, 8).bidirectional(true).batch_first(true)); }, kSteps()),
-    Row(
-        "LSTM", [] { return nn::LSTM(nn::LSTMOptions(6, 8).num_layers(2)); }, kSteps(), kOneDnnLstm),
-    Row(
-        "LSTMDropout", [] { return nn::LSTM(nn::LSTMOptions(6, 8).num_layers(2).dropout(0.2).bias(false)); }, kSteps(), kOneDnnLstm),
-    Row(
-        "LSTMBidirectional", [] { return nn::LSTM(nn::LSTMOptions(6, 8).bidirectional(true).batch_first(true)); }, kSteps(), kOneDnnLstm),
-    Row(
-        "LSTMProjected", [] { return nn::LSTM(nn::LSTMOptions(6, 8).proj_size(4)); }, kSteps()),
+    OfCudnn(Row(
+        "RNN", [] { return nn::RNN(nn::RNNOptions(6, 8).num_layers(2)); }, kSteps())),
+    OfCudnn(Row(
+        "RNNReLU", [] { return nn::RNN(nn::RNNOptions(6, 8).nonlinearity(torch::kReLU).bidirectional(true)); }, kSteps())),
+    OfCudnn(Row(
+        "GRU", [] { return nn::GRU(nn::GRUOptions(6, 8).num_layers(2).dropout(0.2)); }, kSteps())),
+    OfCudnn(Row(
+        "GRUBidirectional", [] { return nn::GRU(nn::GRUOptions(6, 8).bidirectional(true).batch_first(true)); }, kSteps())),
+    OfCudnn(Row(
+        "LSTM", [] { return nn::LSTM(nn::LSTMOptions(6, 8).num_layers(2)); }, kSteps(), kOneDnnLstm)),
+    OfCudnn(Row(
+        "LSTMDropout", [] { return nn::LSTM(nn::LSTMOptions(6, 8).num_layers(2).dropout(0.2).bias(false)); }, kSteps(), kOneDnnLstm)),
+    OfCudnn(Row(
+        "LSTMBidirectional", [] { return nn::LSTM(nn::LSTMOptions(6, 8).bidirectional(true).batch_first(true)); }, kSteps(), kOneDnnLstm)),
+    OfCudnn(Row(
+        "LSTMProjected", [] { return nn::LSTM(nn::LSTMOptions(6, 8).proj_size(4)); }, kSteps())),
     RowOf(
         "RNNCell", [] { return nn::RNNCell(6, 8); }, kThreeCells, Shapes({4, 6}, {2, 6})),
     RowOf(
