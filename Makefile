@@ -12,13 +12,14 @@ TORCH = $(CURDIR)/.deps/torch/torch
 endif
 export LAZULI_TORCH Torch_DIR
 
-.PHONY: help setup configure build demo test bench install format tidy check clean
+.PHONY: help setup configure build demo test operators bench install format tidy check clean
 
 help:
 	@echo 'make demo               everything, from a fresh clone: dependencies, build, and a character-level GPT trained eagerly and with Lazuli'
 	@echo 'make setup              system packages and LibTorch, when missing (LAZULI_TORCH=DIR or Torch_DIR: your own LibTorch)'
 	@echo 'make build              build/release/lib/liblazuli.so, programs in build/release/bin  (PRESET=release|dev|ci|asan|tsan)'
 	@echo 'make test               build and run all tests'
+	@echo 'make operators          PyTorch'\''s own operator database, eagerly and with Lazuli  (ARGS="--device cuda --variant inplace")'
 	@echo 'make bench              benchmarks, eager and torch.compile beside them'
 	@echo 'make install PREFIX=DIR headers, library, CMake package'
 	@echo 'make check              layering and style   (make format rewrites, make tidy checks names with clang-tidy)'
@@ -39,6 +40,10 @@ demo: build
 test: configure
 	cmake --build $(BUILD) -j $(JOBS) --target tests
 	ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
+
+operators: build
+	scripts/python_env.sh
+	.deps/bench/bin/python tests/operators/operator_database.py --lib $(BUILD)/lib/liblazuli.so $(ARGS)
 
 bench: build
 	bench/run.sh $(BUILD)

@@ -14,15 +14,7 @@ out=$root/build/bench
 venv=$root/.deps/bench
 mkdir -p "$out"
 
-if ! "$venv/bin/python" -c 'import torch, numpy, sys; sys.exit(torch.__version__.split("+")[0] != "2.11.0")' 2>/dev/null; then
-  echo "Getting PyTorch 2.11.0 for Python into .deps/bench (about 5 GB, once)"
-  rm -rf "$venv"
-  python3 -m venv "$venv" || {
-    echo "bench/run.sh: python3 cannot make a virtual environment. Install it with: apt-get install python3-venv" >&2
-    exit 2
-  }
-  "$venv/bin/pip" install -q --disable-pip-version-check torch==2.11.0 numpy
-fi
+"$root/scripts/python_env.sh"
 # torch.compile's CPU code includes Python.h only for its wrapper; without the header it fails for every workload.
 "$venv/bin/python" -c 'import os, sysconfig, sys; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' ||
   echo "note: Python.h is missing, torch.compile will fail; install it with: apt-get install python3-dev"
