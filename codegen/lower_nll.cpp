@@ -64,12 +64,7 @@ bool AcceptsNllBackward(const OpRow& row, const TraceOp& op) {
   if (!AcceptsNll(op, kBackward, kFloats)) return false;
   const TensorRef& grad = op.args[0].tensors[0];
   if (IsBySample(op, kBackward) ? grad.sizes != op.args[kBackward.target].tensors[0].sizes : grad.numel() != 1) return false;
-  int64_t dense = 1;
-  for (size_t d = op.results[0].sizes.size(); d-- > 0;) {
-    if (op.results[0].sizes[d] != 1 && op.results[0].strides[d] != dense) return false;
-    dense *= op.results[0].sizes[d];
-  }
-  return true;
+  return IsContiguous(op.results[0]);
 }
 
 // One sample's target out of `classes`: its class, 0 where it is ignored or no class at all, which is the op's error.

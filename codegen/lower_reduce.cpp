@@ -171,15 +171,6 @@ void EmitNormBackward(OpEmitter& e, Expr count, int mean_arg) {
   e.Result(0, rstd * (scaled - mean_scaled - normalized * mean_projected));
 }
 
-bool IsContiguous(const TensorRef& ref) {
-  int64_t stride = 1;
-  for (size_t d = ref.sizes.size(); d-- > 0;) {
-    if (ref.sizes[d] != 1 && ref.strides[d] != stride) return false;
-    stride *= ref.sizes[d];
-  }
-  return true;
-}
-
 // Group norm's iteration space: the batch, the groups, the channels of a group, the elements of a channel.
 struct Groups {
   // `first` is the argument that the batch's size is in; channels, elements and groups follow.

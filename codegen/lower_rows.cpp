@@ -127,6 +127,15 @@ const OpRow* FindRow(const TraceOp& op) {
   return row->accepts(*row, op) ? row : nullptr;
 }
 
+bool IsContiguous(const TensorRef& ref) {
+  int64_t stride = 1;
+  for (size_t d = ref.sizes.size(); d-- > 0;) {
+    if (ref.sizes[d] != 1 && ref.strides[d] != stride) return false;
+    stride *= ref.sizes[d];
+  }
+  return true;
+}
+
 bool ReadsElsewhere(const Node& node, size_t arg) {
   if (node.row == nullptr) return false;
   const bool picked = node.row->picked_dim != nullptr && node.part == 0 && static_cast<int>(arg) == node.row->picked_arg;

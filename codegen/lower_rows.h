@@ -91,6 +91,8 @@ void EmitLogSoftmaxBackward(OpEmitter& e);
 
 // Whether all tensors of `op` have one floating type.
 bool SameFloatTypes(const TraceOp& op);
+// In row-major order without gaps, whatever the strides of dimensions of size 1; TensorRef::is_contiguous() asks for those, too.
+bool IsContiguous(const TensorRef& ref);
 
 // Rows by kind.
 OpRow PointwiseRow(TypeRule rule, uint64_t operands, uint8_t types, void (*emit)(OpEmitter&));

@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "codegen/lower.h"
 #include "codegen/lower_group.h"
+#include "codegen/lower_rows.h"
 #include "codegen/passes/dce.h"
 #include "codegen/passes/fuse.h"
 #include "codegen/passes/value_uses.h"
@@ -23,15 +24,6 @@ constexpr int64_t kFewer = 16;
 bool IsCheap(const Node& node) {
   if (node.kind != Node::Kind::kCompute || node.op.info->returns_mutated_self || node.results.size() != 1) return false;
   return std::any_of(std::begin(kCheap), std::end(kCheap), [&](const char* name) { return node.op.info->name == name; });
-}
-
-bool IsContiguous(const TensorRef& ref) {
-  int64_t stride = 1;
-  for (size_t d = ref.sizes.size(); d-- > 0;) {
-    if (ref.sizes[d] != 1 && ref.strides[d] != stride) return false;
-    stride *= ref.sizes[d];
-  }
-  return true;
 }
 
 // How a value is computed anew.

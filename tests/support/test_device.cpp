@@ -25,19 +25,18 @@ int DeviceArgument(const c10::FunctionSchema& schema) {
   return -1;
 }
 
-// Only the program's own calls are given a device. What an operator calls in turn is as it would be: its kernels make tensors without a
-// device that they fill on the CPU.
-void CallOnTestDevice(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const size_t first = stack->size() - op.schema().arguments().size();
-  c10::IValue& device = (*stack)[first + static_cast<size_t>(DeviceArgument(op.schema()))];
-  if (device.isNone()) device = *test_device;
+// What an operator calls in turn is as it would be: its kernels make tensors without a device that they fill on the CPU.
+void CallBelow(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const CpuFactories below;
   op.callBoxed(stack);
 }
 
-void CallBelow(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const CpuFactories below;
-  op.callBoxed(stack);
+// Only the program's own calls are given a device.
+void CallOnTestDevice(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const size_t first = stack->size() - op.schema().arguments().size();
+  c10::IValue& device = (*stack)[first + static_cast<size_t>(DeviceArgument(op.schema()))];
+  if (device.isNone()) device = *test_device;
+  CallBelow(op, stack);
 }
 
 // Whether a call with `schema`'s arguments can go through a boxed kernel: those of names (Dimname) cannot, but only lead to others.

@@ -131,13 +131,18 @@ TEST(RematerializeTest, AGradientThatWaitsForTheLossReadsTheLogits) {
   }
 }
 
-TEST(RematerializeTest, AGradientThatNeedNotWaitIsMadeInTheKernelOfTheLoss) {
-  EagerTrace t;
+// A cross entropy of logits in bfloat16, and their gradient, which waits for nothing else.
+void KeepLossAndGradient(EagerTrace& t) {
   const Logits logits(t, T::BFloat16);
   const auto loss = Loss(t, logits);
   t.Keep(loss[0]);
   const auto ones = t.Op1("aten::ones_like", {loss[0]});
   t.Keep(t.Op1("aten::_to_copy", {Gradient(t, logits, ones, loss[1]), T::BFloat16}));
+}
+
+TEST(RematerializeTest, AGradientThatNeedNotWaitIsMadeInTheKernelOfTheLoss) {
+  EagerTrace t;
+  KeepLossAndGradient(t);
   const Graph graph = Compiled(t);
   EXPECT_EQ(Matrices(graph, T::Float, true) + Matrices(graph, T::Float, false), 0) << PrintGraph(graph);
   EXPECT_EQ(Matrices(graph, T::BFloat16, false), 1);
@@ -197,11 +202,7 @@ TEST(RematerializeTest, ACastThatTwoKernelsReadIsDoneByEach) {
 TEST(RematerializeTest, CudaCodeOfACrossEntropyCompiles) {
   LAZULI_SKIP_WITHOUT_NVRTC();
   EagerTrace t;
-  const Logits logits(t, T::BFloat16);
-  const auto loss = Loss(t, logits);
-  t.Keep(loss[0]);
-  const auto ones = t.Op1("aten::ones_like", {loss[0]});
-  t.Keep(t.Op1("aten::_to_copy", {Gradient(t, logits, ones, loss[1]), T::BFloat16}));
+  KeepLossAndGradient(t);
   KernelTarget target{"avx512", "eager"};
   target.cuda_arch = "sm_90";
   for (const KernelIR& kernel : KernelsOf(Compiled(t))) {
