@@ -23,22 +23,29 @@ constexpr int kElementwise = 2;
 
 bool IsTrue(const TraceOp& op, int arg) { return op.args[arg].value.toBool(); }
 
-// All tensors of one type out of `types`, dense results, and nothing but single numbers for each of the `channels`.
+// All tensors of one type out of `types`, dense results, and nothing but single numbers for each of the `channels`. On GPUs the numbers
+// of channels, given and returned, may be of the type that statistics are computed in.
 bool FitsChannels(const TraceOp& op, int64_t channels, int first_by_channel, uint8_t types, bool empty_results) {
   const ScalarType type = op.args[0].tensors[0].dtype;
+  const ScalarType channel_type = op.device.is_cpu() ? type : OpMathType(type);
+  const auto fits = [&](const TensorRef& ref, bool by_channel) { return ref.dtype == type || (by_channel && ref.dtype == channel_type); };
   for (size_t i = 0; i < op.args.size(); ++i) {
     for (const TensorRef& ref : op.args[i].tensors) {
       if (!ref.defined()) continue;
-      if (ref.dtype != type || ref.numel() == 0) return false;
       const bool by_channel = static_cast<int>(i) >= first_by_channel;
+      if (!fits(ref, by_channel) || ref.numel() == 0) return false;
       if (by_channel ? ref.sizes.size() != 1 || ref.sizes[0] != channels : ref.sizes.size() < 2 || ref.sizes[1] != channels) return false;
     }
   }
   for (const TensorRef& ref : op.results) {
-    if (ref.defined() && (ref.dtype != type || !IsDense(ref) || (ref.numel() == 0 && !empty_results))) return false;
+    if (!ref.defined() || (empty_results && ref.numel() == 0)) continue;
+    if (!fits(ref, ref.sizes.size() == 1) || !IsDense(ref) || ref.numel() == 0) return false;
   }
   return (TypeBit(type) & types) != 0;
 }
+
+// The CPU's formulas round once for each step of a type that isn't computed in; those of GPUs only at the end.
+uint8_t TrainedTypes(const TraceOp& op) { return op.device.is_cpu() ? kWide : kFloats; }
 
 bool AcceptsBatchNorm(const OpRow&, const TraceOp& op) {
   if (op.args[kTraining].kind != TraceArg::Kind::kConst || !op.results[0].defined()) return false;
@@ -46,8 +53,11 @@ bool AcceptsBatchNorm(const OpRow&, const TraceOp& op) {
   if (input.sizes.size() < 2) return false;
   const bool training = IsTrue(op, kTraining);
   if (!training && (!RefOf(op, kRunningMean).defined() || !RefOf(op, kRunningVar).defined())) return false;
-  return FitsChannels(op, input.sizes[1], kWeight, training ? kWide : kFloats, /*empty_results=*/!training);
+  return FitsChannels(op, input.sizes[1], kWeight, training ? TrainedTypes(op) : kFloats, /*empty_results=*/!training);
 }
+
+// What cuDNN keeps for its own gradient of a training step nobody else can write.
+bool AcceptsCudnnBatchNorm(const OpRow& row, const TraceOp& op) { return AcceptsBatchNorm(row, op) && !IsTrue(op, kTraining); }
 
 bool AcceptsBatchNormBackward(const OpRow&, const TraceOp& op) {
   if (op.args[kTrain].kind != TraceArg::Kind::kConst) return false;
@@ -58,7 +68,7 @@ bool AcceptsBatchNormBackward(const OpRow&, const TraceOp& op) {
   // Where running statistics count, those of the batch are empty.
   TraceOp used = op;
   for (int arg : {train ? kOldMean : kSaveMean, train ? kOldVar : kSaveInvstd}) SetRef(&used, arg, TensorRef());
-  return FitsChannels(used, x.sizes[1], kScale, kWide, /*empty_results=*/false);
+  return FitsChannels(used, x.sizes[1], kScale, TrainedTypes(op), /*empty_results=*/false);
 }
 
 // What has one dimension lies along the channels, everything else along all of the space.
@@ -73,10 +83,14 @@ c10::DimVector ChannelStrides(const TensorRef& ref, const c10::DimVector& sizes)
 Iteration IterateBatchNorm(const OpRow&, const Node& node) {
   Iteration it;
   if (node.part == kChannels) {
-    it.sizes = node.op.results[0].sizes;
+    const auto made =
+        std::find_if(node.op.results.begin(), node.op.results.end(), [](const TensorRef& result) { return result.defined(); });
+    it.sizes = made->sizes;
     it.reduced = {false};
     ForEachUse(node, [&](const TensorRef& use) { it.uses.push_back(BroadcastStrides(use, it.sizes)); });
-    for (const TensorRef& result : node.op.results) it.results.push_back(BroadcastStrides(result, it.sizes));
+    for (const TensorRef& result : node.op.results) {
+      it.results.push_back(result.defined() ? BroadcastStrides(result, it.sizes) : c10::DimVector());
+    }
     return it;
   }
   it.sizes = RefOf(node.op, 0).sizes;
@@ -85,6 +99,21 @@ Iteration IterateBatchNorm(const OpRow&, const Node& node) {
   ForEachUse(node, [&](const TensorRef& use) { it.uses.push_back(ChannelStrides(use, it.sizes)); });
   for (const TensorRef& result : node.op.results) it.results.push_back(ChannelStrides(result, it.sizes));
   return it;
+}
+
+// Whether moments are those of differences from a channel's first element, all from one pass over memory (shifted data: Chan, Golub and
+// LeVeque, "Algorithms for computing the sample variance", 1983): of numbers so short that what they round away exceeds what the
+// difference of two sums loses.
+bool TakesOnePass(const TraceOp& op) { return !op.device.is_cpu() && c10::isReducedFloatingType(RefOf(op, kInput).dtype); }
+
+// Where statistics on a GPU, which need no weight, have the first element of each channel.
+constexpr int kShift = kWeight;
+
+TensorRef FirstOfChannels(const TensorRef& input) {
+  TensorRef first = input;
+  first.sizes = {input.sizes[1]};
+  first.strides = {input.strides[1]};
+  return first;
 }
 
 // The number of elements in a channel.
@@ -104,12 +133,15 @@ Expr InverseDeviation(OpEmitter& e, Expr variance, int eps) {
   return e.emitter().Cast(inverse, variance.type());
 }
 
-// Results 0 and 1: what an input is multiplied by, and what is added then.
+// Results 0 and 1: mean and inverse deviation. On CPUs also 2 and 3: what an input is multiplied by, and what is added then.
 void EmitFactors(OpEmitter& e, Expr mean, Expr invstd) {
+  e.Result(0, mean);
+  e.Result(1, invstd);
+  if (!e.op().device.is_cpu()) return;
   const ScalarType type = mean.type();
   const Expr factor = e.IsNone(kWeight) ? invstd : invstd * e.Arg(kWeight, type);
-  e.Result(0, factor);
-  e.Result(1, Fma(-mean, factor, e.IsNone(kBias) ? Like(mean, 0) : e.Arg(kBias, type)));
+  e.Result(2, factor);
+  e.Result(3, Fma(-mean, factor, e.IsNone(kBias) ? Like(mean, 0) : e.Arg(kBias, type)));
 }
 
 // momentum * fresh + (1 - momentum) * old, in double precision.
@@ -119,26 +151,36 @@ Expr RunningAverage(OpEmitter& e, Expr fresh, int old) {
 }
 
 void EmitChannels(OpEmitter& e) {
-  const ScalarType type = e.op().results[0].dtype;
-  const Expr mean = e.Arg(kRunningMean, type);
-  const Expr invstd = Reciprocal(Sqrt(e.Arg(kRunningVar, type) + e.Arg(kEps, type)));
-  EmitFactors(e, mean, invstd);
-  if (e.op().results.size() == 2) return;
-  e.Result(2, mean);
-  e.Result(3, invstd);
+  const ScalarType type = OpMathType(RefOf(e.op(), kRunningVar).dtype);
+  EmitFactors(e, e.Arg(kRunningMean, type), Reciprocal(Sqrt(e.Arg(kRunningVar, type) + e.Arg(kEps, type))));
 }
 
-// Also gives results 2 and 3, mean and inverse deviation, and 4 and 5, the next running statistics.
-void EmitStatistics(OpEmitter& e) {
-  const ScalarType type = e.op().args[kInput].tensors[0].dtype;
+struct Moments {
+  Expr mean;
+  Expr squares;  // The sum of squared differences from the mean.
+};
+
+Moments EmitMoments(OpEmitter& e, ScalarType type) {
   const Expr x = e.Arg(kInput, type);
-  const Expr mean = Sum(x) / Count(e, type);
+  const Expr count = Count(e, type);
+  if (TakesOnePass(e.op())) {
+    const Expr shift = e.Arg(kShift, type);
+    const Expr shifted = x - shift;
+    const Expr sum = Sum(shifted);
+    const Expr difference = Sum(shifted * shifted) - sum * sum / count;
+    return {shift + sum / count, Max(difference, Like(difference, 0))};
+  }
+  const Expr mean = Sum(x) / count;
   const Expr centered = x - mean;
-  const Expr squares = Sum(centered * centered);
+  return {mean, Sum(centered * centered)};
+}
+
+// Also gives results 4 and 5, the next running statistics.
+void EmitStatistics(OpEmitter& e) {
+  const ScalarType type = OpMathType(RefOf(e.op(), kInput).dtype);
+  const auto [mean, squares] = EmitMoments(e, type);
   const Expr invstd = InverseDeviation(e, squares / Count(e, type), kEps);
   EmitFactors(e, mean, invstd);
-  e.Result(2, mean);
-  e.Result(3, invstd);
   if (!e.IsNone(kRunningMean)) e.Result(4, RunningAverage(e, mean, kRunningMean));
   if (!e.IsNone(kRunningVar)) e.Result(5, RunningAverage(e, squares / Count(e, type, 1), kRunningVar));
 }
@@ -147,7 +189,12 @@ void EmitBatchNorm(OpEmitter& e) {
   if (e.node().part == kChannels) return EmitChannels(e);
   if (e.node().part == kReduction) return EmitStatistics(e);
   const ScalarType type = OpMathType(e.op().results[0].dtype);
-  e.Result(0, Fma(e.Arg(kInput, type), e.Arg(kWeight, type), e.Arg(kBias, type)));
+  const Expr x = e.Arg(kInput, type);
+  if (e.op().device.is_cpu()) return e.Result(0, Fma(x, e.Arg(kWeight, type), e.Arg(kBias, type)));
+  const Expr centered = x - e.Arg(kRunningMean, type);
+  const Expr scaled = e.IsNone(kWeight) ? centered : e.Arg(kWeight, type) * centered;
+  const Expr invstd = e.Arg(kRunningVar, type);
+  e.Result(0, e.IsNone(kBias) ? scaled * invstd : Fma(scaled, invstd, e.Arg(kBias, type)));
 }
 
 // `op` without results, and without operands but for `args`.
@@ -173,33 +220,57 @@ TraceOp Copy(const TensorRef& target, const TensorRef& source) {
 // What running statistics become for the gradient is empty on the CPU.
 bool IsKept(const TensorRef& result) { return result.defined() && result.numel() != 0; }
 
+// The pointwise part on a CPU, where `numbers` make two factors for it, and on a GPU, where it takes mean and inverse deviation: each as
+// ATen's kernels do.
+TraceOp Elements(const TraceOp& op, TraceOp* numbers, Expansion* out) {
+  const c10::DimVector channels = {RefOf(op, kInput).sizes[1]};
+  const ScalarType type = OpMathType(RefOf(op, kInput).dtype);
+  TraceOp elements = op.device.is_cpu() ? WithOperands(op, {kInput}) : WithOperands(op, {kInput, kWeight, kBias});
+  elements.results = {op.results[0]};
+  if (op.device.is_cpu()) {
+    numbers->results.insert(numbers->results.end(), {out->Temporary(type, channels), out->Temporary(type, channels)});
+    SetRef(&elements, kWeight, numbers->results[2]);
+    SetRef(&elements, kBias, numbers->results[3]);
+    return elements;
+  }
+  for (TensorRef& result : numbers->results) {
+    if (!result.defined()) result = out->Temporary(type, channels);
+  }
+  SetRef(&elements, kRunningMean, numbers->results[0]);
+  SetRef(&elements, kRunningVar, numbers->results[1]);
+  numbers->results.resize(4);
+  return elements;
+}
+
+// What makes the numbers for every channel; without its results.
+TraceOp Statistics(const TraceOp& op) {
+  if (!IsTrue(op, kTraining)) return WithOperands(op, {kWeight, kBias, kRunningMean, kRunningVar});
+  if (op.device.is_cpu()) return WithOperands(op, {kInput, kWeight, kBias, kRunningMean, kRunningVar});
+  TraceOp numbers = WithOperands(op, {kInput, kRunningMean, kRunningVar});
+  if (TakesOnePass(op)) SetRef(&numbers, kShift, FirstOfChannels(RefOf(op, kInput)));
+  return numbers;
+}
+
 void ExpandBatchNorm(const TraceOp& op, Expansion* out) {
   const bool training = IsTrue(op, kTraining);
   const TensorRef& input = RefOf(op, kInput);
   const c10::DimVector channels = {input.sizes[1]};
   const ScalarType type = OpMathType(input.dtype);
-  const TensorRef factor = out->Temporary(type, channels), term = out->Temporary(type, channels);
-  TraceOp numbers = training ? op : WithOperands(op, {kWeight, kBias, kRunningMean, kRunningVar});
-  numbers.results = {factor, term};
+  TraceOp numbers = Statistics(op);
+  for (int i : {1, 2}) numbers.results.push_back(IsKept(op.results[i]) ? op.results[i] : TensorRef());
+  TraceOp elements = Elements(op, &numbers, out);
   std::vector<TraceOp> after;
   if (training) {
-    numbers.results.insert(numbers.results.end(), {op.results[1], op.results[2]});
     for (int running : {kRunningMean, kRunningVar}) {
       const TensorRef& old = RefOf(op, running);
       numbers.results.push_back(old.defined() ? out->Temporary(type, channels) : TensorRef());
       if (old.defined()) after.push_back(Copy(old, numbers.results.back()));
     }
-  } else if (IsKept(op.results[1]) || IsKept(op.results[2])) {
-    numbers.results.insert(numbers.results.end(), {op.results[1], op.results[2]});
   } else {
-    for (int i : {1, 2}) {
-      if (op.results[i].defined()) after.push_back(NewZeros(input, op.results[i]));
+    for (size_t i = 1; i < op.results.size(); ++i) {
+      if (op.results[i].defined() && !IsKept(op.results[i])) after.push_back(NewZeros(input, op.results[i]));
     }
   }
-  TraceOp elements = WithOperands(op, {kInput});
-  SetRef(&elements, kWeight, factor);
-  SetRef(&elements, kBias, term);
-  elements.results = {op.results[0]};
   out->pieces.push_back({std::move(numbers), training ? kReduction : kChannels});
   for (TraceOp& piece : after) out->pieces.push_back({std::move(piece), Expansion::kWholeOp});
   out->pieces.push_back({std::move(elements), kElementwise});
@@ -208,7 +279,7 @@ void ExpandBatchNorm(const TraceOp& op, Expansion* out) {
 // Results 0 and 1: the gradients of weight and bias. 2 to 4: what an output's gradient is multiplied by, its mean, and what the centred
 // input is multiplied by before both are subtracted.
 void EmitGradSums(OpEmitter& e) {
-  const ScalarType type = e.op().args[kX].tensors[0].dtype;
+  const ScalarType type = OpMathType(RefOf(e.op(), kX).dtype);
   const bool train = IsTrue(e.op(), kTrain);
   const Expr grad = e.Arg(kGradOut, type);
   const Expr mean = e.Arg(train ? kSaveMean : kOldMean, type);
@@ -225,7 +296,7 @@ void EmitGradSums(OpEmitter& e) {
 
 void EmitBatchNormBackward(OpEmitter& e) {
   if (e.node().part == kReduction) return EmitGradSums(e);
-  const ScalarType type = e.op().results[0].dtype;
+  const ScalarType type = OpMathType(e.op().results[0].dtype);
   if (e.node().part == kChannels) {
     const Expr invstd = InverseDeviation(e, e.Arg(kOldVar, type), kGradEps);
     return e.Result(0, e.IsNone(kScale) ? invstd : invstd * e.Arg(kScale, type));
@@ -241,7 +312,8 @@ void ExpandBatchNormBackward(const TraceOp& op, Expansion* out) {
   const bool train = IsTrue(op, kTrain);
   const TensorRef& x = RefOf(op, kX);
   const c10::DimVector channels = {x.sizes[1]};
-  const TensorRef scale = out->Temporary(x.dtype, channels);
+  const ScalarType type = OpMathType(x.dtype);
+  const TensorRef scale = out->Temporary(type, channels);
   TraceOp sums =
       train ? WithOperands(op, {kGradOut, kX, kScale, kSaveMean, kSaveInvstd}) : WithOperands(op, {kGradOut, kX, kOldMean, kOldVar});
   TraceOp elements = train ? WithOperands(op, {kGradOut, kX, kSaveMean}) : WithOperands(op, {kGradOut});
@@ -249,7 +321,7 @@ void ExpandBatchNormBackward(const TraceOp& op, Expansion* out) {
   elements.results = {op.results[0]};
   sums.results = {op.results[1], op.results[2]};
   if (train) {
-    const TensorRef mean = out->Temporary(x.dtype, channels), projection = out->Temporary(x.dtype, channels);
+    const TensorRef mean = out->Temporary(type, channels), projection = out->Temporary(type, channels);
     sums.results.insert(sums.results.end(), {scale, mean, projection});
     SetRef(&elements, kOldMean, mean);
     SetRef(&elements, kOldVar, projection);
@@ -273,6 +345,12 @@ OpRow BatchNormRow() {
   row.expand = &ExpandBatchNorm;
   row.iterate = &IterateBatchNorm;
   row.emit = &EmitBatchNorm;
+  return row;
+}
+
+OpRow CudnnBatchNormRow() {
+  OpRow row = BatchNormRow();
+  row.accepts = &AcceptsCudnnBatchNorm;
   return row;
 }
 

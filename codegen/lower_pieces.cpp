@@ -27,6 +27,7 @@ TraceOp NewZeros(const TensorRef& like, const TensorRef& result) {
   TraceOp op = CallOf("aten::new_zeros", result);
   SetRef(&op, 0, like);
   op.args[1].value = std::vector<int64_t>(result.sizes.begin(), result.sizes.end());
+  op.args[2].value = static_cast<int64_t>(result.dtype);
   return op;
 }
 

@@ -107,6 +107,7 @@ OpRow LayerNormBackwardRow();
 OpRow GroupNormRow();
 OpRow GroupNormBackwardRow();
 OpRow BatchNormRow();
+OpRow CudnnBatchNormRow();
 OpRow BatchNormBackwardRow();
 // Self (argument 0) read where the indices of argument `index_arg` say: embedding, index_select, index.
 OpRow LookUpRow(int index_arg);

@@ -1,6 +1,8 @@
 #include <ATen/AccumulateType.h>
+#include <c10/core/DeviceGuard.h>
+#include <dlfcn.h>
 
-#include <utility>
+#include <algorithm>
 
 #include "tracer/shape_function_table.h"
 #include "tracer/shape_functions.h"
@@ -8,23 +10,76 @@
 namespace lazuli::tracer {
 namespace {
 
+// Whether args[first, last) are numbers of so many channels, in the input's dtype or the one it is computed in, or absent.
+bool AreOfChannels(Args args, int first, int last, const at::Tensor& input) {
+  const auto dtype = input.scalar_type();
+  return std::all_of(args.begin() + first, args.begin() + last, [&](const c10::IValue& arg) {
+    const at::Tensor tensor = TensorArg(arg);
+    if (!tensor.defined()) return true;
+    const bool fits = tensor.scalar_type() == dtype || tensor.scalar_type() == at::toAccumulateType(dtype, c10::kCUDA);
+    return fits && tensor.dim() == 1 && tensor.size(0) == input.size(1);
+  });
+}
+
+bool IsBatch(const at::Tensor& input) { return HaveOneFloatDtype({input}) && input.dim() >= 2 && input.numel() != 0; }
+
+at::Tensor ChannelsIf(bool wanted, const at::Tensor& input, const at::Tensor& like) {
+  return wanted ? Fresh({input.size(1)}, (like.defined() ? like : input).scalar_type()) : at::Tensor();
+}
+
 // (input, weight?, bias?, running_mean?, running_var?, training, momentum, eps): statistics are saved in evaluation, too, and wide ones.
 Shapes BatchNormShape(Args args) {
-  Shapes results = (*FindShapeFunction("aten::native_batch_norm"))(args);
-  if (results.empty()) return results;
   const at::Tensor input = TensorArg(args[0]);
-  const at::ScalarType wide = at::toAccumulateType(input.scalar_type(), c10::kCUDA);
-  results[1] = results[2] = Fresh({input.size(1)}, wide);
+  if (!IsBatch(input) || !FormatOf(input).has_value() || !AreOfChannels(args, 1, 5, input)) return {};
+  if (!args[5].toBool() && (!TensorArg(args[3]).defined() || !TensorArg(args[4]).defined())) return {};
+  const at::Tensor statistics = Fresh({input.size(1)}, at::toAccumulateType(input.scalar_type(), c10::kCUDA));
+  return {Fresh(input.sizes(), input.scalar_type(), *FormatOf(input)), statistics, Fresh(statistics.sizes(), statistics.scalar_type())};
+}
+
+// (grad_out, input, weight?, running_mean?, running_var?, save_mean?, save_invstd?, train, eps, output_mask): in evaluation the gradient is
+// that of a pointwise operator.
+Shapes BatchNormBackwardShape(Args args) {
+  const at::Tensor grad = TensorArg(args[0]), input = TensorArg(args[1]), weight = TensorArg(args[2]);
+  if (!IsBatch(input) || !FormatOf(input).has_value() || !FormatOf(grad).has_value() || !HaveOneFloatDtype({grad, input})) return {};
+  if (!grad.sizes().equals(input.sizes()) || !AreOfChannels(args, 2, 7, input)) return {};
+  const std::vector<bool> mask = MaskArg(args[9]);
+  Shapes results = {at::Tensor(), ChannelsIf(mask[1], input, weight), ChannelsIf(mask[2], input, weight)};
+  if (mask[0] && args[7].toBool()) results[0] = Fresh(input.sizes(), input.scalar_type(), *FormatOf(input));
+  if (mask[0] && !args[7].toBool()) results[0] = PointwiseResult({grad, input}, input.scalar_type());
   return results;
 }
 
-// (grad_out, input, ..., train, eps, output_mask): in evaluation the gradient is that of a pointwise operator.
-Shapes BatchNormBackwardShape(Args args) {
-  Shapes results = (*FindShapeFunction("aten::native_batch_norm_backward"))(args);
-  const bool train = args[7].toBool();
-  if (results.empty() || train || !results[0].defined()) return results;
-  results[0] = PointwiseResult({TensorArg(args[0]), TensorArg(args[1])}, results[0].scalar_type());
-  return results;
+// Bytes that cuDNN keeps of a training step for its gradient; -1 if LibTorch doesn't say.
+int64_t CudnnReserveBytes(const at::Tensor& input, c10::Device device) {
+  static const auto reserve_size = [] {
+    void* library = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    constexpr const char* kName = "_ZN2at6native40_get_cudnn_batch_norm_reserve_space_sizeERKNS_6TensorEb";
+    return library == nullptr ? nullptr : reinterpret_cast<size_t (*)(const at::Tensor&, bool)>(dlsym(library, kName));
+  }();
+  if (reserve_size == nullptr) return -1;
+  const c10::DeviceGuard guard(device);
+  return static_cast<int64_t>(reserve_size(input, /*training=*/true));
+}
+
+// (input, weight, bias?, running_mean?, running_var?, training, momentum, eps): statistics are those of a batch alone.
+Shapes CudnnBatchNormShape(Args args) {
+  const at::Tensor input = TensorArg(args[0]);
+  const bool training = args[5].toBool();
+  if (!IsBatch(input) || !AreOfChannels(args, 1, 5, input)) return {};
+  const at::Tensor result = Fresh(input.sizes(), input.scalar_type(), input.suggest_memory_format());
+  const int64_t reserved = training ? CudnnReserveBytes(result, input.device()) : 0;
+  if (reserved < 0) return {};
+  const int64_t saved = training ? input.size(1) : 0;
+  const auto dtype = TensorArg(args[1]).scalar_type();
+  return {result, Fresh({saved}, dtype), Fresh({saved}, dtype), Fresh({reserved}, at::kByte)};
+}
+
+// (input, grad_out, weight, running_mean?, running_var?, save_mean?, save_var?, eps, reserve)
+Shapes CudnnBatchNormBackwardShape(Args args) {
+  const at::Tensor input = TensorArg(args[0]), weight = TensorArg(args[2]);
+  if (!IsBatch(input) || !TensorArg(args[1]).sizes().equals(input.sizes()) || !AreOfChannels(args, 2, 7, input)) return {};
+  return {Fresh(input.sizes(), input.scalar_type(), input.suggest_memory_format()), ChannelsIf(true, input, weight),
+          ChannelsIf(true, input, weight)};
 }
 
 // (grad, mask, scale): the CPU's lies as the gradient does.
@@ -56,6 +111,8 @@ void AddGpuShapes(ShapeTable* table) {
   table->emplace("aten::native_batch_norm", BatchNormShape);
   table->emplace("aten::_native_batch_norm_legit", BatchNormShape);
   table->emplace("aten::native_batch_norm_backward", BatchNormBackwardShape);
+  table->emplace("aten::cudnn_batch_norm", CudnnBatchNormShape);
+  table->emplace("aten::cudnn_batch_norm_backward", CudnnBatchNormBackwardShape);
   table->emplace("aten::native_dropout_backward", DropoutBackwardShape);
   for (const char* name : kUnknown) table->emplace(name, nullptr);
 }

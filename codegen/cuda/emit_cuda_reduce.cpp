@@ -115,6 +115,7 @@ void CudaFunctionEmitter::LoadPartials(int stage) {
   BeginAccumulators(stage - 1);
   const std::string own = plan_.rows ? "threadIdx.x" : "threadIdx.y";
   const int threads = plan_.rows ? plan_.launch.threads_x : plan_.launch.threads_y;
+  Line("#pragma unroll 4");
   Open(absl::StrCat("for (int p = ", own, "; p < splits; p += ", threads, ")"));
   const std::string split = absl::StrCat("(i64)p * ", ProductText(plan_.launch.kept_points, true), " + ");
   for (const int i : reduces) {

@@ -251,6 +251,38 @@ TEST_P(BatchNormTest, MomentumIsARunTimeNumber) {
 }
 
 // From the second batch size on one program serves them all.
+// Inputs of half a word with parameters of either kind; far from zero, and all the same.
+TEST_P(BatchNormTest, ShortNumbersAndWideParameters) {
+  const auto step = [](const Input& input, torch::ScalarType dtype, torch::ScalarType wide, bool training, const torch::Tensor& like) {
+    Operands o(input, dtype, {true, true, training});
+    o = o.Clone(wide);
+    o.x = like.to(dtype).requires_grad_();
+    o.weight.requires_grad_();
+    o.bias.requires_grad_();
+    const torch::Tensor y = o.Norm(training).relu();
+    Tensors out = torch::autograd::grad({(y * y).sum()}, {o.x, o.weight, o.bias});
+    out.insert(out.end(), {y, o.mean, o.var});
+    return out;
+  };
+  for (const Input& input : Inputs()) {
+    for (const torch::ScalarType dtype : {torch::kBFloat16, torch::kHalf}) {
+      for (const torch::ScalarType wide : {dtype, torch::kFloat}) {
+        for (const bool training : {false, true}) {
+          for (const auto& [scale, shift] : {std::pair(1.0, 0.0), std::pair(1.0, 100.0), std::pair(0.0, 3.0)}) {
+            SCOPED_TRACE(::testing::Message() << input.sizes << " layout " << static_cast<int>(input.layout) << " " << dtype << " with "
+                                              << wide << " training " << training << " of " << scale << " and " << shift);
+            lazuli::reset();
+            ExpectSameAsEager([&] {
+              torch::manual_seed(3);
+              return step(input, dtype, wide, training, Make(input, torch::kDouble).mul(scale).add(shift));
+            });
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_P(BatchNormTest, BatchSizesThatChange) {
   const auto step = [](int64_t batch) {
     torch::manual_seed(batch);

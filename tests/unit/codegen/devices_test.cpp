@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "codegen/ir/trace.h"
 #include "codegen/lower.h"
 #include "codegen/lower_group.h"
@@ -54,6 +55,25 @@ TEST(DevicesTest, KernelsAreOfOneDevice) {
 }
 
 TEST(DevicesTest, OperandsFromElsewhereAreAtens) { EXPECT_EQ(Groups(kNumberFromCpu, "sm_90"), std::vector<std::string>{"call cuda:0"}); }
+
+constexpr const char* kBatchNorm = R"(
+trace scalars=0 offsets=0
+storage %0: input cuda:0
+storage %1: input cuda:0
+storage %2: fresh 65536 bytes cuda:0 live
+storage %3: fresh 256 bytes cuda:0 live
+storage %4: fresh 256 bytes cuda:0 live
+%2 bf16[8,64,8,8](4096,1,512,64), %3 f32[64], %4 f32[64] = aten::native_batch_norm(%0 bf16[8,64,8,8](4096,1,512,64), %1 $[64], none, none, none, true, 0.1, 1e-05)
+)";
+
+TEST(DevicesTest, BatchNormOfShortNumbersHasWideStatisticsOnGpus) {
+  const std::vector<std::string> kernels = {"kernel cuda:0", "kernel cuda:0"};
+  EXPECT_EQ(Groups(absl::StrReplaceAll(kBatchNorm, {{"$", "f32"}}), "sm_90"), kernels);
+  EXPECT_EQ(Groups(absl::StrReplaceAll(kBatchNorm, {{"$", "bf16"}}), "sm_90"), kernels);
+  EXPECT_EQ(Groups(absl::StrReplaceAll(kBatchNorm, {{"$", "f64"}}), "sm_90"), std::vector<std::string>{"call cuda:0"});
+  const std::string on_cpu = absl::StrReplaceAll(kBatchNorm, {{"$", "f32"}, {"cuda:0", "cpu"}});
+  EXPECT_EQ(Groups(on_cpu, "sm_90"), std::vector<std::string>{"call cpu"});
+}
 
 TEST(DevicesTest, OperandsWithGapsAreJoinedByKernelsOnGpusAlone) {
   const auto cat = [](const std::string& device, const std::string& strides) {
