@@ -47,12 +47,27 @@ bool FitsChannels(const TraceOp& op, int64_t channels, int first_by_channel, uin
 // The CPU's formulas round once for each step of a type that isn't computed in; those of GPUs only at the end.
 uint8_t TrainedTypes(const TraceOp& op) { return op.device.is_cpu() ? kWide : kFloats; }
 
+// Whether ATen's GPU kernels keep the statistics of a batch in the type that they are computed in: those of layouts that it has kernels of
+// its own for. Elsewhere they come from var_mean, rounded to the input's type.
+bool HasWideStatistics(const TensorRef& input) {
+  if (!c10::isReducedFloatingType(input.dtype) || IsContiguous(input)) return true;
+  if (input.sizes.size() != 4) return false;
+  TensorRef channels_last = input;
+  for (size_t d = 1; d < 4; ++d) {
+    const size_t from = d % 3 + 1;
+    channels_last.sizes[d] = input.sizes[from];
+    channels_last.strides[d] = input.strides[from];
+  }
+  return IsContiguous(channels_last);
+}
+
 bool AcceptsBatchNorm(const OpRow&, const TraceOp& op) {
   if (op.args[kTraining].kind != TraceArg::Kind::kConst || !op.results[0].defined()) return false;
   const TensorRef& input = RefOf(op, kInput);
   if (input.sizes.size() < 2) return false;
   const bool training = IsTrue(op, kTraining);
   if (!training && (!RefOf(op, kRunningMean).defined() || !RefOf(op, kRunningVar).defined())) return false;
+  if (training && op.device.is_cuda() && !HasWideStatistics(input)) return false;
   return FitsChannels(op, input.sizes[1], kWeight, training ? TrainedTypes(op) : kFloats, /*empty_results=*/!training);
 }
 
