@@ -79,6 +79,7 @@ class CudaFunctionEmitter {
   void CombineInRow(const std::vector<int>& reduces);
   void CombineInColumn(const std::vector<int>& reduces);
   void StorePartials(const std::vector<int>& reduces);
+  void EmitPartialsLoop(const std::vector<int>& reduces, bool guarded);
   void LoadPartials(int stage);
   std::string KeptPoint(const std::string& lane) const;
 

@@ -105,14 +105,8 @@ void CudaFunctionEmitter::StorePartials(const std::vector<int>& reduces) {
   Close();
 }
 
-// Reductions that earlier functions have left in parts. Threads take turns at the parts as they do at points.
-void CudaFunctionEmitter::LoadPartials(int stage) {
-  std::vector<int> reduces;
-  for (int i = 0; i < num_insts(); ++i) {
-    if (IsReduce(inst(i).op) && needs_[i] && plan_.stage[i] == stage && stage <= begin_) reduces.push_back(i);
-  }
-  if (reduces.empty()) return;
-  BeginAccumulators(stage - 1);
+// Threads take turns at the parts as they do at points. `guarded`: not all lanes are points.
+void CudaFunctionEmitter::EmitPartialsLoop(const std::vector<int>& reduces, bool guarded) {
   const std::string own = plan_.rows ? "threadIdx.x" : "threadIdx.y";
   const int threads = plan_.rows ? plan_.launch.threads_x : plan_.launch.threads_y;
   Line("#pragma unroll 4");
@@ -123,13 +117,32 @@ void CudaFunctionEmitter::LoadPartials(int stage) {
     const int lanes = plan_.rows ? 1 : AccumulatorLanes(i);
     if (lanes > 1) Line("#pragma unroll");
     const std::string v = lanes > 1 ? "v" : "0";
-    const std::string head = lanes > 1    ? absl::StrCat("for (int v = 0; v < ", lanes, "; ++v) if (v < n) ")
-                             : plan_.rows ? ""
-                                          : "if (n > 0) ";
+    std::string head = lanes > 1 ? absl::StrCat("for (int v = 0; v < ", lanes, "; ++v) ") : "";
+    if (guarded) absl::StrAppend(&head, lanes > 1 ? "if (v < n) " : "if (n > 0) ");
     const std::string part = CudaFromMemory(inst(i).type, absl::StrCat("w", i, "[", split, KeptPoint(lanes > 1 ? "v" : ""), "]"));
     Line(absl::StrCat(head, "a", i, "[", v, "] = ", combine, "(", part, ", a", i, "[", v, "]);"));
   }
   Close();
+}
+
+// Reductions that earlier functions have left in parts. Without a condition at every part, several are loaded at once.
+void CudaFunctionEmitter::LoadPartials(int stage) {
+  std::vector<int> reduces;
+  for (int i = 0; i < num_insts(); ++i) {
+    if (IsReduce(inst(i).op) && needs_[i] && plan_.stage[i] == stage && stage <= begin_) reduces.push_back(i);
+  }
+  if (reduces.empty()) return;
+  BeginAccumulators(stage - 1);
+  if (plan_.rows) {
+    EmitPartialsLoop(reduces, /*guarded=*/false);
+  } else {
+    Open(absl::StrCat("if (n == ", plan_.lanes, ")"));
+    EmitPartialsLoop(reduces, /*guarded=*/false);
+    Close();
+    Open("else");
+    EmitPartialsLoop(reduces, /*guarded=*/true);
+    Close();
+  }
   Combine(reduces);
 }
 
