@@ -251,35 +251,64 @@ TEST_P(BatchNormTest, MomentumIsARunTimeNumber) {
 }
 
 // From the second batch size on one program serves them all.
-// Gradients for a given one, of parameters no more exact than what they are summed from; where all inputs are the same they are noise.
-Tensors ShortStep(const Input& input, torch::ScalarType dtype, torch::ScalarType wide, bool training, std::pair<double, double> numbers) {
+struct ShortForm {
+  Input input;
+  torch::ScalarType dtype, wide;  // Of the input and of parameters.
+  bool training;
+  double scale, shift;  // What random numbers are multiplied by, and what is added then.
+};
+
+struct ShortResults {
+  Tensors of_elements;    // The result, the running statistics, and the input's gradient, which is noise where all inputs are the same.
+  Tensors of_parameters;  // Gradients of weight and bias.
+};
+
+// `exact`: of the same numbers, in double precision.
+ShortResults ShortStep(const ShortForm& form, bool exact = false) {
   torch::manual_seed(3);
-  Operands o = Operands(input, dtype, {true, true, training}).Clone(wide);
-  o.x = Make(input, torch::kDouble).mul(numbers.first).add(numbers.second).to(dtype).requires_grad_();
-  const torch::Tensor grad = torch::randn(input.sizes, torch::kDouble).to(dtype);
+  const torch::ScalarType type = exact ? torch::kDouble : form.dtype;
+  Operands o = Operands(form.input, form.dtype, {true, true, form.training}).Clone(exact ? torch::kDouble : form.wide);
+  o.x = Make(form.input, torch::kDouble).mul(form.scale).add(form.shift).to(form.dtype).to(type).requires_grad_();
+  const torch::Tensor grad = torch::randn(form.input.sizes, torch::kDouble).to(form.dtype).to(type);
   o.weight.requires_grad_();
   o.bias.requires_grad_();
-  const torch::Tensor y = o.Norm(training);
-  Tensors out = {y, o.mean, o.var};
-  if (numbers.first == 0) return out;
-  for (const torch::Tensor& gradient : torch::autograd::grad({y}, {o.x, o.weight, o.bias}, {grad})) out.push_back(gradient.to(dtype));
-  return out;
+  const torch::Tensor y = o.Norm(form.training);
+  const Tensors grads = torch::autograd::grad({y}, {o.x, o.weight, o.bias}, {grad});
+  ShortResults results{{y, o.mean, o.var}, {grads[1].to(torch::kDouble), grads[2].to(torch::kDouble)}};
+  if (form.scale != 0) results.of_elements.push_back(grads[0]);
+  return results;
+}
+
+// Parameters' gradients are as close to exact ones as eager's, or closer: some of ATen's kernels round what they sum.
+void ExpectNoLessExact(const Tensors& exact, const Tensors& eager, const Tensors& actual, torch::ScalarType dtype) {
+  const double rounding = dtype == torch::kHalf ? 0x1p-10 : 0x1p-7;
+  for (size_t i = 0; i < exact.size(); ++i) {
+    const double error = (eager[i] - exact[i]).abs().max().item<double>();
+    EXPECT_TRUE(torch::allclose(actual[i], exact[i], rounding, error)) << "parameter " << i << "\n" << exact[i] << "\n" << actual[i];
+  }
 }
 
 // Inputs of half a word with parameters of either kind; far from zero, and all the same.
 TEST_P(BatchNormTest, ShortNumbersAndWideParameters) {
-  const std::vector<std::pair<double, double>> numbers = {{1, 0}, {1, 100}, {0, 3}};
+  const std::vector<std::pair<double, double>> numbers = {{1, 100}, {0, 3}};
   for (const Input& input : Inputs()) {
-    for (const torch::ScalarType dtype : {torch::kBFloat16, torch::kHalf}) {
-      for (int form = 0; form < 4 * static_cast<int>(numbers.size()); ++form) {
-        const torch::ScalarType wide = form % 2 == 0 ? dtype : torch::kFloat;
-        const bool training = form / 2 % 2 == 0;
-        const auto [scale, shift] = numbers[form / 4];
-        SCOPED_TRACE(::testing::Message() << input.sizes << " layout " << static_cast<int>(input.layout) << " " << dtype << " with " << wide
-                                          << " training " << training << " of " << scale << " and " << shift);
-        lazuli::reset();
-        ExpectSameAsEager([&] { return ShortStep(input, dtype, wide, training, numbers[form / 4]); });
+    for (int i = 0; i < 8 * static_cast<int>(numbers.size()); ++i) {
+      const torch::ScalarType dtype = i % 2 == 0 ? torch::kBFloat16 : torch::kHalf;
+      const ShortForm form{
+          input, dtype, i / 2 % 2 == 0 ? dtype : torch::kFloat, i / 4 % 2 == 0, numbers[i / 8].first, numbers[i / 8].second};
+      SCOPED_TRACE(::testing::Message() << input.sizes << " layout " << static_cast<int>(input.layout) << " " << dtype << " with "
+                                        << form.wide << " training " << form.training << " of " << form.scale << " and " << form.shift);
+      lazuli::reset();
+      ExpectSameAsEager([&] { return ShortStep(form).of_elements; });
+      if (form.scale == 0) continue;
+      const Tensors exact = ShortStep(form, /*exact=*/true).of_parameters, eager = ShortStep(form).of_parameters;
+      Tensors actual;
+      {
+        DeviceMode mode(options());
+        actual = ShortStep(form).of_parameters;
+        lazuli::sync();
       }
+      ExpectNoLessExact(exact, eager, actual, dtype);
     }
   }
 }
