@@ -250,7 +250,6 @@ TEST_P(BatchNormTest, MomentumIsARunTimeNumber) {
   EXPECT_EQ(lazuli::stats().programs_compiled, compiled);
 }
 
-// From the second batch size on one program serves them all.
 struct ShortForm {
   Input input;
   torch::ScalarType dtype, wide;  // Of the input and of parameters.
@@ -313,6 +312,7 @@ TEST_P(BatchNormTest, ShortNumbersAndWideParameters) {
   }
 }
 
+// From the second batch size on one program serves them all.
 TEST_P(BatchNormTest, BatchSizesThatChange) {
   const auto step = [](int64_t batch) {
     torch::manual_seed(batch);
