@@ -10,8 +10,7 @@
 
 namespace lazuli::runtime {
 
-std::optional<DeviceCode> CodeOf(c10::Device device) {
-  if (device.is_cpu()) return kCpuCode;
+std::optional<DeviceCode> CodeOfGpu(c10::Device device) {
   if (!device.is_cuda() || !c10::impl::hasDeviceGuardImpl(c10::kCUDA)) return std::nullopt;
   const int index = device.has_index() ? device.index() : c10::impl::VirtualGuardImpl(c10::kCUDA).getDevice().index();
   if (index < 0 || index + 1 > kMaxDeviceCode) return std::nullopt;

@@ -17,7 +17,11 @@ constexpr DeviceCode kCpuCode = 0;
 constexpr DeviceCode kMaxDeviceCode = 63;
 
 // Null for devices that are not recorded. A GPU without an index is the thread's current one.
-std::optional<DeviceCode> CodeOf(c10::Device device);
+std::optional<DeviceCode> CodeOfGpu(c10::Device device);
+inline std::optional<DeviceCode> CodeOf(c10::Device device) {
+  if (device.is_cpu()) return kCpuCode;
+  return CodeOfGpu(device);
+}
 inline c10::Device DeviceOf(DeviceCode code) {
   return code == kCpuCode ? c10::Device(c10::kCPU) : c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(code - 1));
 }

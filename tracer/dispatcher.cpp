@@ -447,7 +447,7 @@ void RegisterKernels() {
   auto* generic = new torch::Library(torch::Library::IMPL, "aten", runtime::kGenericKey, __FILE__, __LINE__);
   auto* recorder_rest = new torch::Library(torch::Library::IMPL, "_", runtime::kRecorderKey, __FILE__, __LINE__);
   auto* generic_rest = new torch::Library(torch::Library::IMPL, "_", runtime::kGenericKey, __FILE__, __LINE__);
-  const absl::flat_hash_set<std::string> typed = RegisterTypedKernels(aten);
+  const absl::flat_hash_set<std::string> typed = RegisterTypedKernels(aten, generic);
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     if (name.name.rfind("aten::", 0) != 0) continue;
     const auto op = c10::Dispatcher::singleton().findOp(name);

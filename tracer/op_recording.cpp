@@ -2,7 +2,6 @@
 #include <c10/core/impl/COW.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "codegen/lower.h"
@@ -146,20 +145,22 @@ bool OpRecording::AddTensorItem(const at::Tensor& tensor) {
   if (is_read && AddWrappedNumber(tensor)) return true;
   bool first_use = false;
   int64_t offset = impl->storage_offset();
-  c10::intrusive_ptr<c10::StorageImpl> snapshot;
-  if (*device != runtime::kCpuCode && IsForeign(storage)) return false;
-  if (IsForeign(storage) && (mutated || !recorder_->foreign_.CanWait(storage, recorder_->epoch_))) {
-    if (!mutated && !recorder_->NeedsCut(tensor, /*writes=*/false)) snapshot = Snapshot(*impl, storage);
-    if (snapshot == nullptr) return false;
-    storage = snapshot.get();
-    offset = 0;
+  int32_t number = recorder_->NumberOfLazy(storage);
+  if (number < 0) {
+    c10::intrusive_ptr<c10::StorageImpl> snapshot;
+    if (IsForeign(storage) && (mutated || *device != runtime::kCpuCode || !recorder_->foreign_.CanWait(storage, recorder_->epoch_))) {
+      if (!mutated && *device == runtime::kCpuCode && !recorder_->NeedsCut(tensor, /*writes=*/false)) snapshot = Snapshot(*impl, storage);
+      if (snapshot == nullptr) return false;
+      storage = snapshot.get();
+      offset = 0;
+    }
+    number = recorder_->StorageNumber(storage, &first_use);
+    if (number < 0) return false;
+    if (first_use && recorder_->all_dynamic_) recorder_->slots_[number].parameter = tensor.requires_grad() && tensor.is_leaf();
   }
-  const int32_t number = recorder_->StorageNumber(storage, &first_use);
-  if (number < 0) return false;
   NoteDevice(*device, impl->dim() == 0 && !mutated);
   only_settled_numbers_ = only_settled_numbers_ && impl->dim() == 0 && !IsPending(*storage) && (first_use || !mutated);
-  if (snapshot == nullptr) Adopt(impl);
-  if (first_use && recorder_->all_dynamic_) recorder_->slots_[number].parameter = tensor.requires_grad() && tensor.is_leaf();
+  Adopt(impl);
   auto& log = recorder_->log_;
   const auto dtype = c10::typeMetaToScalarType(impl->dtype());
   if (info_.rejects_masks && (dtype == c10::kBool || dtype == c10::kByte) && operands_.size() > 0) return false;
@@ -167,11 +168,9 @@ bool OpRecording::AddTensorItem(const at::Tensor& tensor) {
   if (offset != 0) word.slot_plus_one = recorder_->OffsetSlot(word.storage, dtype, offset) + 1;
   operands_.push_back({word.storage, static_cast<uint32_t>(log.code.size()), static_cast<uint32_t>(log.shapes.size()), word.ndim, mutated});
   log.code.push_back(word.Pack());
-  const auto sizes = impl->sizes();
-  const auto strides = impl->strides();
-  std::array<Word, 2 * codegen::kMaxDims> shape;
-  std::copy(strides.begin(), strides.end(), std::copy(sizes.begin(), sizes.end(), shape.begin()));
-  log.shapes.insert(log.shapes.end(), shape.begin(), shape.begin() + 2 * static_cast<ptrdiff_t>(sizes.size()));
+  // Few numbers: appending one by one beats a call.
+  for (const int64_t size : impl->sizes()) log.shapes.push_back(static_cast<Word>(size));
+  for (const int64_t stride : impl->strides()) log.shapes.push_back(static_cast<Word>(stride));
   return true;
 }
 

@@ -76,7 +76,7 @@ bool OpRecording::IsOnOneDevice() {
   return true;
 }
 
-bool OpRecording::OverlapsAreSafe() const {
+bool OpRecording::WritesAreApart() const {
   const auto& log = recorder_->log_;
   const auto bytes_of = [&log](const Operand& operand) {
     const auto word = TensorWord::Unpack(log.code[operand.code_position]);

@@ -81,7 +81,7 @@ void ForgetShapes() {
 Recorder::Recorder() : epoch_(next_epoch++) {}
 
 int32_t Recorder::FindStorage(c10::StorageImpl* storage) const {
-  if (const LazyStorage* lazy = AsLazy(storage)) return lazy->epoch == epoch_ ? lazy->id : -1;
+  if (AsLazy(storage) != nullptr) return NumberOfLazy(storage);
   const auto it = plain_ids_.find(storage);
   return it == plain_ids_.end() ? -1 : it->second;
 }

@@ -127,6 +127,11 @@ class Recorder {
   // The number of `storage` in this trace, added as an input when new; -1 when it cannot take part.
   int32_t StorageNumber(c10::StorageImpl* storage, bool* first_use);
   int32_t FindStorage(c10::StorageImpl* storage) const;
+  // The same of a storage of ours; -1 for others.
+  int32_t NumberOfLazy(c10::StorageImpl* storage) const {
+    const LazyStorage* lazy = AsLazy(storage);
+    return lazy != nullptr && lazy->epoch == epoch_ ? lazy->id : -1;
+  }
   uint32_t OffsetSlot(uint32_t storage, c10::ScalarType dtype, int64_t offset);
   void MarkMutated(uint32_t storage);
   void DetachUnwritten(uint32_t storage);
@@ -248,7 +253,7 @@ class OpRecording {
   // Where the operator runs. After IsOnOneDevice.
   c10::Device device() const { return runtime::DeviceOf(device_); }
   // Whether written windows overlap others in a way that only eager execution checks.
-  bool OverlapsAreSafe() const;
+  bool OverlapsAreSafe() const { return info_.mutated_args == 0 || WritesAreApart(); }
   // Whether running the op takes less than recording it would, and holds nothing up: a number is computed from numbers (0-dim CPU tensors,
   // such as an optimizer's step counters) whose values are at hand. The program often reads it next. After Known.
   bool RunsAtOnce() const;
@@ -267,6 +272,7 @@ class OpRecording {
   };
 
   void NoteDevice(runtime::DeviceCode device, bool is_number);
+  bool WritesAreApart() const;
   void Append(codegen::Word word) { recorder_->log_.code.push_back(word); }
   // Whether the next argument's numbers are sizes.
   bool HoldsSizes() const { return (info_.size_args >> arg_ & 1) != 0; }

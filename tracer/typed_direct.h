@@ -14,49 +14,9 @@
 #include "runtime/mode_keys.h"
 #include "tracer/dispatcher.h"
 #include "tracer/typed_kernel.h"
+#include "tracer/visit_tensors.h"
 
 namespace lazuli::tracer {
-
-// ---- Visiting the tensors among a schema's C++ arguments and results --------------------------------------------------------------------
-
-template <class Visit>
-void VisitTensors(const at::Tensor& value, const Visit& visit) {
-  if (value.defined()) visit(value);
-}
-template <class Visit>
-void VisitTensors(const std::optional<at::Tensor>& value, const Visit& visit) {
-  if (value.has_value()) VisitTensors(*value, visit);
-}
-template <class Visit>
-void VisitTensors(at::TensorList value, const Visit& visit) {
-  for (const at::Tensor& tensor : value) VisitTensors(tensor, visit);
-}
-template <class Visit>
-void VisitTensors(const std::vector<at::Tensor>& value, const Visit& visit) {
-  VisitTensors(at::TensorList(value), visit);
-}
-template <class Visit, class... T>
-void VisitTensors(const std::tuple<T...>& value, const Visit& visit) {
-  std::apply([&visit](const auto&... items) { (VisitTensors(items, visit), ...); }, value);
-}
-template <class T>
-struct HoldsNoTensor : std::disjunction<std::is_arithmetic<T>, std::is_enum<T>> {};
-template <>
-struct HoldsNoTensor<c10::SymInt> : std::true_type {};
-template <>
-struct HoldsNoTensor<at::Scalar> : std::true_type {};
-template <>
-struct HoldsNoTensor<at::Device> : std::true_type {};
-template <>
-struct HoldsNoTensor<at::IntArrayRef> : std::true_type {};
-template <>
-struct HoldsNoTensor<c10::SymIntArrayRef> : std::true_type {};
-template <class T>
-struct HoldsNoTensor<std::optional<T>> : HoldsNoTensor<T> {};
-template <>
-struct HoldsNoTensor<std::optional<at::Generator>> : std::true_type {};
-template <class T, class Visit>
-std::enable_if_t<HoldsNoTensor<T>::value> VisitTensors(const T&, const Visit&) {}
 
 // ---- Kernels ----------------------------------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "runtime/counters.h"
 #include "tracer/dispatcher.h"
 #include "tracer/recorder.h"
 #include "tracer/shape_inference.h"
@@ -22,8 +23,9 @@
 
 namespace lazuli::tracer {
 
-// Registers every typed kernel with `library` and returns the names ("aten::add.Tensor") of the ops served.
-absl::flat_hash_set<std::string> RegisterTypedKernels(torch::Library* library);
+// Registers every typed kernel with `library`, and those above autograd with `generic`, which is at the generic key. Returns the names
+// ("aten::add.Tensor") of the ops served.
+absl::flat_hash_set<std::string> RegisterTypedKernels(torch::Library* library, torch::Library* generic);
 
 // Registers the kernels of what allocates (empty, empty_strided) with `library`, which is at the generic key.
 void RegisterAllocations(torch::Library* library);
@@ -134,10 +136,22 @@ const codegen::OpInfo& InfoOf() {
   return info;
 }
 
+// For a call that came from above autograd: what runs on its behalf is below it.
+class BelowAutograd {
+ public:
+  explicit BelowAutograd(c10::DispatchKeySet keys) {
+    if (!(keys & c10::autograd_dispatch_keyset).empty()) guard_.emplace(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
+  }
+
+ private:
+  std::optional<c10::impl::ExcludeDispatchKeyGuard> guard_;
+};
+
 // Goes on below the recorder. Keys that hold no backend (no tensor argument) are computed anew.
 template <class Op, class... A>
 decltype(auto) CallBelowRecorder(c10::DispatchKeySet keys, A&&... args) {
   const c10::impl::ExcludeDispatchKeyGuard exclude(runtime::kModeKeys);
+  const BelowAutograd autograd_is_done(keys);
   const auto below = KeysBelowRecorder(keys);
   if (below.empty() || InfoOf<Op>().is_factory) return Op::call(std::forward<A>(args)...);
   return Op::redispatch(below, std::forward<A>(args)...);
@@ -176,6 +190,7 @@ struct TypedKernel<Op, R(A...), Called> {
 
   // First sight of these arguments, or arguments that cannot be recorded: the boxed path infers, observes or runs eagerly.
   static R Boxed(c10::DispatchKeySet keys, A... args) {
+    const BelowAutograd autograd_is_done(keys);
     torch::jit::Stack stack = c10::impl::boxArgs<A...>(std::forward<A>(args)...);
     if constexpr (std::is_same_v<Op, Called>) {
       RecordOrRun(InfoOf<Op>(), keys, &stack);

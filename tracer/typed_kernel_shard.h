@@ -4,6 +4,7 @@
 
 #include <ATen/Operators.h>
 
+#include "tracer/above_autograd.h"
 #include "tracer/typed_direct.h"
 #include "tracer/typed_kernel.h"
 
@@ -11,17 +12,15 @@ namespace lazuli::tracer {
 
 constexpr int kShards = 6;
 
-template <class Op, int kShard>
-void RegisterTyped(torch::Library* library, absl::flat_hash_set<std::string>* names) {
-  const codegen::OpInfo& info = InfoOf<Op>();
-  library->impl(info.name.c_str(), TORCH_FN((&TypedKernel<Op, typename Op::schema>::Call)));
-  names->insert(info.name);
-}
-
+// Calls of `Called` are recorded as `Op`.
 template <class Called, class Op, int kShard>
-void RegisterTwin(torch::Library* library, absl::flat_hash_set<std::string>* names) {
+void RegisterTyped(torch::Library* library, torch::Library* generic, absl::flat_hash_set<std::string>* names) {
+  using Schema = typename Called::schema;
+  using Kernel = TypedKernel<Op, Schema, Called>;
   const std::string& name = InfoOf<Called>().name;
-  library->impl(name.c_str(), TORCH_FN((&TypedKernel<Op, typename Called::schema, Called>::Call)));
+  library->impl(name.c_str(), TORCH_FN((&Kernel::Call)));
+  if constexpr (GoesPastAutograd<Schema>::value)
+    generic->impl(name.c_str(), TORCH_FN((&AboveAutogradKernel<Called, Schema, Kernel>::Call)));
   names->insert(name);
 }
 
@@ -33,12 +32,12 @@ void RegisterDirect(torch::Library* library, absl::flat_hash_set<std::string>* n
 }
 
 template <int kShard>
-void RegisterShard(torch::Library* library, absl::flat_hash_set<std::string>* names) {
+void RegisterShard(torch::Library* library, torch::Library* generic, absl::flat_hash_set<std::string>* names) {
   constexpr int kFirst = __COUNTER__ + 1;
 #define LAZULI_TYPED_OP(op) \
-  if constexpr ((__COUNTER__ - kFirst) % kShards == kShard) RegisterTyped<at::_ops::op, kShard>(library, names);
+  if constexpr ((__COUNTER__ - kFirst) % kShards == kShard) RegisterTyped<at::_ops::op, at::_ops::op, kShard>(library, generic, names);
 #define LAZULI_SCALAR_TWIN(called, op) \
-  if constexpr ((__COUNTER__ - kFirst) % kShards == kShard) RegisterTwin<at::_ops::called, at::_ops::op, kShard>(library, names);
+  if constexpr ((__COUNTER__ - kFirst) % kShards == kShard) RegisterTyped<at::_ops::called, at::_ops::op, kShard>(library, generic, names);
 #define LAZULI_TYPED_VIEW(op) \
   if constexpr ((__COUNTER__ - kFirst) % kShards == kShard) RegisterDirect<ViewKernel, at::_ops::op, kShard>(library, names);
 #define LAZULI_TYPED_EAGER(op) \

@@ -6,7 +6,8 @@
 
 namespace lazuli::tracer {
 
-#define LAZULI_DECLARE_SHARD(n) void RegisterShard##n(torch::Library* library, absl::flat_hash_set<std::string>* names);
+#define LAZULI_DECLARE_SHARD(n) \
+  void RegisterShard##n(torch::Library* library, torch::Library* generic, absl::flat_hash_set<std::string>* names);
 LAZULI_DECLARE_SHARD(0)
 LAZULI_DECLARE_SHARD(1)
 LAZULI_DECLARE_SHARD(2)
@@ -15,14 +16,14 @@ LAZULI_DECLARE_SHARD(4)
 LAZULI_DECLARE_SHARD(5)
 #undef LAZULI_DECLARE_SHARD
 
-absl::flat_hash_set<std::string> RegisterTypedKernels(torch::Library* library) {
+absl::flat_hash_set<std::string> RegisterTypedKernels(torch::Library* library, torch::Library* generic) {
   absl::flat_hash_set<std::string> names;
-  RegisterShard0(library, &names);
-  RegisterShard1(library, &names);
-  RegisterShard2(library, &names);
-  RegisterShard3(library, &names);
-  RegisterShard4(library, &names);
-  RegisterShard5(library, &names);
+  RegisterShard0(library, generic, &names);
+  RegisterShard1(library, generic, &names);
+  RegisterShard2(library, generic, &names);
+  RegisterShard3(library, generic, &names);
+  RegisterShard4(library, generic, &names);
+  RegisterShard5(library, generic, &names);
   return names;
 }
 

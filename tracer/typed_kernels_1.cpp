@@ -2,6 +2,8 @@
 
 namespace lazuli::tracer {
 
-void RegisterShard1(torch::Library* library, absl::flat_hash_set<std::string>* names) { RegisterShard<1>(library, names); }
+void RegisterShard1(torch::Library* library, torch::Library* generic, absl::flat_hash_set<std::string>* names) {
+  RegisterShard<1>(library, generic, names);
+}
 
 }  // namespace lazuli::tracer

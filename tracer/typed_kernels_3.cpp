@@ -2,6 +2,8 @@
 
 namespace lazuli::tracer {
 
-void RegisterShard3(torch::Library* library, absl::flat_hash_set<std::string>* names) { RegisterShard<3>(library, names); }
+void RegisterShard3(torch::Library* library, torch::Library* generic, absl::flat_hash_set<std::string>* names) {
+  RegisterShard<3>(library, generic, names);
+}
 
 }  // namespace lazuli::tracer

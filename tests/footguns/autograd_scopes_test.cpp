@@ -51,6 +51,69 @@ class DualLevel {
   const uint64_t index_;
 };
 
+// Without gradients operators are recorded before autograd is asked, which has to see tangents, versions and errors all the same.
+TEST_P(AutogradScopesTest, ForwardModeWithoutGrad) {
+  ExpectSameAsEager([] {
+    const DualLevel level;
+    const torch::NoGradGuard no_grad;
+    auto dual = level.Make(torch::linspace(-1, 1, 6).view({2, 3}) * 1, torch::randn({2, 3}) * 2);
+    auto plain = torch::randn({2, 3});
+    auto y = torch::cat({plain * 2, dual.tanh() * plain});
+    plain.mul_(dual);
+    return Tensors{y, level.TangentOf(y), plain, level.TangentOf(plain)};
+  });
+}
+
+TEST_P(AutogradScopesTest, VersionsWithoutGrad) {
+  const auto versions = [](std::initializer_list<torch::Tensor> tensors) {
+    std::vector<int64_t> numbers;
+    for (const torch::Tensor& tensor : tensors) numbers.push_back(tensor._version());
+    return torch::tensor(numbers);
+  };
+  ExpectSameAsEager([&] {
+    auto x = torch::randn({4, 3}), leaf = torch::randn({4, 3}).requires_grad_(), view = leaf.detach()[1];
+    {
+      const torch::NoGradGuard no_grad;
+      x.add_(1).mul_(x).zero_().copy_(leaf).relu_();
+      leaf.sub_(x, 0.1).clamp_(-1, 1);
+      view.mul_(2);
+    }
+    x.div_(2);
+    auto inference = [&] {
+      const c10::InferenceMode mode;
+      return (torch::ones({3}) * 2).add_(1);
+    }();
+    return Tensors{x, leaf, view, versions({x, leaf, view}), inference, torch::tensor(inference.is_inference())};
+  });
+}
+
+TEST_P(AutogradScopesTest, WritesWithoutGradSpoilSavedTensors) {
+  const auto program = [] {
+    auto x = torch::randn({3}).requires_grad_(), y = x.exp();
+    {
+      const torch::NoGradGuard no_grad;
+      y.mul_(2);
+    }
+    y.sum().backward();
+  };
+  const std::string eager = ErrorOf(program);
+  EXPECT_NE(eager.find("modified by an inplace operation"), std::string::npos) << eager;
+  const DeviceMode mode(options());
+  EXPECT_EQ(ErrorOf(program), eager);
+}
+
+TEST_P(AutogradScopesTest, AutocastWithoutGrad) {
+  ExpectSameAsEager([] {
+    const torch::NoGradGuard no_grad;
+    auto a = torch::randn({4, 8}), b = torch::randn({8, 4});
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    auto product = torch::mm(a * 2, b).relu_();
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    at::autocast::clear_cache();
+    return Tensors{product, torch::tensor(product.scalar_type() == torch::kBFloat16)};
+  });
+}
+
 TEST_P(AutogradScopesTest, ForwardMode) {
   ExpectSameAsEager([] {
     const DualLevel level;
