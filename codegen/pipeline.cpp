@@ -14,6 +14,7 @@
 #include "codegen/passes/fuse.h"
 #include "codegen/passes/plan.h"
 #include "codegen/passes/rematerialize.h"
+#include "codegen/passes/reuse.h"
 #include "runtime/cuda_driver.h"
 #include "runtime/dump.h"
 #include "runtime/executor.h"
@@ -62,6 +63,7 @@ std::vector<Pass> PassesOf(const Trace& trace, const PipelineOptions& options) {
       {"cse", EliminateCommonSubexpressions},
       {"remat", Rematerialize},
       {"fuse", [fuse](Graph graph) { return Fuse(std::move(graph), fuse); }},
+      {"reuse", ReuseMemory},
   };
 }
 

@@ -177,7 +177,7 @@ class StepProgram : public Program {
       const auto* call = std::get_if<AtenCall>(&step.work);
       Fail(call, call != nullptr ? call->name : std::get<KernelLaunch>(step.work).name, step.writes, result);
     }
-    for (int32_t memory : step.releases) memory_.adopted(memory).clear();
+    Release(step, args);
   }
 
   void RunBatch(size_t first, size_t count, const RunArgs& args, RunResult* result) {
@@ -191,7 +191,7 @@ class StepProgram : public Program {
     } catch (...) {
       for (size_t i = 0; i < count; ++i) Fail(nullptr, std::get<KernelLaunch>(steps[i].work).name, steps[i].writes, result);
     }
-    ReleaseAll(steps, count);
+    for (size_t i = 0; i < count; ++i) Release(steps[i], args);
   }
 
   void RunFused(size_t first, size_t count, const RunArgs& args, RunResult* result) {
@@ -213,14 +213,22 @@ class StepProgram : public Program {
     } catch (...) {
       for (size_t i = 0; i < count; ++i) Fail(prepared.call, prepared.call->name, steps[i].writes, result);
     }
-    ReleaseAll(steps, count);
+    for (size_t i = 0; i < count; ++i) Release(steps[i], args);
   }
 
-  void ReleaseAll(const StepSpec* steps, size_t count) {
-    for (size_t i = 0; i < count; ++i) {
-      for (int32_t memory : steps[i].releases) memory_.adopted(memory).clear();
+  void Release(const StepSpec& step, const RunArgs& args) {
+    for (const int32_t m : step.releases) {
+      const MemorySpec& memory = spec_.memories[m];
+      if (memory.kind != MemorySpec::Kind::kInput) {
+        memory_.adopted(m).clear();
+      } else if (!args.unshared.empty() && args.unshared[memory.storage] != 0 && !IsInGraph()) {
+        args.storages[memory.storage]->set_data_ptr_noswap(at::DataPtr(nullptr, memory.device));
+      }
     }
   }
+
+  // Whether the steps are captured, or patched: they do not run yet.
+  bool IsInGraph() const { return bases_ != &memory_.bases(); }
 
   // Builds every ATen call's tensors.
   void Prepare() {

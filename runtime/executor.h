@@ -144,7 +144,7 @@ struct StepSpec {
   std::variant<KernelLaunch, AtenCall> work;
   std::vector<int32_t> reads;     // Memories whose content it needs.
   std::vector<int32_t> writes;    // Memories that are invalid when it fails.
-  std::vector<int32_t> releases;  // kAdopted memories of which it is the last user.
+  std::vector<int32_t> releases;  // kAdopted and kInput memories of which it is the last user.
   // On the first of so many steps that run together: launches with one `run_batch` and `batch_key`, of which none depends on another, or
   // what `fused` says.
   int32_t batch = 1;

@@ -189,11 +189,11 @@ std::vector<OptionRow> MakeTable() {
       Text("LAZULI_LOGS", Kind::kList, A::logs(), "", LogCategoryNames(),
            "What to log, as a comma-separated list with torch.compile's names. recompiles_verbose includes recompiles. fusion: the groups, "
            "what the cost model makes of each, and which kernels run together. autotuning: the schedules that mode max-autotune timed. "
-           "cache: why a kernel was not taken from the disk cache. summary: at the end of the process, what lazuli::explain() says. "
-           "cudagraphs: what was captured, and why a program has no CUDA graph."),
+           "cache: why no kernel was taken from disk. summary: lazuli::explain() at exit. cudagraphs: what was captured, and why not."),
       Text("LAZULI_LOG_FILE", Kind::kText, A::log_file(), "", {}, "File that logs are appended to. Empty: stderr."),
-      Text("LAZULI_DUMP", Kind::kList, A::dump(), "", {"all", "trace", "graph", "fold", "dce", "cse", "remat", "fuse", "kernel", "llvm"},
-           "Stages of compilation to write as text, as a comma-separated list."),
+      Text("LAZULI_DUMP", Kind::kList, A::dump(), "",
+           {"all", "trace", "graph", "fold", "dce", "cse", "remat", "fuse", "reuse", "kernel", "llvm"},
+           "Stages of compilation to write as text: a comma-separated list."),
       Text("LAZULI_DUMP_DIR", Kind::kText, A::dump_dir(), "lazuli_dump", {}, "Folder for LAZULI_DUMP; made when missing."),
       Text("LAZULI_TRACE", Kind::kText, A::trace(), "", {},
            "File for what happened and when, one JSON object a line (docs/TRACE.md); lazuli-report makes a page of it. Empty: none."),

@@ -22,6 +22,9 @@ struct RunArgs {
   absl::Span<const int64_t> offsets;
   // Indexed by storage number; the program fills in memory for every created storage that is live_out, and leaves others null.
   absl::Span<at::DataPtr> outputs;
+  // Indexed by storage number; not 0 for inputs that only the caller holds, whose memory the program may free after its last use. Empty:
+  // there are none.
+  absl::Span<const uint8_t> unshared = {};
   // A value for each symbol of the program (runtime/symbols.h); none for a program without.
   absl::Span<const int64_t> symbols = {};
 };

@@ -148,10 +148,18 @@ Recorder::Binding Recorder::Bind() {
   Binding binding;
   binding.storages.reserve(slots_.size());
   binding.outputs.resize(slots_.size());
+  binding.unshared.resize(slots_.size());
+  auto input = inputs_.begin();
   for (const Slot& slot : slots_) {
     if (!slot.is_input) {
       binding.storages.push_back(nullptr);
-    } else if (!slot.mutated) {
+      continue;
+    }
+    const c10::intrusive_ptr<c10::StorageImpl>& held = *input++;
+    if (!slot.mutated) {
+      // Only `inputs_` holds what the program let go of after it was recorded (activations that a backward pass has used).
+      const bool unshared = held.use_count() == 1 && held.weak_use_count() == 1 && AsLazy(slot.impl) != nullptr;
+      binding.unshared[binding.storages.size()] = unshared ? 1 : 0;
       binding.storages.push_back(slot.impl);
     } else {
       // The storage itself stays closed until the run is over, so that another thread waits rather than reads half-written memory.
@@ -181,7 +189,7 @@ runtime::RunResult Recorder::OnStream(const Run& run) {
 
 runtime::RunResult Recorder::RunPrograms(const guards::CachedTracePtr& entry, bool in_background, Binding* binding) {
   auto& counters = Counters::Get();
-  runtime::RunArgs args{binding->storages, log_.scalars, log_.offsets, absl::MakeSpan(binding->outputs)};
+  runtime::RunArgs args{binding->storages, log_.scalars, log_.offsets, absl::MakeSpan(binding->outputs), binding->unshared};
   if (entry == nullptr) return RunReplay(log_, args);
   args.symbols = symbols_.active() ? symbols_.Symbols() : entry->symbols;
   guards::CompiledProgram& body = *entry->body;
@@ -194,6 +202,7 @@ runtime::RunResult Recorder::RunPrograms(const guards::CachedTracePtr& entry, bo
     std::lock_guard<std::mutex> run_lock(body.run_mutex);
     entry->replay.reset();
     Verification verification(*entry, args);
+    if (verification.active()) args.unshared = {};
     result = body.program->Run(args);
     verification.Check(args, result);
   }

@@ -106,6 +106,7 @@ class Recorder {
     std::vector<c10::StorageImpl*> storages;
     std::vector<c10::intrusive_ptr<c10::StorageImpl>> proxies;
     std::vector<at::DataPtr> outputs;
+    std::vector<uint8_t> unshared;
   };
 
   // Causes of cuts where a trace may as well end, and of those where it must.

@@ -140,10 +140,11 @@ const codegen::OpInfo& InfoOf() {
 class BelowAutograd {
  public:
   explicit BelowAutograd(c10::DispatchKeySet keys) {
-    if (!(keys & c10::autograd_dispatch_keyset).empty()) guard_.emplace(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
+    if (!(keys & kAutogradKeys).empty()) guard_.emplace(kAutogradKeys);
   }
 
  private:
+  static constexpr c10::DispatchKeySet kAutogradKeys = c10::autograd_dispatch_keyset_with_ADInplaceOrView;
   std::optional<c10::impl::ExcludeDispatchKeyGuard> guard_;
 };
 

@@ -18,6 +18,8 @@ class Verification {
   Verification(const guards::CachedTrace& entry, const runtime::RunArgs& args);
   // Replays the trace and compares what `args` holds now with it. A difference is logged, counted and dumped; it throws nothing.
   void Check(const runtime::RunArgs& args, const runtime::RunResult& result);
+  // Whether there will be something to compare: the run must keep its inputs.
+  bool active() const { return active_; }
 
  private:
   void Compare(const runtime::RunArgs& args, const runtime::RunResult& result);

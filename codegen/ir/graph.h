@@ -29,7 +29,8 @@ struct Value {
   NodeId producer = kNoNode;       // kNoNode: an input storage's content before the trace.
   StorageId storage = kNoStorage;  // The storage whose content this is, or would have been.
   ValueId previous = kNoValue;     // The content that this one overwrites in place.
-  // The dense tensor, offset 0, `storage` field unused. Undefined dtype for inputs and versions, which have no layout of their own.
+  // The dense tensor, offset 0, `storage` field unused. Undefined dtype for inputs and for versions that updates and extern nodes make,
+  // which have no layout of their own.
   TensorRef layout;
 
   bool has_layout() const { return layout.dtype != c10::ScalarType::Undefined; }

@@ -1,19 +1,23 @@
 // Graphs as text. PrintGraph(ParseGraph(text)) is text.
 //
+// clang-format off
 //   graph      = "graph scalars=" INT "offsets=" INT { line }              one a line; blank lines and "//" lines are skipped
 //   offset     = "offset" INT "=" [ INT "+" ] ints                          a slot after the trace's own: the sum of a slot's and numbers
 //   storage    = "storage" ID ":" ( "input" | "fresh" ) INT "bytes" DEVICE [ "live" ] [ "mutated" ]
 //   input      = "input" ID "of" ID                                        a storage's content before the trace: value, storage
-//   compute    = "compute" [ "again" ] [ "part" INT ] "into" ids ":" tensors "=" call  `ids`: the storage of each result, "undef" where
-//   there is none extern     = "extern" "into" ids ":" tensors "=" call [ "writes" version { "," version } ] update     = "update" [
-//   "family" INT ] version ":" tensor "<-" tensor  the window written, what is written scatter    = "scatter" version "=" call writes where
-//   indices say version    = ID "of" ID "over" ID                                      value, storage, content overwritten content    =
-//   "content" ID "=" ID                                       of a storage after the trace group      = "group" ints [ "sizes" ints
-//   "reduced" ints ]              node numbers; the iteration space; 0/1 by dimension place      = "place" INT "uses" { ints } "results" {
-//   ints } [ "coordinates" { ints } ]   a node's strides in the last group's space
+//   compute    = "compute" [ "again" ] [ "part" INT ] "into" homes ":" tensors "=" call
+//   homes      = ( "undef" | ID [ "over" ID ] ) { "," ... }                of each result: its storage, and the content overwritten
+//   extern     = "extern" "into" homes ":" tensors "=" call [ "writes" version { "," version } ]
+//   update     = "update" [ "family" INT ] version ":" tensor "<-" tensor  the window written, what is written
+//   scatter    = "scatter" version "=" call                                writes where indices say
+//   version    = ID "of" ID "over" ID                                      value, storage, content overwritten
+//   content    = "content" ID "=" ID                                       of a storage after the trace
+//   group      = "group" ints [ "sizes" ints "reduced" ints ]              node numbers; the iteration space; 0/1 by dimension
+//   place      = "place" INT "uses" { ints } "results" { ints } [ "coordinates" { ints } ]   a node's strides in the last group's space
 //
 // Tensors and calls are as in traces, with values in place of storages. Nodes are numbered in order, from 0. A result that nothing uses
 // keeps its type but has no value: "dead" before it.
+// clang-format on
 #include <string>
 #include <vector>
 
@@ -69,6 +73,10 @@ class Printer {
     return absl::StrCat("%", value, " of %", graph_.values[value].storage, " over %", graph_.values[value].previous);
   }
 
+  static std::string Home(const Value& value) {
+    return absl::StrCat("%", value.storage, value.previous != kNoValue ? absl::StrCat(" over %", value.previous) : "");
+  }
+
   void PrintNode(const Node& node) {
     if (node.is_scatter()) {
       absl::StrAppend(&text_, "scatter ", Version(node.results[0]), " = ", node.op.info->name, "(", ArgsText(node.op), ")\n");
@@ -91,7 +99,7 @@ class Printer {
         continue;
       }
       const bool dead = node.results[i] == kNoValue;
-      homes.push_back(dead ? "undef" : absl::StrCat("%", graph_.values[node.results[i]].storage));
+      homes.push_back(dead ? "undef" : Home(graph_.values[node.results[i]]));
       ref.storage = dead ? 0 : node.results[i];
       tensors.push_back(absl::StrCat(dead ? "dead " : "", TensorText(ref)));
     }
@@ -238,11 +246,13 @@ class Parser {
     if (reader->Accept("part") && !reader->ReadInt(&part)) return false;
     node.part = static_cast<int>(part);
     if (!reader->Expect("into")) return false;
-    std::vector<StorageId> homes;
+    std::vector<Home> homes;
     while (!reader->Accept(":")) {
       if (!homes.empty() && !reader->Expect(",")) return false;
-      homes.push_back(kNoStorage);
-      if (!reader->Accept("undef") && !ReadHome(reader, &homes.back())) return false;
+      homes.emplace_back();
+      if (reader->Accept("undef")) continue;
+      if (!ReadHome(reader, &homes.back().storage)) return false;
+      if (reader->Accept("over") && !reader->ReadStorageId(&homes.back().previous)) return false;
     }
     for (size_t i = 0; i < homes.size(); ++i) {
       if (i > 0 && !reader->Expect(",")) return false;
@@ -263,14 +273,19 @@ class Parser {
     return true;
   }
 
-  bool ReadResult(TextReader* reader, StorageId home, Node* node) {
+  struct Home {
+    StorageId storage = kNoStorage;
+    ValueId previous = kNoValue;
+  };
+
+  bool ReadResult(TextReader* reader, const Home& home, Node* node) {
     const bool dead = reader->Accept("dead");
     TensorRef ref;
     if (!reader->ReadTensor(&ref)) return false;
     node->results.push_back(dead || !ref.defined() ? kNoValue : ref.storage);
     if (node->results.back() != kNoValue) {
-      if (home == kNoStorage) return reader->Reject("a result without a storage");
-      MakeValue(ref.storage) = {static_cast<NodeId>(graph_.nodes.size()), home, kNoValue, ref};
+      if (home.storage == kNoStorage) return reader->Reject("a result without a storage");
+      MakeValue(ref.storage) = {static_cast<NodeId>(graph_.nodes.size()), home.storage, home.previous, ref};
     }
     node->op.results.push_back(std::move(ref));
     return true;

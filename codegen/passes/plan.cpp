@@ -392,7 +392,9 @@ class Planner {
         spec_.memories[interval.memory].arena = ArenaOn(memory.device);
         todo.push_back(interval);
       }
-      if (memory.kind == MemorySpec::Kind::kAdopted && memory.storage < 0) spec_.steps[interval.last].releases.push_back(interval.memory);
+      const bool is_input = memory.kind == MemorySpec::Kind::kInput;
+      if (is_input || (memory.kind == MemorySpec::Kind::kAdopted && memory.storage < 0))
+        spec_.steps[interval.last].releases.push_back(interval.memory);
     }
     const auto size_of = [&](int32_t m) {
       const MemorySpec& memory = spec_.memories[m];

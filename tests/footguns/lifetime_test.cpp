@@ -9,6 +9,30 @@ namespace {
 
 class LifetimeTest : public BackendTest {};
 
+// A program may free what the program above let go of after recording its last use, but nothing that a view, a graph or a weak reference
+// still reaches.
+TEST_P(LifetimeTest, InputsDroppedAfterTheirLastUse) {
+  ExpectSameAsEager([] {
+    const auto w = torch::randn({16, 16}).requires_grad_();
+    auto x = torch::randn({16, 16}) * 2;
+    Tensors results;
+    for (int i = 0; i < 4; ++i) {
+      x.sum().item<float>();  // Now x has memory, and is an input from here on.
+      auto row = x[i];
+      c10::weak_intrusive_ptr<c10::StorageImpl> weak(
+          c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(x.storage().unsafeGetStorageImpl()));
+      auto loss = torch::mm(x, w).tanh().sum();
+      x = (x.detach() * 0.5).relu() + 1;
+      loss.backward();
+      if (i % 2 == 0) row = torch::Tensor();
+      results.push_back(x.sum());
+      if (row.defined()) results.push_back(row * 2);
+    }
+    results.push_back(w.grad());
+    return results;
+  });
+}
+
 TEST_P(LifetimeTest, HundredThousandOpsWithoutASync) {
   const StatsDelta delta;
   const lazuli::DeviceMode mode(options());

@@ -179,6 +179,22 @@ void EagerTrace::Prepare(Memory* memory) const {
   memory->args.outputs = absl::MakeSpan(memory->outputs);
 }
 
+bool EagerTrace::Frees(runtime::Program& program, const at::Tensor& input) {
+  Memory memory;
+  Prepare(&memory);
+  const StorageId id = StorageOf(input);
+  std::vector<uint8_t> unshared(storages_.size(), 0);
+  unshared[id] = 1;
+  memory.args.unshared = unshared;
+  const auto result = program.Run(memory.args);
+  EXPECT_EQ(result.error, nullptr);
+  for (size_t i = 0; i < storages_.size(); ++i) {
+    const bool has_memory = memory.pointers[i] == nullptr || memory.pointers[i]->_mutable_data_ptr_no_checks().get() != nullptr;
+    EXPECT_TRUE(has_memory || static_cast<StorageId>(i) == id) << "storage " << i;
+  }
+  return memory.pointers[id]->_mutable_data_ptr_no_checks().get() == nullptr;
+}
+
 double EagerTrace::Time(runtime::Program& program, int runs) const {
   Memory memory;
   Prepare(&memory);

@@ -40,6 +40,9 @@ class EagerTrace {
   // Runs `program` on fresh copies of the inputs.
   Outcome Run(runtime::Program& program) const;
 
+  // Runs `program` when nobody else holds `input`, and says whether that left it without memory.
+  bool Frees(runtime::Program& program, const at::Tensor& input);
+
   // Shortest of `runs` runs, in microseconds, on one copy of the inputs.
   double Time(runtime::Program& program, int runs) const;
 

@@ -48,6 +48,21 @@ TEST_F(PipelineTest, PointwiseChainIsOneKernel) {
   EXPECT_EQ(program->num_aten_calls(), 0);
 }
 
+TEST_F(PipelineTest, FreesInputsThatNobodyElseHolds) {
+  EagerTrace t;
+  const auto a = t.Input(at::randn({8, 8})), b = t.Input(at::randn({8, 8})), unread = t.Input(at::randn({8}));
+  const auto x = t.Op1("aten::mm", {a, b});
+  const auto y = t.Op1("aten::relu", {t.Op1("aten::mm", {x, b})});
+  t.Keep(y);
+  for (const char* backend : {"aten", "llvm"}) {
+    SCOPED_TRACE(backend);
+    const auto program = CompileFor(t, backend);
+    EXPECT_TRUE(t.Frees(*program, a));
+    EXPECT_TRUE(t.Frees(*program, b));
+    EXPECT_FALSE(t.Frees(*program, unread));
+  }
+}
+
 TEST_F(PipelineTest, InPlaceChainOnAnInput) {
   EagerTrace t;
   const auto p = t.Input(at::randn({17, 5})), g = t.Input(at::randn({17, 5})), m = t.Input(at::zeros({17, 5}));

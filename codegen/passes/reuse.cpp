@@ -1,0 +1,108 @@
+#include "codegen/passes/reuse.h"
+
+#include <algorithm>
+
+#include "codegen/lower.h"
+#include "codegen/lower_group.h"
+#include "codegen/passes/value_uses.h"
+
+namespace lazuli::codegen {
+namespace {
+
+class Reuser {
+ public:
+  explicit Reuser(Graph* graph)
+      : graph_(*graph), in_memory_(ValuesInMemory(*graph)), pinned_(PinnedValues(*graph)), overwritten_(OverwrittenValues(*graph)) {
+    group_of_.resize(graph->nodes.size());
+    last_use_.resize(graph->values.size(), -1);
+    for (int g = 0; g < static_cast<int>(graph->groups.size()); ++g) {
+      for (const NodeId n : graph->groups[g].nodes) {
+        group_of_[n] = g;
+        ForEachUse(graph->nodes[n], [&](const TensorRef& use) { last_use_[use.storage] = g; });
+      }
+    }
+  }
+
+  void Run() {
+    for (int g = 0; g < static_cast<int>(graph_.groups.size()); ++g) {
+      const Group& group = graph_.groups[g];
+      if (!IsPointwiseOnGpu(group)) continue;
+      for (size_t i = 0; i < group.nodes.size(); ++i) TakeMemory(g, i);
+    }
+  }
+
+ private:
+  bool IsPointwiseOnGpu(const Group& group) const {
+    return group.is_kernel() && std::count(group.reduced.begin(), group.reduced.end(), true) == 0 &&
+           std::all_of(group.nodes.begin(), group.nodes.end(), [&](NodeId n) {
+             const Node& node = graph_.nodes[n];
+             return node.kind == Node::Kind::kCompute && node.row->index_args == 0 && !node.op.device.is_cpu();
+           });
+  }
+
+  // Finds a place for the result of node `i` of group `g`, if it has just one that is stored.
+  void TakeMemory(int g, size_t i) {
+    const Group& group = graph_.groups[g];
+    const Node& node = graph_.nodes[group.nodes[i]];
+    ValueId stored = kNoValue;
+    size_t at = 0;
+    for (size_t r = 0; r < node.results.size(); ++r) {
+      if (node.results[r] == kNoValue || !in_memory_[node.results[r]]) continue;
+      if (stored != kNoValue) return;
+      stored = node.results[r];
+      at = r;
+    }
+    if (stored == kNoValue || graph_.values[stored].previous != kNoValue) return;
+    const c10::DimVector& strides = group.placements[i].results[at];
+    for (const NodeId n : group.nodes) {
+      ForEachUse(graph_.nodes[n], [&](const TensorRef& use) {
+        if (graph_.values[stored].previous != kNoValue || !MayTake(g, group.nodes[i], stored, strides, use.storage)) return;
+        graph_.values[stored].previous = use.storage;
+        overwritten_[use.storage] = true;
+      });
+    }
+  }
+
+  bool MayTake(int g, NodeId maker, ValueId stored, const c10::DimVector& strides, ValueId old) const {
+    const Value& result = graph_.values[stored];
+    const Value& value = graph_.values[old];
+    if (last_use_[old] != g || !in_memory_[old] || pinned_[old] || overwritten_[old]) return false;
+    const NodeId producer = graph_.values[graph_.MemoryOf(old)].producer;
+    if (producer == kNoNode || group_of_[value.producer] == g || !value.has_layout()) return false;
+    const bool same_bytes = value.layout.dtype == result.layout.dtype && value.layout.numel() == result.layout.numel() &&
+                            DeviceOf(graph_, old) == DeviceOf(graph_, stored);
+    const int64_t bytes = result.layout.numel() * static_cast<int64_t>(c10::elementSize(result.layout.dtype));
+    if (!same_bytes || (pinned_[stored] && graph_.storages[result.storage].nbytes != bytes)) return false;
+    return IsReadInPlace(g, maker, result.layout.dtype, strides, old);
+  }
+
+  // Whether the group reads all of `old` where node `maker` stores, and nothing of it later.
+  bool IsReadInPlace(int g, NodeId maker, c10::ScalarType dtype, const c10::DimVector& strides, ValueId old) const {
+    const Group& group = graph_.groups[g];
+    bool in_place = true;
+    for (size_t i = 0; i < group.nodes.size(); ++i) {
+      size_t ordinal = 0;
+      ForEachUse(graph_.nodes[group.nodes[i]], [&](const TensorRef& use) {
+        const c10::DimVector& read = group.placements[i].uses[ordinal++];
+        if (use.storage != old) return;
+        in_place = in_place && group.nodes[i] <= maker && use.dtype == dtype && use.offset_slot < 0 && read == strides;
+      });
+    }
+    return in_place;
+  }
+
+  Graph& graph_;
+  const std::vector<bool> in_memory_, pinned_;
+  std::vector<bool> overwritten_;
+  std::vector<int> group_of_;  // By node.
+  std::vector<int> last_use_;  // By value: the last group that reads it.
+};
+
+}  // namespace
+
+absl::StatusOr<Graph> ReuseMemory(Graph graph) {
+  Reuser(&graph).Run();
+  return graph;
+}
+
+}  // namespace lazuli::codegen

@@ -1,0 +1,15 @@
+// Lets results take the memory of what they are made of.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "codegen/ir/graph.h"
+
+namespace lazuli::codegen {
+
+// A pointwise kernel on a GPU that is the last to read some value which the trace itself made, and stores a result of the same type at
+// the same places, stores it there: the result becomes the next content of that memory (Value::previous). Less memory is then in use, and
+// what the GPU's cache would write back for nobody to read is overwritten in it. (On the CPU, kernels and products share rows instead:
+// fused_product.h.)
+absl::StatusOr<Graph> ReuseMemory(Graph graph);
+
+}  // namespace lazuli::codegen

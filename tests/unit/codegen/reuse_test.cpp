@@ -1,0 +1,110 @@
+#include "codegen/passes/reuse.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "codegen/ir/trace_text.h"
+#include "codegen/pipeline.h"
+
+namespace lazuli::codegen {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+// By storage: "4 over 3" where the result in storage 4 takes the memory of what was in storage 3. `text`'s device is `device`.
+std::vector<std::string> Reused(const std::string& text, const std::string& device = "cuda:0") {
+  const auto trace = ParseTrace(absl::StrReplaceAll(text, {{"$", device}}));
+  EXPECT_TRUE(trace.ok()) << trace.status();
+  PipelineOptions options;
+  options.target.cuda_arch = "sm_90";
+  const auto graph = RunPasses(*trace, options, "reuse");
+  EXPECT_TRUE(graph.ok()) << graph.status();
+  const auto parsed = ParseGraph(PrintGraph(*graph));
+  EXPECT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(PrintGraph(*parsed), PrintGraph(*graph));
+  std::vector<std::string> reused;
+  for (const Value& value : graph->values) {
+    if (value.previous != kNoValue) reused.push_back(absl::StrCat(value.storage, " over ", graph->values[value.previous].storage));
+  }
+  return reused;
+}
+
+constexpr const char* kProducts = R"(
+trace scalars=0 offsets=0
+storage %0: input $
+storage %1: input $
+storage %2: fresh 256 bytes $
+storage %3: fresh 256 bytes $
+storage %4: fresh 256 bytes $
+storage %5: fresh 256 bytes $
+storage %6: fresh 256 bytes $
+storage %7: fresh 256 bytes $ live
+%2 f32[8,8] = aten::mm(%0 f32[8,8], %1 f32[8,8])
+%3 f32[8,8] = aten::relu(%2 f32[8,8])
+%4 f32[8,8] = aten::mm(%3 f32[8,8], %1 f32[8,8])
+%5 f32[8,8] = aten::sigmoid(%4 f32[8,8])
+%6 f32[8,8] = aten::mm(%5 f32[8,8], %1 f32[8,8])
+%7 f32[8,8] = aten::add.Tensor(%6 f32[8,8], %4 f32[8,8], alpha=1)
+)";
+
+// What is read again later (%4) is not taken before that. One that leaves the trace takes memory like any other.
+TEST(ReuseTest, TheLastReaderTakesTheMemory) { EXPECT_THAT(Reused(kProducts), ElementsAre("3 over 2", "7 over 6")); }
+
+TEST(ReuseTest, NotOnTheCpu) { EXPECT_THAT(Reused(kProducts, "cpu"), IsEmpty()); }
+
+// A chain of kernels over one memory: each product of rows is read by a reduction that keeps them apart.
+TEST(ReuseTest, AMemoryIsTakenAgainAndAgain) {
+  EXPECT_THAT(Reused(R"(
+trace scalars=0 offsets=0
+storage %0: input $
+storage %1: input $
+storage %2: fresh 256 bytes $
+storage %3: fresh 256 bytes $
+storage %4: fresh 32 bytes $
+storage %5: fresh 256 bytes $ live
+%2 f32[8,8] = aten::mm(%0 f32[8,8], %1 f32[8,8])
+%3 f32[8,8] = aten::relu(%2 f32[8,8])
+%4 f32[8] = aten::mv(%3 f32[8,8], %0 f32[8])
+%5 f32[8,8] = aten::mul.Tensor(%3 f32[8,8], %4 f32[8])
+)"),
+              ElementsAre("3 over 2", "5 over 3"));
+}
+
+// An input, a result that leaves the trace, what is read at other places than the result is stored at (transposed, one row for all), what
+// has another type, and what a reduction reads.
+TEST(ReuseTest, WhatStays) {
+  EXPECT_THAT(Reused(R"(
+trace scalars=0 offsets=0
+storage %0: input $
+storage %1: input $
+storage %2: fresh 256 bytes $ live
+storage %3: fresh 256 bytes $ live
+storage %4: fresh 256 bytes $ live
+storage %5: fresh 256 bytes $
+storage %6: fresh 256 bytes $ live
+storage %7: fresh 32 bytes $
+storage %8: fresh 256 bytes $ live
+storage %9: fresh 256 bytes $
+storage %10: fresh 512 bytes $ live
+storage %11: fresh 256 bytes $
+storage %12: fresh 256 bytes $ live
+%2 f32[8,8] = aten::relu(%0 f32[8,8])
+%3 f32[8,8] = aten::mm(%0 f32[8,8], %1 f32[8,8])
+%4 f32[8,8] = aten::relu(%3 f32[8,8])
+%5 f32[8,8] = aten::mm(%3 f32[8,8], %1 f32[8,8])
+%6 f32[8,8] = aten::mul.Tensor(%1 f32[8,8], %5 f32[8,8](1,8))
+%7 f32[8] = aten::mv(%0 f32[8,8], %1 f32[8])
+%8 f32[8,8] = aten::add.Tensor(%1 f32[8,8], %7 f32[8], alpha=1)
+%9 f32[8,8] = aten::mm(%1 f32[8,8], %0 f32[8,8])
+%10 f64[8,8] = aten::_to_copy(%9 f32[8,8], dtype=7, layout=none, device=none, pin_memory=none, non_blocking=false, memory_format=none)
+%11 f32[8,8] = aten::mm(%1 f32[8,8], %1 f32[8,8])
+%12 f32[8,8] = aten::_softmax(%11 f32[8,8], dim=-1, half_to_float=false)
+)"),
+              IsEmpty());
+}
+
+}  // namespace
+}  // namespace lazuli::codegen
