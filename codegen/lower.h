@@ -80,6 +80,7 @@ struct OpRow {
   // all others the same one. Null: none.
   int picked_arg = -1;
   size_t (*picked_dim)(const TraceOp& op) = nullptr;
+  int pick_in_row = -1;  // The part that does the same, but goes through all elements along that dimension.
   // Tensor arguments that kernels do not read: they are there for ATen, which looks at their shape before it throws.
   uint64_t unread_args = 0;
   // Made of copies to other places, so that none of what is true of loops over elements is: what they take, and may overwrite.

@@ -21,7 +21,8 @@ constexpr NllArgs kBackward{1, 2, 3, 4, 5};
 // Parts of the loss. Self is the targets' log-probabilities in the second, and absent in the third.
 constexpr int kPick = 0;
 constexpr int kLoss = 1;
-constexpr int kTotal = 2;  // Of weights.
+constexpr int kTotal = 2;      // Of weights.
+constexpr int kPickInRow = 3;  // What kPick does, going through all classes.
 
 // The classes lie along dimension 1, or along the only one. The others are samples: one dimension, or in the 2d forms three.
 size_t ClassDim(const TensorRef& self) { return self.sizes.size() == 1 ? 0 : 1; }
@@ -84,8 +85,27 @@ Expr NllWeight(OpEmitter& e, const NllArgs& args, const NllTarget& target, Scala
   return e.emitter().Cast(e.LoadAt(args.weight, Steps(target.index, RefOf(e.op(), args.weight).strides[0])), type);
 }
 
+Iteration IteratePickInRow(const Node& node) {
+  const TensorRef& self = RefOf(node.op, kForward.self);
+  const auto classes = static_cast<std::ptrdiff_t>(ClassDim(self));
+  Iteration it;
+  it.sizes = self.sizes;
+  it.reduced.assign(it.sizes.size(), false);
+  it.reduced[classes] = true;
+  const auto by_sample = [&](const TensorRef& ref) {
+    c10::DimVector strides = StridesOf(ref.sizes, ref.strides);
+    strides.insert(strides.begin() + classes, 0);
+    return strides;
+  };
+  it.uses = {StridesOf(it.sizes, self.strides), by_sample(RefOf(node.op, kForward.target))};
+  it.results.push_back(by_sample(node.op.results[0]));
+  it.coordinates.push_back(Along(it.sizes, classes));
+  return it;
+}
+
 // By samples.
 Iteration IterateNllForward(const OpRow& row, const Node& node) {
+  if (node.part == kPickInRow) return IteratePickInRow(node);
   Iteration it;
   const bool by_sample = node.part == kPick || (node.part == kLoss && node.op.args[kForward.reduction].value.toInt() == kNone);
   it.sizes = RefOf(node.op, kForward.target).sizes;
@@ -103,11 +123,15 @@ Iteration IterateNllForward(const OpRow& row, const Node& node) {
 void EmitPick(OpEmitter& e) {
   const TensorRef& self = RefOf(e.op(), kForward.self);
   const NllTarget target(e, kForward, self.sizes[ClassDim(self)], /*check=*/true);
+  if (e.node().part == kPickInRow) {
+    const Expr value = e.Arg(kForward.self, OpMathType(self.dtype));
+    return e.Result(0, Sum(Select(e.Coordinate(0) == target.index, value, Like(value, 0))));
+  }
   e.Result(0, e.LoadAt(kForward.self, Steps(target.index, self.strides[ClassDim(self)])));
 }
 
 void EmitNllForward(OpEmitter& e) {
-  if (e.node().part == kPick) return EmitPick(e);
+  if (e.node().part == kPick || e.node().part == kPickInRow) return EmitPick(e);
   const ScalarType type = OpMathType(e.op().results[0].dtype);
   const bool weighted = !e.IsNone(kForward.weight);
   const NllTarget target(e, kForward, weighted ? RefOf(e.op(), kForward.weight).sizes[0] : 1, /*check=*/false);
@@ -179,7 +203,7 @@ void EmitNllBackward(OpEmitter& e) {
 
 OpRow NllLossRow() {
   OpRow row;
-  row.reducing_parts = 1 << kLoss | 1 << kTotal;
+  row.reducing_parts = 1 << kLoss | 1 << kTotal | 1 << kPickInRow;
   row.index_args = uint64_t{1} << kForward.target;
   row.indexed_args = uint64_t{1} << kForward.weight;
   row.accepts = &AcceptsNllForward;
@@ -187,6 +211,7 @@ OpRow NllLossRow() {
   row.iterate = &IterateNllForward;
   row.emit = &EmitNllForward;
   row.picked_arg = kForward.self;
+  row.pick_in_row = kPickInRow;
   row.picked_dim = +[](const TraceOp& op) { return ClassDim(RefOf(op, kForward.self)); };
   return row;
 }

@@ -17,13 +17,23 @@ namespace {
 
 // Operators that take less time than reading their result would, and how many of them may follow each other.
 constexpr const char* kCheap[] = {"aten::_to_copy", "aten::add.Tensor", "aten::sub.Tensor", "aten::mul.Tensor"};
+// On the way to such a value only: a slice that is made contiguous.
+constexpr const char* kCopy = "aten::clone";
 constexpr size_t kMostNodes = 4;
 // An operand with so many times fewer elements is a number for each row or column.
 constexpr int64_t kFewer = 16;
 
-bool IsCheap(const Node& node) {
+bool IsArithmetic(const Node& node) {
   if (node.kind != Node::Kind::kCompute || node.op.info->returns_mutated_self || node.results.size() != 1) return false;
   return std::any_of(std::begin(kCheap), std::end(kCheap), [&](const char* name) { return node.op.info->name == name; });
+}
+
+// Whether the copy reads its operand from end to end: that may be done again, unlike transposing.
+bool IsCopyInOrder(const Node& node) {
+  if (node.kind != Node::Kind::kCompute || node.op.info->name != kCopy) return false;
+  const TensorRef& from = node.op.args[0].tensors[0];
+  return !from.strides.empty() && from.strides.back() == 1 && IsContiguous(node.op.results[0]) &&
+         std::is_sorted(from.strides.rbegin(), from.strides.rend());
 }
 
 // How a value is computed anew.
@@ -38,6 +48,7 @@ struct Recipe {
 struct Reader {
   NodeId node;
   bool picks;
+  bool in_row = false;  // It picks from the copy of the source that the value is made of, where that is computed: it is not stored.
 };
 
 class Rematerializer {
@@ -65,7 +76,7 @@ class Rematerializer {
   absl::StatusOr<Graph> Run() {
     const auto count = static_cast<NodeId>(graph_.nodes.size());
     for (NodeId n = 0; n < count; ++n) {
-      if (IsCheap(graph_.nodes[n])) TryValue(graph_.nodes[n].results[0]);
+      if (IsArithmetic(graph_.nodes[n])) TryValue(graph_.nodes[n].results[0]);
     }
     if (!changed_) return std::move(graph_);
     Rebuild();
@@ -96,10 +107,17 @@ class Rematerializer {
     Recipe recipe;
     if (!FindReaders(value, &readers) || !FindRecipe(value, value, &recipe) || recipe.source == kNoValue) return;
     if (!Pays(value, recipe, readers)) return;
-    for (const Reader& reader : readers) {
-      if (reader.picks && !PicksFit(value, recipe, reader.node)) return;
+    const Recipe copied = WithoutCopy(recipe);
+    for (Reader& reader : readers) {
+      reader.in_row = reader.picks && !PicksFit(value, recipe, reader.node);
+      if (reader.in_row && (graph_.nodes[reader.node].row->pick_in_row < 0 || !PicksFit(value, copied, reader.node))) return;
     }
     for (const Reader& reader : readers) {
+      if (reader.in_row) {
+        PickFromSource(value, copied, reader.node);
+        graph_.nodes[reader.node].part = graph_.nodes[reader.node].row->pick_in_row;
+        continue;
+      }
       if (reader.picks) {
         PickFromSource(value, recipe, reader.node);
       } else {
@@ -148,7 +166,8 @@ class Rematerializer {
   // Adds what makes `value`, a step towards `goal`, to `recipe`.
   bool FindRecipe(ValueId value, ValueId goal, Recipe* recipe) const {
     const NodeId producer = graph_.values[value].producer;
-    if (producer == kNoNode || !IsCheap(graph_.nodes[producer]) || !before_[producer].empty()) return false;
+    if (producer == kNoNode || !before_[producer].empty()) return false;
+    if (!IsArithmetic(graph_.nodes[producer]) && !(value != goal && IsCopyInOrder(graph_.nodes[producer]))) return false;
     if (std::find(recipe->nodes.begin(), recipe->nodes.end(), producer) != recipe->nodes.end()) return true;
     const int64_t elements = Elements(graph_.values[goal].layout);
     bool found = true;
@@ -168,6 +187,17 @@ class Rematerializer {
     });
     recipe->nodes.push_back(producer);
     return found && recipe->nodes.size() <= kMostNodes;
+  }
+
+  // The recipe from a copy of the source on, if that is its first step; itself otherwise.
+  Recipe WithoutCopy(Recipe recipe) const {
+    if (recipe.nodes.size() < 2 || !IsCopyInOrder(graph_.nodes[recipe.nodes[0]])) return recipe;
+    recipe.source = graph_.nodes[recipe.nodes[0]].results[0];
+    recipe.nodes.erase(recipe.nodes.begin());
+    ForEachUse(graph_.nodes[recipe.nodes[0]], [&](const TensorRef& use) {
+      if (use.storage == recipe.source) recipe.source_use = use;
+    });
+    return recipe;
   }
 
   bool IsInMemory(ValueId value) const { return graph_.values[value].producer == kNoNode || in_memory_[value]; }
@@ -298,7 +328,7 @@ class Rematerializer {
 }  // namespace
 
 absl::StatusOr<Graph> Rematerialize(Graph graph) {
-  const bool any = std::any_of(graph.nodes.begin(), graph.nodes.end(), IsCheap);
+  const bool any = std::any_of(graph.nodes.begin(), graph.nodes.end(), IsArithmetic);
   if (!any) return graph;
   auto fused = Fuse(graph, {});
   if (!fused.ok()) return fused.status();

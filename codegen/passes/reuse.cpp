@@ -52,7 +52,8 @@ class Reuser {
       stored = node.results[r];
       at = r;
     }
-    if (stored == kNoValue || graph_.values[stored].previous != kNoValue) return;
+    // What leaves the trace has another address in each run, which CUDA graphs of calls that wrote there before would not survive.
+    if (stored == kNoValue || pinned_[stored] || graph_.values[stored].previous != kNoValue) return;
     const c10::DimVector& strides = group.placements[i].results[at];
     for (const NodeId n : group.nodes) {
       ForEachUse(graph_.nodes[n], [&](const TensorRef& use) {
@@ -71,9 +72,7 @@ class Reuser {
     if (producer == kNoNode || group_of_[value.producer] == g || !value.has_layout()) return false;
     const bool same_bytes = value.layout.dtype == result.layout.dtype && value.layout.numel() == result.layout.numel() &&
                             DeviceOf(graph_, old) == DeviceOf(graph_, stored);
-    const int64_t bytes = result.layout.numel() * static_cast<int64_t>(c10::elementSize(result.layout.dtype));
-    if (!same_bytes || (pinned_[stored] && graph_.storages[result.storage].nbytes != bytes)) return false;
-    return IsReadInPlace(g, maker, result.layout.dtype, strides, old);
+    return same_bytes && IsReadInPlace(g, maker, result.layout.dtype, strides, old);
   }
 
   // Whether the group reads all of `old` where node `maker` stores, and nothing of it later.

@@ -7,9 +7,9 @@
 namespace lazuli::codegen {
 
 // A pointwise kernel on a GPU that is the last to read some value which the trace itself made, and stores a result of the same type at
-// the same places, stores it there: the result becomes the next content of that memory (Value::previous). Less memory is then in use, and
-// what the GPU's cache would write back for nobody to read is overwritten in it. (On the CPU, kernels and products share rows instead:
-// fused_product.h.)
+// the same places and for the trace alone, stores it there: the result becomes the next content of that memory (Value::previous). Less
+// memory is then in use, and what the GPU's cache would write back for nobody to read is overwritten in it. (On the CPU, kernels and
+// products share rows instead: fused_product.h.)
 absl::StatusOr<Graph> ReuseMemory(Graph graph);
 
 }  // namespace lazuli::codegen

@@ -106,6 +106,12 @@ const std::vector<OpCase>& NormOps() {
   return *ops;
 }
 
+// A product's rows of two sequences, without the first ones of each: not a view, but a copy.
+torch::Tensor SlicedLogits(const torch::Tensor& x) {
+  const auto logits = torch::matmul(torch::stack({x, x * 2}), Constant({x.size(1), 9}, x, -1, 1));
+  return logits.slice(1, x.size(0) / 2).reshape({-1, 9});
+}
+
 const std::vector<OpCase>& LossOps() {
   static const auto* ops = new std::vector<OpCase>{
       LAZULI_BINARY("mse_loss", kFinite, kFinite, kReduction, torch::mse_loss(x, y)),
@@ -139,6 +145,11 @@ const std::vector<OpCase>& LossOps() {
       LAZULI_UNARY("cross_entropy by places", kFinite, kReduction,
                    torch::cross_entropy_loss(torch::stack({x, -x}).flatten(2), Indices({2, x[0].numel()}, x.size(0)),
                                              Constant({x.size(0)}, x, 0.5, 2), at::Reduction::None)),
+      LAZULI_UNARY("cross_entropy of sliced logits", kFinite, kReduction,
+                   torch::cross_entropy_loss(SlicedLogits(x), Indices({SlicedLogits(x).size(0)}, 9))),
+      LAZULI_UNARY("cross_entropy of sliced logits, weighted", kFinite, kReduction,
+                   torch::cross_entropy_loss(SlicedLogits(x), Indices({SlicedLogits(x).size(0)}, 9), Constant({9}, x, 0.5, 2),
+                                             at::Reduction::Sum, 1)),
       LAZULI_UNARY("nll_loss of one", kFinite, kReduction, torch::nll_loss(x.select(0, 0), Indices({}, x.size(1)))),
       LAZULI_UNARY("cross_entropy smooth", kFinite, kReduction,
                    torch::cross_entropy_loss(x, Indices({x.size(0)}, x.size(1)), {}, at::Reduction::Mean, -100, 0.1)),

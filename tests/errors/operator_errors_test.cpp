@@ -166,6 +166,11 @@ TEST_P(OperatorErrorsTest, BadIndicesInsideKernels) {
       [](const torch::Tensor& x, int64_t i) { return torch::nll_loss(-x.narrow(0, 0, 2), ZeroAnd(i)) + 1; },
       [](const torch::Tensor& x, int64_t i) { return torch::cross_entropy_loss(x.narrow(0, 0, 2), ZeroAnd(i), {}, at::Reduction::None); },
       [](const torch::Tensor& x, int64_t i) { return torch::cross_entropy_loss(x.narrow(0, 0, 2), ZeroAnd(i)) * 2; },
+      [](const torch::Tensor& x, int64_t i) {
+        const auto rows = x.narrow(0, 0, 2);
+        const auto logits = torch::matmul(torch::cat({rows, rows, rows}).view({2, 3, 4}), torch::eye(4));
+        return torch::cross_entropy_loss(logits.slice(1, 0, 2).reshape({4, 4}), torch::cat({ZeroAnd(i), ZeroAnd(i)})) * 2;
+      },
   };
   for (size_t i = 0; i < lookups.size(); ++i) {
     SCOPED_TRACE(i);

@@ -49,7 +49,9 @@ void ExpectCompiled(const std::string& name, const Training& lazy) {
   EXPECT_EQ(end.recompile_limit_hits, 0);
   // A line search may branch late to where it never was; everything else is known by now.
   const int64_t new_programs = end.programs_compiled - middle.programs_compiled;
-  EXPECT_LE(new_programs, name == "lbfgs_wolfe" ? 1 : 0);
+  // On a GPU a step may turn out late to be worth launching in two parts, each with a program.
+  const bool split = OnGpu() && middle.cuts.count("overlap") == 0 && end.cuts.count("overlap") != 0;
+  EXPECT_LE(new_programs, name == "lbfgs_wolfe" ? 1 : split ? 2 : 0);
   EXPECT_GT(end.traces, middle.traces);
   EXPECT_EQ(end.cache_hits - middle.cache_hits + new_programs, end.traces - middle.traces);
   EXPECT_EQ(end.eager_replays, middle.eager_replays);

@@ -150,6 +150,43 @@ TEST(RematerializeTest, AGradientThatNeedNotWaitIsMadeInTheKernelOfTheLoss) {
   ExpectRuns(t, 1e-2);
 }
 
+// Logits of two sequences without the last of each, made contiguous by a copy: what is picked is picked where rows are gone through.
+struct SlicedLogits : Logits {
+  explicit SlicedLogits(EagerTrace& t, T type, bool transposed) : Logits(t, type) {
+    const at::Tensor slice = transposed ? x.t() : x.view({2, 6, 70}).narrow(1, 0, 5);
+    const auto copy = t.Op1("aten::clone", {slice, static_cast<int64_t>(at::MemoryFormat::Contiguous)}).view({-1, slice.size(-1)});
+    target = t.Input(at::randint(0, copy.size(1), {copy.size(0)}, at::kLong));
+    wide = type == T::Float ? copy : t.Op1("aten::_to_copy", {copy, T::Float});
+    log_probabilities = t.Op1("aten::_log_softmax", {wide, 1, false});
+  }
+};
+
+TEST(RematerializeTest, ALossOfASliceReadsTheLogits) {
+  for (const T type : {T::Float, T::BFloat16}) {
+    EagerTrace t;
+    const SlicedLogits logits(t, type, /*transposed=*/false);
+    const auto loss = Loss(t, logits);
+    const auto gradient = Gradient(t, logits, t.Op1("aten::mul.Tensor", {loss[0], loss[0]}), loss[1]);
+    t.Keep(t.Op1("aten::_to_copy", {gradient, type == T::Float ? T::Double : type}));
+    const Graph graph = Compiled(t);
+    EXPECT_EQ(Again(graph), type == T::Float ? 3 : 4) << PrintGraph(graph);
+    EXPECT_EQ(Matrices(graph, T::Float, true), 0) << PrintGraph(graph);
+    EXPECT_EQ(Matrices(graph, type, false), 2) << "the logits, once for the loss and once for the gradient";
+    ExpectRuns(t, type == T::Float ? 1e-5 : 1e-2);
+  }
+}
+
+// Reading along columns would cost more than storing what is read along rows.
+TEST(RematerializeTest, ACopyThatTransposesIsNotDoneAgain) {
+  EagerTrace t;
+  const SlicedLogits logits(t, T::Float, /*transposed=*/true);
+  t.Keep(Loss(t, logits)[0]);
+  const Graph graph = Compiled(t);
+  EXPECT_EQ(Again(graph), 0) << PrintGraph(graph);
+  EXPECT_GE(Matrices(graph, T::Float, true), 1);
+  ExpectRuns(t, 1e-5);
+}
+
 TEST(RematerializeTest, WhatIsInMemoryIsRead) {
   EagerTrace t;
   const Logits logits(t);

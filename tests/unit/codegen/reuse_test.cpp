@@ -41,16 +41,18 @@ storage %3: fresh 256 bytes $
 storage %4: fresh 256 bytes $
 storage %5: fresh 256 bytes $
 storage %6: fresh 256 bytes $
-storage %7: fresh 256 bytes $ live
+storage %7: fresh 256 bytes $
+storage %8: fresh 256 bytes $ live
 %2 f32[8,8] = aten::mm(%0 f32[8,8], %1 f32[8,8])
 %3 f32[8,8] = aten::relu(%2 f32[8,8])
 %4 f32[8,8] = aten::mm(%3 f32[8,8], %1 f32[8,8])
 %5 f32[8,8] = aten::sigmoid(%4 f32[8,8])
 %6 f32[8,8] = aten::mm(%5 f32[8,8], %1 f32[8,8])
 %7 f32[8,8] = aten::add.Tensor(%6 f32[8,8], %4 f32[8,8], alpha=1)
+%8 f32[8,8] = aten::mm(%7 f32[8,8], %1 f32[8,8])
 )";
 
-// What is read again later (%4) is not taken before that. One that leaves the trace takes memory like any other.
+// What is read again later (%4) is not taken before that.
 TEST(ReuseTest, TheLastReaderTakesTheMemory) { EXPECT_THAT(Reused(kProducts), ElementsAre("3 over 2", "7 over 6")); }
 
 TEST(ReuseTest, NotOnTheCpu) { EXPECT_THAT(Reused(kProducts, "cpu"), IsEmpty()); }
@@ -64,17 +66,19 @@ storage %1: input $
 storage %2: fresh 256 bytes $
 storage %3: fresh 256 bytes $
 storage %4: fresh 32 bytes $
-storage %5: fresh 256 bytes $ live
+storage %5: fresh 256 bytes $
+storage %6: fresh 256 bytes $ live
 %2 f32[8,8] = aten::mm(%0 f32[8,8], %1 f32[8,8])
 %3 f32[8,8] = aten::relu(%2 f32[8,8])
 %4 f32[8] = aten::mv(%3 f32[8,8], %0 f32[8])
 %5 f32[8,8] = aten::mul.Tensor(%3 f32[8,8], %4 f32[8])
+%6 f32[8,8] = aten::mm(%5 f32[8,8], %1 f32[8,8])
 )"),
               ElementsAre("3 over 2", "5 over 3"));
 }
 
-// An input, a result that leaves the trace, what is read at other places than the result is stored at (transposed, one row for all), what
-// has another type, and what a reduction reads.
+// An input, a result that leaves the trace, what becomes one, what is read at other places than the result is stored at (transposed, one
+// row for all), what has another type, and what a reduction reads.
 TEST(ReuseTest, WhatStays) {
   EXPECT_THAT(Reused(R"(
 trace scalars=0 offsets=0
@@ -91,6 +95,8 @@ storage %9: fresh 256 bytes $
 storage %10: fresh 512 bytes $ live
 storage %11: fresh 256 bytes $
 storage %12: fresh 256 bytes $ live
+storage %13: fresh 256 bytes $
+storage %14: fresh 256 bytes $ live
 %2 f32[8,8] = aten::relu(%0 f32[8,8])
 %3 f32[8,8] = aten::mm(%0 f32[8,8], %1 f32[8,8])
 %4 f32[8,8] = aten::relu(%3 f32[8,8])
@@ -102,6 +108,8 @@ storage %12: fresh 256 bytes $ live
 %10 f64[8,8] = aten::_to_copy(%9 f32[8,8], dtype=7, layout=none, device=none, pin_memory=none, non_blocking=false, memory_format=none)
 %11 f32[8,8] = aten::mm(%1 f32[8,8], %1 f32[8,8])
 %12 f32[8,8] = aten::_softmax(%11 f32[8,8], dim=-1, half_to_float=false)
+%13 f32[8,8] = aten::mm(%1 f32[8,8], %1 f32[8,8](1,8))
+%14 f32[8,8] = aten::exp(%13 f32[8,8])
 )"),
               IsEmpty());
 }
