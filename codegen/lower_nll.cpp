@@ -85,6 +85,13 @@ Expr NllWeight(OpEmitter& e, const NllArgs& args, const NllTarget& target, Scala
   return e.emitter().Cast(e.LoadAt(args.weight, Steps(target.index, RefOf(e.op(), args.weight).strides[0])), type);
 }
 
+// Of a tensor with a number for each sample, where classes are dimension `classes`.
+c10::DimVector StridesBySample(const TensorRef& ref, std::ptrdiff_t classes) {
+  c10::DimVector strides = StridesOf(ref.sizes, ref.strides);
+  strides.insert(strides.begin() + classes, 0);
+  return strides;
+}
+
 Iteration IteratePickInRow(const Node& node) {
   const TensorRef& self = RefOf(node.op, kForward.self);
   const auto classes = static_cast<std::ptrdiff_t>(ClassDim(self));
@@ -92,13 +99,8 @@ Iteration IteratePickInRow(const Node& node) {
   it.sizes = self.sizes;
   it.reduced.assign(it.sizes.size(), false);
   it.reduced[classes] = true;
-  const auto by_sample = [&](const TensorRef& ref) {
-    c10::DimVector strides = StridesOf(ref.sizes, ref.strides);
-    strides.insert(strides.begin() + classes, 0);
-    return strides;
-  };
-  it.uses = {StridesOf(it.sizes, self.strides), by_sample(RefOf(node.op, kForward.target))};
-  it.results.push_back(by_sample(node.op.results[0]));
+  it.uses = {StridesOf(it.sizes, self.strides), StridesBySample(RefOf(node.op, kForward.target), classes)};
+  it.results.push_back(StridesBySample(node.op.results[0], classes));
   it.coordinates.push_back(Along(it.sizes, classes));
   return it;
 }
@@ -174,10 +176,7 @@ Iteration IterateNllBackward(const OpRow& row, const Node& node) {
     const bool by_sample = static_cast<int>(arg) == kBackward.target || (arg == 0 && IsBySample(node.op, kBackward));
     c10::DimVector strides(it.sizes.size(), 0);
     if (static_cast<int>(arg) == kBackward.self) strides = BroadcastStrides(use, it.sizes);
-    if (by_sample) {
-      strides = StridesOf(use.sizes, use.strides);
-      strides.insert(strides.begin() + classes, 0);
-    }
+    if (by_sample) strides = StridesBySample(use, classes);
     it.uses.push_back(std::move(strides));
   });
   it.coordinates.push_back(Along(it.sizes, classes));

@@ -116,18 +116,22 @@ TEST(RematerializeTest, ALossPicksFromTheLogits) {
   }
 }
 
+// A loss of `logits`, and a gradient that waits for it, each read the logits, which are of `type`; `again` nodes compute again.
+void ExpectReadTwice(EagerTrace& t, const Logits& logits, T type, int again) {
+  const auto loss = Loss(t, logits);
+  const auto gradient = Gradient(t, logits, t.Op1("aten::mul.Tensor", {loss[0], loss[0]}), loss[1]);
+  t.Keep(t.Op1("aten::_to_copy", {gradient, type == T::Float ? T::Double : type}));
+  const Graph graph = Compiled(t);
+  EXPECT_EQ(Again(graph), again) << PrintGraph(graph);
+  EXPECT_EQ(Matrices(graph, T::Float, true), 0) << PrintGraph(graph);
+  EXPECT_EQ(Matrices(graph, type, false), 2) << "the logits, once for the loss and once for the gradient";
+  ExpectRuns(t, type == T::Float ? 1e-5 : 1e-2);
+}
+
 TEST(RematerializeTest, AGradientThatWaitsForTheLossReadsTheLogits) {
   for (const T type : {T::Float, T::BFloat16}) {
     EagerTrace t;
-    const Logits logits(t, type);
-    const auto loss = Loss(t, logits);
-    const auto gradient = Gradient(t, logits, t.Op1("aten::mul.Tensor", {loss[0], loss[0]}), loss[1]);
-    t.Keep(t.Op1("aten::_to_copy", {gradient, type == T::Float ? T::Double : type}));
-    const Graph graph = Compiled(t);
-    EXPECT_EQ(Again(graph), type == T::Float ? 2 : 3) << PrintGraph(graph);
-    EXPECT_EQ(Matrices(graph, T::Float, true), 0) << PrintGraph(graph);
-    EXPECT_EQ(Matrices(graph, type, false), 2) << "the logits, once for the loss and once for the gradient";
-    ExpectRuns(t, type == T::Float ? 1e-5 : 1e-2);
+    ExpectReadTwice(t, Logits(t, type), type, type == T::Float ? 2 : 3);
   }
 }
 
@@ -164,15 +168,7 @@ struct SlicedLogits : Logits {
 TEST(RematerializeTest, ALossOfASliceReadsTheLogits) {
   for (const T type : {T::Float, T::BFloat16}) {
     EagerTrace t;
-    const SlicedLogits logits(t, type, /*transposed=*/false);
-    const auto loss = Loss(t, logits);
-    const auto gradient = Gradient(t, logits, t.Op1("aten::mul.Tensor", {loss[0], loss[0]}), loss[1]);
-    t.Keep(t.Op1("aten::_to_copy", {gradient, type == T::Float ? T::Double : type}));
-    const Graph graph = Compiled(t);
-    EXPECT_EQ(Again(graph), type == T::Float ? 3 : 4) << PrintGraph(graph);
-    EXPECT_EQ(Matrices(graph, T::Float, true), 0) << PrintGraph(graph);
-    EXPECT_EQ(Matrices(graph, type, false), 2) << "the logits, once for the loss and once for the gradient";
-    ExpectRuns(t, type == T::Float ? 1e-5 : 1e-2);
+    ExpectReadTwice(t, SlicedLogits(t, type, /*transposed=*/false), type, type == T::Float ? 3 : 4);
   }
 }
 
