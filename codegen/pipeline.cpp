@@ -141,7 +141,7 @@ absl::StatusOr<std::unique_ptr<runtime::Program>> Compile(const Trace& trace, co
   report->kernels_compiled = plan.kernels_compiled;
   report->kernel_cache_hits = plan.kernel_cache_hits;
   if (!spec.ok()) return spec.status();
-  spec->early_end = EarlyEnd(*graph);
+  spec->early_ends = FindEarlyEnds(*graph);
   for (const runtime::ArenaSpec& arena : spec->arenas) report->arena_bytes += arena.nbytes;
   return runtime::MakeProgram(*std::move(spec));
 }

@@ -35,8 +35,9 @@ struct CachedTrace {
   Skeleton* skeleton = nullptr;          // Never freed while it has traces.
   std::weak_ptr<CachedTrace> successor;  // The trace that followed last time. Guarded by the cache's lock.
   uint64_t last_use = 0;
-  // While it is predicted (tracer/overlap_cutter.h): end a trace after so many operators; 0: anywhere.
+  // While it is predicted (tracer/overlap_cutter.h): end a trace after so many operators, 0: anywhere; cut it into so many parts.
   std::atomic<size_t> ends_after{0};
+  std::atomic<int> overlap_parts{1};
   std::atomic<int> slow_rounds{0};           // In a row.
   std::unique_ptr<runtime::Program> replay;  // While `body` is not ready. Guarded by its run_mutex.
   EagerTrial trial;                          // Of short traces whose results are bit-equal to eager's.

@@ -71,7 +71,7 @@ class StepProgram : public Program {
   int num_kernels() const override { return Count<KernelLaunch>(); }
   int num_aten_calls() const override { return Count<AtenCall>(); }
   bool bit_exact() const override { return spec_.bit_exact; }
-  int32_t early_end() const override { return spec_.early_end; }
+  EarlyEnds early_ends() const override { return spec_.early_ends; }
 
   RunResult Run(const RunArgs& args) override {
     AtenScope scope;

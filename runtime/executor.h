@@ -170,9 +170,9 @@ struct ProgramSpec {
   int32_t num_offsets = 0;
   std::vector<OffsetSum> offset_sums;
   SymbolTable symbols;
-  bool bit_exact = true;  // Program::bit_exact().
-  int64_t serial = 0;     // Of the trace, for the log.
-  int32_t early_end = 0;  // Program::early_end().
+  bool bit_exact = true;      // Program::bit_exact().
+  int64_t serial = 0;         // Of the trace, for the log.
+  EarlyEnds early_ends = {};  // Program::early_ends().
 };
 
 // The program that runs `spec`'s steps in order. It keeps its tensors between runs, so one run at a time.

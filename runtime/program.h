@@ -3,6 +3,7 @@
 
 #include <c10/core/StorageImpl.h>
 
+#include <array>
 #include <cstdint>
 #include <exception>
 #include <string>
@@ -37,6 +38,10 @@ struct RunResult {
   bool not_started = false;   // Memory for the run could not be allocated: nothing ran, and nothing changed.
 };
 
+// Places to cut a trace, so that what comes before runs while the rest is recorded: one near the end of each twelfth of its work but the
+// last, as the number of operators before it; 0: none is good there.
+using EarlyEnds = std::array<int32_t, 11>;
+
 class Program {
  public:
   virtual ~Program() = default;
@@ -47,8 +52,8 @@ class Program {
   virtual int num_aten_calls() const = 0;
   // Whether every result has the very bits that eager execution gives.
   virtual bool bit_exact() const = 0;
-  // So many of the trace's operators make a first part that can run before the rest is recorded; 0: it has no good one.
-  virtual int32_t early_end() const { return 0; }
+  // Where its trace may end early.
+  virtual EarlyEnds early_ends() const { return {}; }
 };
 
 }  // namespace lazuli::runtime

@@ -1,8 +1,41 @@
 #include "tracer/overlap_cutter.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace lazuli::tracer {
+namespace {
+
+// After which twelfths of its work a trace is cut, the most parts first.
+const std::vector<std::vector<size_t>>& Cuts() {
+  static const auto& cuts = *new std::vector<std::vector<size_t>>{{1, 3, 5, 7, 9, 11}, {2, 5, 9}, {3, 8}, {5}};
+  return cuts;
+}
+
+// The numbers of operators of `entry`'s first parts, all but the last, the first of them at the end. A place that is not good is left out.
+std::vector<size_t> FirstParts(const guards::CachedTrace& entry, int parts) {
+  const auto cuts = std::find_if(Cuts().begin(), Cuts().end(), [&](const auto& c) { return c.size() + 1 == static_cast<size_t>(parts); });
+  const runtime::EarlyEnds ends = entry.body->program->early_ends();
+  std::vector<size_t> sizes;
+  size_t last = 0;
+  for (const size_t twelfth : *cuts) {
+    const auto end = static_cast<size_t>(ends[twelfth - 1]);
+    if (end > last) sizes.push_back(end - std::exchange(last, end));
+  }
+  std::reverse(sizes.begin(), sizes.end());
+  return sizes;
+}
+
+}  // namespace
+
+int OverlapCutter::PartsOf(const guards::CachedTrace& entry, Clock::duration recording, Clock::duration waiting) {
+  const auto most =
+      std::min<int64_t>(std::min(recording, waiting) / kShortestPart, static_cast<int64_t>(entry.log.ops.size()) / kFewestOps);
+  for (const std::vector<size_t>& cuts : Cuts()) {
+    if (static_cast<int64_t>(cuts.size()) + 1 <= most) return static_cast<int>(cuts.size()) + 1;
+  }
+  return 1;
+}
 
 size_t OverlapCutter::OnBegin(const guards::CachedTrace* predicted) {
   begin_ = Clock::now();
@@ -10,23 +43,31 @@ size_t OverlapCutter::OnBegin(const guards::CachedTrace* predicted) {
     if (begin_ - end_ < kLong) {
       entry->slow_rounds.store(0, std::memory_order_relaxed);
     } else if (entry->slow_rounds.fetch_add(1, std::memory_order_relaxed) + 1 == kSlowRounds) {
-      entry->ends_after.store(static_cast<size_t>(entry->body->program->early_end()), std::memory_order_relaxed);
+      entry->overlap_parts.store(PartsOf(*entry, recording_, begin_ - end_), std::memory_order_relaxed);
     }
   }
-  return predicted == nullptr ? 0 : predicted->ends_after.load(std::memory_order_relaxed);
+  if (!after_early_end_) {
+    parts_.clear();
+    const int parts = predicted == nullptr ? 1 : predicted->overlap_parts.load(std::memory_order_relaxed);
+    if (parts > 1) parts_ = FirstParts(*predicted, parts);
+  }
+  // A part that has been seen is predicted, and knows its end.
+  const size_t known = predicted == nullptr ? 0 : predicted->ends_after.load(std::memory_order_relaxed);
+  return known != 0 || parts_.empty() ? known : parts_.back();
 }
 
 void OverlapCutter::OnCut(const guards::CachedTracePtr& entry, bool early, bool waits, bool on_gpu) {
   end_ = Clock::now();
   waited_for_ = nullptr;
+  const bool is_part = std::exchange(after_early_end_, early);
   if (early) {
-    ++depth_;
+    if (!parts_.empty()) parts_.pop_back();
     if (entry != nullptr) entry->ends_after.store(entry->log.ops.size(), std::memory_order_relaxed);
     return;
   }
-  const bool may_end_early = waits && on_gpu && depth_ < kDepth && entry != nullptr && entry->body->ready() && entry->body->compiled;
-  depth_ = 0;
-  if (may_end_early && end_ - begin_ >= kLong) waited_for_ = entry;
+  recording_ = end_ - begin_;
+  const bool may_end_early = waits && on_gpu && !is_part && entry != nullptr && entry->body->ready() && entry->body->compiled;
+  if (may_end_early && recording_ >= kLong) waited_for_ = entry;
 }
 
 }  // namespace lazuli::tracer

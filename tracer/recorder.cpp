@@ -232,7 +232,7 @@ void Recorder::EndBlock() {
 }
 
 void Recorder::CutDue() {
-  if (due_ == kOverlap && prediction_ == nullptr) {
+  if (due_ == kOverlap && !overlap_.EndsHere(prediction_ != nullptr)) {
     // This is another trace than the one that should end here.
     due_ = kFull;
     max_ops_ = static_cast<size_t>(runtime::Active().trace_limit);

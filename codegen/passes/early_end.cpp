@@ -1,42 +1,125 @@
 #include "codegen/passes/early_end.h"
 
 #include <algorithm>
-#include <cstdlib>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <utility>
 #include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "codegen/lower_group.h"
 
 namespace lazuli::codegen {
 namespace {
 
-constexpr int32_t kFewestOps = 16;  // Of each part.
-constexpr int kMostSplit = 1;       // Kernels.
+// Work is counted in bytes moved. What a launch takes, what a byte takes the time of in a product, and what a cut may cost, of all work.
+constexpr double kLaunch = 4 << 20, kFlopsPerByte = 100, kMostCost = 1.0 / 32;
+
+// Library calls that multiply matrices.
+constexpr const char* kProducts[] = {"mm", "linear", "convolution", "attention"};
+
+bool IsProduct(const Node& node) {
+  return std::any_of(std::begin(kProducts), std::end(kProducts),
+                     [&](const char* part) { return node.op.info->name.find(part) != std::string::npos; });
+}
+
+class EarlyEndFinder {
+ public:
+  explicit EarlyEndFinder(const Graph& graph) : graph_(graph), in_memory_(ValuesInMemory(graph)) {
+    int32_t num_ops = 0;
+    for (const Node& node : graph.nodes) num_ops = std::max(num_ops, node.op.index + 1);
+    work_.resize(static_cast<size_t>(num_ops) + 1, 0);
+    cost_.resize(static_cast<size_t>(num_ops) + 1, 0);
+    for (const Group& group : graph.groups) AddWork(group);
+    AddCosts();
+    for (size_t i = 1; i < work_.size(); ++i) {
+      work_[i] += work_[i - 1];
+      cost_[i] += cost_[i - 1];
+    }
+  }
+
+  runtime::EarlyEnds Run() const {
+    runtime::EarlyEnds ends{};
+    const double part = work_.back() / static_cast<double>(ends.size() + 1);
+    for (size_t i = 0; i < ends.size(); ++i) ends[i] = BestNear(part * static_cast<double>(i + 1), part / 3);
+    return ends;
+  }
+
+ private:
+  double Bytes(const TensorRef& ref) const {
+    int64_t elements = 1;
+    for (size_t d = 0; d < ref.sizes.size(); ++d) elements *= d < ref.strides.size() && ref.strides[d] == 0 ? 1 : ref.sizes[d];
+    return static_cast<double>(graph_.symbols.Hint(elements)) * static_cast<double>(c10::elementSize(ref.dtype));
+  }
+
+  // Operator `index` comes before the places from index + 1 on.
+  void AddWork(const Group& group) {
+    absl::flat_hash_set<ValueId> read;
+    for (const NodeId n : group.nodes) {
+      const Node& node = graph_.nodes[n];
+      if (node.op.index < 0) continue;
+      double work = n == group.nodes.front() ? kLaunch : 0;
+      std::vector<double> elements;
+      ForEachUse(node, [&](const TensorRef& use) {
+        const bool stored = graph_.values[use.storage].producer == kNoNode || in_memory_[use.storage];
+        if (stored && read.insert(use.storage).second) work += Bytes(use);
+        elements.push_back(Bytes(use) / static_cast<double>(c10::elementSize(use.dtype)));
+      });
+      ForEachDef(node, [&](ValueId value) {
+        const Value& made = graph_.values[value];
+        if (!made.has_layout()) return;
+        if (in_memory_[value]) work += Bytes(made.layout);
+        elements.push_back(Bytes(made.layout) / static_cast<double>(c10::elementSize(made.layout.dtype)));
+      });
+      if (!group.is_kernel() && IsProduct(node)) work = std::max(work, Flops(std::move(elements)) / kFlopsPerByte);
+      work_[static_cast<size_t>(node.op.index) + 1] += work;
+    }
+  }
+
+  // Of [m, k] times [k, n] whose three tensors have these numbers of elements: 2mkn. For convolutions it is right up to the kernel's width.
+  static double Flops(std::vector<double> elements) {
+    if (elements.size() < 3) return 0;
+    std::partial_sort(elements.begin(), elements.begin() + 3, elements.end(), std::greater<>());
+    return 2 * std::sqrt(elements[0]) * std::sqrt(elements[1]) * std::sqrt(elements[2]);
+  }
+
+  // A value that only a kernel knows has to be stored and read where a cut comes between its maker and its last reader.
+  void AddCosts() {
+    std::vector<int32_t> last_reader(graph_.values.size(), -1);
+    for (const Node& node : graph_.nodes) {
+      ForEachUse(node, [&](const TensorRef& use) { last_reader[use.storage] = std::max(last_reader[use.storage], node.op.index); });
+    }
+    for (size_t v = 0; v < graph_.values.size(); ++v) {
+      const Value& value = graph_.values[v];
+      if (in_memory_[v] || value.producer == kNoNode || !value.has_layout()) continue;
+      const int32_t made = graph_.nodes[value.producer].op.index, read = last_reader[v];
+      if (made < 0 || read <= made) continue;
+      cost_[static_cast<size_t>(made) + 1] += 2 * Bytes(value.layout);
+      cost_[static_cast<size_t>(read) + 1] -= 2 * Bytes(value.layout);
+    }
+  }
+
+  // The cheapest place with about so much work before it, the nearest of equals; 0 for none.
+  int32_t BestNear(double wanted, double reach) const {
+    size_t best = 0;
+    const auto is_better = [&](size_t a, size_t b) {
+      return cost_[a] != cost_[b] ? cost_[a] < cost_[b] : std::abs(work_[a] - wanted) < std::abs(work_[b] - wanted);
+    };
+    const auto begin = static_cast<size_t>(std::lower_bound(work_.begin() + 1, work_.end(), wanted - reach) - work_.begin());
+    for (size_t at = begin; at + 1 < work_.size() && work_[at] <= wanted + reach; ++at) {
+      if (best == 0 || is_better(at, best)) best = at;
+    }
+    return best != 0 && cost_[best] <= work_.back() * kMostCost ? static_cast<int32_t>(best) : 0;
+  }
+
+  const Graph& graph_;
+  const std::vector<bool> in_memory_;
+  std::vector<double> work_, cost_;  // By number of operators before a place.
+};
 
 }  // namespace
 
-int32_t EarlyEnd(const Graph& graph) {
-  int32_t num_ops = 0;
-  for (const Node& node : graph.nodes) num_ops = std::max(num_ops, node.op.index + 1);
-  // By number of operators in the first part: how many kernels begin, less those that end, there.
-  std::vector<int> change(static_cast<size_t>(num_ops) + 1, 0);
-  for (const Group& group : graph.groups) {
-    int32_t first = num_ops, last = -1;
-    for (const NodeId n : group.nodes) {
-      if (graph.nodes[n].op.index < 0) continue;
-      first = std::min(first, graph.nodes[n].op.index);
-      last = std::max(last, graph.nodes[n].op.index);
-    }
-    if (last < 0) continue;
-    ++change[static_cast<size_t>(first) + 1];
-    --change[static_cast<size_t>(last) + 1];
-  }
-  const int32_t wanted = num_ops / 4;
-  int32_t best = 0;
-  int split = 0;
-  for (int32_t size = 0; size <= num_ops / 2; ++size) {
-    split += change[static_cast<size_t>(size)];
-    if (size < std::max(kFewestOps, num_ops / 16) || num_ops - size < kFewestOps || split > kMostSplit) continue;
-    if (best == 0 || std::abs(size - wanted) < std::abs(best - wanted)) best = size;
-  }
-  return best;
-}
+runtime::EarlyEnds FindEarlyEnds(const Graph& graph) { return EarlyEndFinder(graph).Run(); }
 
 }  // namespace lazuli::codegen

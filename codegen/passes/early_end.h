@@ -1,15 +1,15 @@
-// Where a trace is best cut in two, so that its first part can run while the rest is recorded.
+// Where a trace is best cut, so that its first parts can run while the rest is recorded.
 #pragma once
 
-#include <cstdint>
-
 #include "codegen/ir/graph.h"
+#include "runtime/program.h"
 
 namespace lazuli::codegen {
 
-// The number of the trace's operators in the first part; 0: there is no good place. A place is good that is in the first half, though not
-// at the very start, and where hardly any fused kernel has operators of both parts (a backward pass that updates weights as it goes is full
-// of those, the border between two layers is not); the nearest to a quarter is taken. Groups are known.
-int32_t EarlyEnd(const Graph& graph);
+// By twelfth of the work that the trace's operators are for a GPU: the number of operators before the best place to cut near its end; 0:
+// there is no good one. A cut costs what has to be stored and read again where one kernel has operators of both sides: little between two
+// layers, much where an optimizer updates each weight in one kernel or where a loss meets its gradient. A place is good where that is
+// little beside the work between two places. Groups are known.
+runtime::EarlyEnds FindEarlyEnds(const Graph& graph);
 
 }  // namespace lazuli::codegen

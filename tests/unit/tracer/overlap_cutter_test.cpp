@@ -4,25 +4,28 @@
 #include <gtest/gtest.h>
 
 #include <thread>
+#include <utility>
 
 namespace lazuli::tracer {
 namespace {
 
-class EndsAtTwenty : public runtime::Program {
+// Good places after each twelfth of the work but the seventh.
+class LayeredProgram : public runtime::Program {
  public:
   runtime::RunResult Run(const runtime::RunArgs& /*args*/) override { return {}; }
   int num_kernels() const override { return 0; }
   int num_aten_calls() const override { return 0; }
   bool bit_exact() const override { return true; }
-  int32_t early_end() const override { return 20; }
+  runtime::EarlyEnds early_ends() const override { return {10, 20, 30, 40, 50, 60, 0, 80, 90, 100, 110}; }
 };
 
 class OverlapCutterTest : public ::testing::Test {
  protected:
   OverlapCutterTest() {
     entry_->body = std::make_shared<guards::CompiledProgram>(/*serial=*/0);
-    entry_->body->program = std::make_unique<EndsAtTwenty>();
+    entry_->body->program = std::make_unique<LayeredProgram>();
     entry_->body->compiled = true;
+    entry_->log.ops.resize(120);
     entry_->body->state.store(guards::CompiledProgram::State::kReady);
   }
   // A trace that is predicted to be `entry_`, takes so long to record and ends as said, after which so long nothing is recorded. Where it
@@ -34,14 +37,21 @@ class OverlapCutterTest : public ::testing::Test {
     std::this_thread::sleep_for(wait);
     return end;
   }
-  static constexpr std::chrono::microseconds kLong{600}, kShort{0};
+  // Long enough for as many parts as there may be.
+  static constexpr std::chrono::microseconds kLong{1600}, kShort{0};
   OverlapCutter cutter_;
   const guards::CachedTracePtr entry_ = std::make_shared<guards::CachedTrace>();
 };
 
-TEST_F(OverlapCutterTest, WhatIsWaitedForEndsEarlyAfterThreeRounds) {
+TEST_F(OverlapCutterTest, WhatIsWaitedForIsCutIntoPartsAfterThreeRounds) {
   for (int round = 0; round < 3; ++round) EXPECT_EQ(Record(kLong, kLong), 0u);
-  EXPECT_EQ(cutter_.OnBegin(entry_.get()), 20u);
+  // Seven parts, the first and the last of them small; but in the middle no place is good.
+  const guards::CachedTrace* predicted = entry_.get();
+  for (const size_t end : {10u, 20u, 20u, 40u, 20u}) {
+    EXPECT_EQ(cutter_.OnBegin(std::exchange(predicted, nullptr)), end);
+    cutter_.OnCut(nullptr, /*early=*/true, false, true);
+  }
+  EXPECT_EQ(cutter_.OnBegin(nullptr), 0u);
 }
 
 TEST_F(OverlapCutterTest, OneShortWaitStartsTheCountAgain) {
@@ -59,13 +69,40 @@ TEST_F(OverlapCutterTest, NobodyWaitsOrNothingIsOnAGpu) {
   EXPECT_EQ(cutter_.OnBegin(entry_.get()), 0u);
 }
 
-TEST_F(OverlapCutterTest, ThreeEarlyEndsInARowAreEnough) {
+TEST_F(OverlapCutterTest, FewOperatorsAreFewParts) {
+  entry_->log.ops.resize(40);
+  for (int round = 0; round < 3; ++round) Record(kLong, kLong);
+  EXPECT_EQ(cutter_.OnBegin(entry_.get()), 50u);  // Two.
+  cutter_.OnCut(nullptr, /*early=*/false, false, true);
+  entry_->log.ops.resize(50);
+  entry_->slow_rounds = 0;
+  for (int round = 0; round < 3; ++round) Record(kLong, kLong);
+  EXPECT_EQ(cutter_.OnBegin(entry_.get()), 30u);  // Three.
+}
+
+TEST_F(OverlapCutterTest, PartsThatWereSeenEndWhereTheyDidAndAreNotCutAgain) {
   const auto part = std::make_shared<guards::CachedTrace>();
+  part->log.ops.resize(20);
+  cutter_.OnBegin(nullptr);
+  cutter_.OnCut(part, /*early=*/true, false, true);
+  // What comes after a part is the last one, however slow it is.
   for (int round = 0; round < 4; ++round) {
-    for (int cut = 0; cut < 3; ++cut) cutter_.OnCut(part, /*early=*/true, false, true);
     EXPECT_EQ(Record(kLong, kLong), 0u);
+    EXPECT_EQ(cutter_.OnBegin(part.get()), 20u);
+    cutter_.OnCut(part, /*early=*/true, false, true);
   }
   EXPECT_EQ(cutter_.OnBegin(entry_.get()), 0u);
+}
+
+TEST_F(OverlapCutterTest, AnotherTraceThanTheOneThatIsCutGoesOn) {
+  for (int round = 0; round < 3; ++round) Record(kLong, kLong);
+  EXPECT_EQ(cutter_.OnBegin(entry_.get()), 10u);
+  EXPECT_TRUE(cutter_.EndsHere(/*as_predicted=*/true));
+  EXPECT_FALSE(cutter_.EndsHere(/*as_predicted=*/false));
+  cutter_.OnCut(nullptr, /*early=*/true, false, true);
+  // The parts that follow have not been seen yet.
+  EXPECT_EQ(cutter_.OnBegin(nullptr), 20u);
+  EXPECT_TRUE(cutter_.EndsHere(/*as_predicted=*/false));
 }
 
 }  // namespace
