@@ -68,10 +68,10 @@ std::string ExplainCudaKernel(const KernelIR& kernel, absl::Span<const int64_t> 
   const size_t phases = launch.phases.size();
   return absl::StrFormat("%.1f KB of memory, estimated %.1f us; %d blocks of %dx%d threads, %d at a time along loop %d of %d%s%s%s",
                          bytes / 1024, bytes / kBytesPerUs + kLaunchUs * static_cast<double>(phases), launch.Blocks(values.data()) * splits,
-                         launch.threads_x, launch.threads_y, plan.lanes, plan.vector_dim, plan.rank,
+                         launch.phases[0].threads_x, launch.phases[0].threads_y, plan.lanes, plan.vector_dim, plan.rank,
                          plan.num_passes > 1 ? absl::StrCat(", ", plan.num_passes, " passes") : "",
                          plan.iterations > 0 ? ", rows stay in registers" : "",
-                         launch.split ? absl::StrCat(", reduced in ", splits, " parts by ", phases, " launches") : "");
+                         !launch.partial_bytes.empty() ? absl::StrCat(", reduced in ", splits, " parts by ", phases, " launches") : "");
 }
 
 }  // namespace lazuli::codegen

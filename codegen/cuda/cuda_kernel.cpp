@@ -92,8 +92,8 @@ void CudaKernel::Launch(const CudaLaunch::Phase& phase, runtime::CudaKernelHandl
   launch.kernel = function;
   launch.grid_x = blocks;
   launch.grid_y = phase.split ? splits : 1;
-  launch.block_x = static_cast<unsigned>(launch_.threads_x);
-  launch.block_y = static_cast<unsigned>(launch_.threads_y);
+  launch.block_x = static_cast<unsigned>(phase.threads_x);
+  launch.block_y = static_cast<unsigned>(phase.threads_y);
   launch.arguments = arguments;
   launch.num_own = launch_.split ? 2 : 0;
   const int error = runtime::Launch(launch, stream);
@@ -109,8 +109,7 @@ void CudaKernel::Run(void* const* buffers, const uint64_t* scalars, const int64_
     });
     return wide_->Run(buffers, scalars, symbols);
   }
-  const int64_t blocks = std::min(launch_.Blocks(symbols), CudaLaunch::kMostBlocks);
-  if (blocks == 0 || launch_.phases.empty()) return;
+  if (launch_.phases.empty() || launch_.Blocks(symbols) == 0) return;
   LoadOnce();
   c10::Device device = c10::kCUDA;
   const runtime::CudaStreamHandle stream = CurrentStream(&device);
@@ -123,7 +122,7 @@ void CudaKernel::Run(void* const* buffers, const uint64_t* scalars, const int64_
   int splits = 1;
   if (launch_.split) {
     splits = static_cast<int>(launch_.Splits(symbols, Multiprocessors(device.index())));
-    if (!runtime::LaunchTape::IsPatching()) {
+    if (!launch_.partial_bytes.empty() && !runtime::LaunchTape::IsPatching()) {
       scratch = c10::GetAllocator(c10::kCUDA)->allocate(static_cast<size_t>(launch_.ScratchBytes(symbols, splits)));
     }
     partials = scratch.get();
@@ -131,6 +130,7 @@ void CudaKernel::Run(void* const* buffers, const uint64_t* scalars, const int64_
     arguments.push_back({&splits, sizeof(splits)});
   }
   for (size_t p = 0; p < functions_.size(); ++p) {
+    const int64_t blocks = std::min(launch_.Blocks(launch_.phases[p], symbols), CudaLaunch::kMostBlocks);
     Launch(launch_.phases[p], functions_[p], static_cast<unsigned>(blocks), static_cast<unsigned>(splits), stream,
            {arguments.data(), arguments.size()});
   }

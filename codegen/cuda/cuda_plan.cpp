@@ -26,7 +26,10 @@ constexpr double kCacheWorth = 8;           // Weight of instructions that are r
 constexpr int64_t kSplitIterations = 16;    // Of a thread, from which on splitting pays,
 constexpr int64_t kMinSplitIterations = 4;  // and that splitting leaves.
 constexpr int64_t kMaxSplits = 1024;
-constexpr int64_t kBlocksPerMultiprocessor = 4;
+constexpr int64_t kBlocksPerMultiprocessor = 4, kMostBlocksPerMultiprocessor = 8;
+constexpr int64_t kMinTurnedRows = 64;
+constexpr int kCombinedPieces = 8;  // Of columns, by a block of so many threads.
+constexpr int kMaxCombiningThreads = 512;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -51,11 +54,42 @@ KernelIR WithoutNeedlessReduction(const KernelIR& kernel) {
   return result;
 }
 
+// Whether the kernel, which reduces nothing, reads more bytes for each point of the last loop than for each of all points: numbers of
+// channels, as a rule (a batch norm's mean, deviation, weight and bias).
+bool ReadsMoreOfRow(const KernelIR& kernel) {
+  const int last = static_cast<int>(kernel.sizes.size()) - 1;
+  int64_t of_row = 0, of_all = 0;
+  for (const KInst& inst : kernel.insts) {
+    if (inst.op == KOp::kCheck || (HasBuffer(inst.op) && inst.op != KOp::kLoad && inst.op != KOp::kStore)) return false;
+    if (!HasBuffer(inst.op)) continue;
+    const c10::DimVector& strides = kernel.buffers[inst.imm].strides;
+    const auto zeros = std::count(strides.begin(), strides.end() - 1, 0);
+    if (strides[last] > 1 || strides[last] < 0 || (inst.op == KOp::kStore && (strides[last] == 0 || zeros != 0))) return false;
+    if (strides[last] == 1) (zeros == last ? of_row : of_all) += ElementBytes(inst.type);
+  }
+  return of_row > of_all;
+}
+
+// Such a kernel with its outer loops behind the last one, as reduced ones: threads keep their place in the row and take turns at rows.
+KernelIR WithRowsAsTurns(KernelIR kernel) {
+  const int rank = static_cast<int>(kernel.sizes.size());
+  const auto rotate = [](c10::DimVector* list) { std::rotate(list->begin(), list->end() - 1, list->end()); };
+  rotate(&kernel.sizes);
+  for (KBuffer& buffer : kernel.buffers) rotate(&buffer.strides);
+  for (KInst& inst : kernel.insts) {
+    if (inst.op == KOp::kIndex) inst.imm = (inst.imm + 1) % rank;
+  }
+  kernel.num_reduced = rank - 1;
+  return kernel;
+}
+
 class Planner {
  public:
   Planner(const KernelIR& kernel, bool wide, bool batches) : batches_(batches) {
     plan_.kernel = CanonicalizeDomain(WithoutNeedlessReduction(kernel));
     plan_.rank = static_cast<int>(plan_.kernel.sizes.size());
+    turns_ = TakesTurns();
+    if (turns_) plan_.kernel = WithRowsAsTurns(std::move(plan_.kernel));
     plan_.num_kept = plan_.rank - plan_.kernel.num_reduced;
     plan_.wide = wide || (kernel.symbols.empty() && NeedsWide(kernel, nullptr));
   }
@@ -77,6 +111,15 @@ class Planner {
   int num_insts() const { return static_cast<int>(plan_.kernel.insts.size()); }
   const KBuffer& buffer(int i) const { return plan_.kernel.buffers[inst(i).imm]; }
   bool Reduces() const { return plan_.kernel.num_reduced > 0; }
+
+  // Whether that pays: rows are many, and not short.
+  bool TakesTurns() const {
+    if (plan_.kernel.num_reduced != 0 || plan_.rank < 2 || plan_.SizeHint(plan_.rank - 1) < kWarp) return false;
+    const int64_t rows = Points(0, plan_.rank - 1);
+    const bool many =
+        rows >= kMinTurnedRows && rows * plan_.SizeHint(plan_.rank - 1) >= kPlannedMultiprocessors * kMinTurnedRows * kBlockThreads;
+    return many && ReadsMoreOfRow(plan_.kernel);
+  }
 
   void Stages() {
     plan_.FindStages();
@@ -206,7 +249,7 @@ class Planner {
   int64_t ReducedChunks() const { return Chunks(plan_.num_kept, plan_.rank); }
 
   void ChooseThreads() {
-    CudaLaunch& launch = plan_.launch;
+    CudaLaunch::Phase& launch = threads_;
     if (plan_.tile_dim >= 0) {
       launch.threads_x = kCudaTile;
       launch.threads_y = kBlockThreads / kCudaTile;
@@ -223,18 +266,18 @@ class Planner {
       launch.threads_x = static_cast<int>(std::min<int64_t>(kWarp, PowerOfTwoFrom(KeptChunks())));
       const int64_t most = kBlockThreads / launch.threads_x;
       launch.threads_y = static_cast<int>(std::min<int64_t>(std::max<int64_t>(most, 1), PowerOfTwoFrom(CeilDiv(ReducedChunks(), 4))));
-      while (launch.threads_y > 1 && SharedBytes() > kSharedBytes) launch.threads_y /= 2;
+      while (launch.threads_y > 1 && SharedBytes(launch) > kSharedBytes) launch.threads_y /= 2;
     }
     launch.kept_per_block = plan_.tile_dim >= 0 ? 1 : plan_.rows ? launch.threads_y : launch.threads_x;
-    launch.reduced_threads = plan_.rows ? launch.threads_x : launch.threads_y;
+    plan_.launch.reduced_threads = plan_.rows ? launch.threads_x : launch.threads_y;
   }
 
-  int64_t SharedBytes() const {
+  int64_t SharedBytes(const CudaLaunch::Phase& threads) const {
     int64_t bytes = 0;
     for (int i = 0; i < num_insts(); ++i) {
-      if (plan_.live[i] && IsReduce(inst(i).op)) bytes += ElementBytes(inst(i).type) * plan_.lanes * plan_.launch.threads_x;
+      if (plan_.live[i] && IsReduce(inst(i).op)) bytes += ElementBytes(inst(i).type) * plan_.lanes * threads.threads_x;
     }
-    return bytes * plan_.launch.threads_y;
+    return bytes * threads.threads_y;
   }
 
   // Few kept points with much to reduce.
@@ -242,14 +285,15 @@ class Planner {
     CudaLaunch& launch = plan_.launch;
     const bool has_reduction =
         std::any_of(plan_.kernel.insts.begin(), plan_.kernel.insts.end(), [](const KInst& i) { return IsReduce(i.op); });
+    if (turns_) launch.split = true;
     if (!Reduces() || !has_reduction) return;
     int64_t threads = launch.reduced_threads;
     if (plan_.rows) threads = std::min<int64_t>(threads, kBlockThreads);
-    const int64_t blocks = CeilDiv(KeptChunks(), launch.kept_per_block);
+    const int64_t blocks = CeilDiv(KeptChunks(), threads_.kept_per_block);
     if (blocks >= kPlannedMultiprocessors || ReducedChunks() < kSplitIterations * threads) return;
     launch.split = true;
     launch.reduced_threads = threads;
-    if (plan_.rows) launch.threads_x = static_cast<int>(threads);
+    if (plan_.rows) threads_.threads_x = static_cast<int>(threads);
   }
 
   // Iterations of a row's loop when their number is known and small.
@@ -258,7 +302,7 @@ class Planner {
     for (int d = plan_.num_kept; d < plan_.rank; ++d) {
       if (plan_.kernel.symbols.IsSymbolic(plan_.kernel.sizes[d])) return 0;
     }
-    const int64_t iterations = CeilDiv(ReducedChunks(), plan_.launch.threads_x);
+    const int64_t iterations = CeilDiv(ReducedChunks(), threads_.threads_x);
     return iterations <= kMaxIterations ? static_cast<int>(iterations) : 0;
   }
 
@@ -266,9 +310,9 @@ class Planner {
     const bool worth = IsLoad(inst(i).op) || Weight(inst(i)) >= kCacheWorth;
     if (plan_.iterations == 0 || !worth || !plan_.HasLanes(i)) return false;
     if (plan_.cached[i]) return true;
-    const int bytes = plan_.IsPacked(i) && plan_.launch.threads_x <= 512 ? 2 : std::max(4, ElementBytes(inst(i).type));
+    const int bytes = plan_.IsPacked(i) && threads_.threads_x <= 512 ? 2 : std::max(4, ElementBytes(inst(i).type));
     const int words = plan_.iterations * plan_.lanes * bytes / 4;
-    if (cache_words_ + words > (plan_.launch.threads_x > 512 ? kCacheWordsOfMany : kCacheWords)) return false;
+    if (cache_words_ + words > (threads_.threads_x > 512 ? kCacheWordsOfMany : kCacheWords)) return false;
     cache_words_ += words;
     plan_.cached[i] = true;
     plan_.cache_pass[i] = first_pass;
@@ -324,13 +368,29 @@ class Planner {
       kept_effects |= HasEffect(inst(i).op) && plan_.pass[i] < 0;
     }
     const std::string name = Name();
+    const auto phase = [](CudaLaunch::Phase threads, std::string function, bool split) {
+      threads.function = std::move(function);
+      threads.split = split;
+      return threads;
+    };
     if (!launch.split) {
-      launch.phases = {{name, false}};
+      launch.phases = {phase(threads_, name, false)};
       ChooseBatch();
       return;
     }
-    for (int pass = 0; pass < plan_.num_passes; ++pass) launch.phases.push_back({absl::StrCat(name, "_", pass), true});
-    if (kept_effects) launch.phases.push_back({absl::StrCat(name, "_", plan_.num_passes), false});
+    for (int pass = 0; pass < plan_.num_passes; ++pass) launch.phases.push_back(phase(threads_, absl::StrCat(name, "_", pass), true));
+    if (kept_effects) launch.phases.push_back(phase(CombiningThreads(), absl::StrCat(name, "_", plan_.num_passes), false));
+  }
+
+  // Of the function that puts the parts of columns together: few blocks for what may be hundreds of parts, so many threads for each column.
+  CudaLaunch::Phase CombiningThreads() const {
+    CudaLaunch::Phase threads = threads_;
+    if (plan_.rows) return threads;
+    threads.threads_x = std::min(threads.threads_x, kCombinedPieces);
+    threads.kept_per_block = threads.threads_x;
+    threads.threads_y = kMaxCombiningThreads / threads.threads_x;
+    while (threads.threads_y > 1 && SharedBytes(threads) > kSharedBytes) threads.threads_y /= 2;
+    return threads;
   }
 
   // Of those that serve all sizes.
@@ -340,7 +400,8 @@ class Planner {
     const int words = static_cast<int>(plan_.kernel.buffers.size()) + plan_.kernel.num_scalars + plan_.kernel.symbols.size();
     const int entries = BatchTable::Entries(words);
     if (entries < 2) return;
-    plan_.launch.batch = {absl::StrCat(plan_.launch.phases[0].function, "_batch"), false};
+    plan_.launch.batch = plan_.launch.phases[0];
+    plan_.launch.batch.function += "_batch";
     plan_.launch.batch_entries = entries;
   }
 
@@ -359,7 +420,9 @@ class Planner {
   }
 
   CudaPlan plan_;
+  CudaLaunch::Phase threads_;  // Of every function but one that only combines.
   const bool batches_;
+  bool turns_ = false;  // The reduced loops are rows of a kernel that reduces nothing.
   int cache_words_ = 0;
 };
 
@@ -375,7 +438,9 @@ bool CudaPlan::IsPacked(int i) const { return IsVectorLoad(i) && ElementBytes(ke
 
 int64_t CudaLaunch::Splits(const int64_t* symbols, int64_t multiprocessors) const {
   if (!split) return 1;
-  const int64_t wanted = CeilDiv(multiprocessors * kBlocksPerMultiprocessor, std::max<int64_t>(1, Blocks(symbols)));
+  // What is stored row by row costs nothing to split further.
+  const int64_t blocks = partial_bytes.empty() ? kMostBlocksPerMultiprocessor : kBlocksPerMultiprocessor;
+  const int64_t wanted = CeilDiv(multiprocessors * blocks, std::max<int64_t>(1, Blocks(symbols)));
   const int64_t possible = reduced.Count(symbols) / (reduced_threads * kMinSplitIterations);
   return std::max<int64_t>(1, std::min({wanted, possible, kMaxSplits}));
 }

@@ -41,14 +41,14 @@ struct CudaLaunch {
   struct Phase {
     std::string function;
     bool split = false;  // One block for each split; else one for all.
+    int threads_x = 1;
+    int threads_y = 1;
+    int64_t kept_per_block = 1;  // Pieces of kept points.
   };
   std::vector<Phase> phases;    // Launched in order. Arguments: buffers, scalars, symbols and, of split kernels, scratch and splits.
-  ChunkCount kept;              // Pieces of kept points,
-  int64_t kept_per_block = 1;   // so many for each block.
+  ChunkCount kept;              // Pieces of kept points.
   ChunkCount reduced;           // What is split: pieces of reduced points,
   int64_t reduced_threads = 1;  // taken by so many threads.
-  int threads_x = 1;
-  int threads_y = 1;
   bool split = false;
   runtime::Product kept_points;
   std::vector<int64_t> partial_bytes;  // Per reduction of a split kernel: bytes of one partial result.
@@ -59,7 +59,11 @@ struct CudaLaunch {
   static constexpr int64_t kAlignment = 256;
   static constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;  // Of a launch.
   static int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-  int64_t Blocks(const int64_t* symbols) const { return (kept.Count(symbols) + kept_per_block - 1) / kept_per_block; }
+  // Of the first phase.
+  int64_t Blocks(const int64_t* symbols) const { return Blocks(phases[0], symbols); }
+  int64_t Blocks(const Phase& phase, const int64_t* symbols) const {
+    return (kept.Count(symbols) + phase.kept_per_block - 1) / phase.kept_per_block;
+  }
   // How often the reduced points are split, for a GPU with so many multiprocessors.
   int64_t Splits(const int64_t* symbols, int64_t multiprocessors) const;
   int64_t ScratchBytes(const int64_t* symbols, int64_t splits) const;

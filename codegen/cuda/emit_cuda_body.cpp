@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "codegen/cuda/emit_cuda_function.h"
 #include "codegen/cuda/emit_cuda_ops.h"
 #include "codegen/emit_llvm_plan.h"
@@ -212,7 +213,7 @@ void CudaFunctionEmitter::EmitKeptEffects() {
   if (!Reduces()) return EmitBlock(chosen, effects, /*lanes=*/true, -1);
   // Until all threads have read what is overwritten.
   if (in_place && Syncs()) Line("__syncthreads();");
-  if (in_place && !Syncs() && plan_.rows && plan_.launch.threads_x > 1) Line("__syncwarp(mask);");
+  if (in_place && !Syncs() && plan_.rows && phase_.threads_x > 1) Line("__syncwarp(mask);");
   Open(plan_.rows ? "if (threadIdx.x == 0)" : "if (threadIdx.y == 0)");
   EmitBlock(chosen, effects, /*lanes=*/!plan_.rows, -1);
   Close();
@@ -232,8 +233,41 @@ void CudaFunctionEmitter::EmitPass(int pass) {
                       packed ? plan_.lanes / 2 : plan_.lanes, "];"));
   }
   BeginAccumulators(pass);
+  const std::vector<std::string> facts = WholeVectors(chosen, effects);
+  if (!facts.empty()) {
+    // Where these are constants, no load has a condition, and those of several turns are under way at once.
+    Open(absl::StrCat("if (", absl::StrJoin(facts, " && "), ")"));
+    for (const std::string& fact : facts) {
+      Line(fact.substr(0, 2) == "n " ? absl::StrCat("const int n = ", plan_.lanes, ";") : absl::StrCat("const bool ", fact, " = true;"));
+    }
+    EmitReducedLoop(chosen, effects, pass, facts.size() > 2 ? 4 : 8);
+    Close();
+    Open("else");
+  }
+  EmitReducedLoop(chosen, effects, pass, !plan_.IsLight() ? 1 : plan_.lanes == 1 ? 8 : 4);
+  if (!facts.empty()) Close();
+  Combine(reduces);
+  if (phase_.split) StorePartials(reduces);
+}
+
+// What must be true for a pass over columns to load and store whole vectors and nothing else; empty where it does not anyway.
+std::vector<std::string> CudaFunctionEmitter::WholeVectors(const std::vector<bool>& chosen, const std::vector<bool>& effects) const {
+  if (plan_.lanes == 1 || plan_.rows) return {};
+  std::vector<std::string> facts;
+  for (int i = 0; i < num_insts(); ++i) {
+    if (!(chosen[i] || effects[i]) || !plan_.HasLanes(i) || !HasBuffer(inst(i).op)) continue;
+    if ((inst(i).op != KOp::kLoad && inst(i).op != KOp::kStore) || buffer(static_cast<int>(inst(i).imm)).strides[plan_.vector_dim] != 1)
+      return {};
+    const std::string fast = absl::StrCat("fast", inst(i).imm);
+    if (std::find(facts.begin(), facts.end(), fast) == facts.end()) facts.push_back(fast);
+  }
+  if (!facts.empty()) facts.push_back(absl::StrCat("n == ", plan_.lanes));
+  return facts;
+}
+
+void CudaFunctionEmitter::EmitReducedLoop(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass, int unroll) {
   const std::string own = plan_.rows ? "threadIdx.x" : "threadIdx.y";
-  const int threads = plan_.rows ? plan_.launch.threads_x : plan_.launch.threads_y;
+  const int threads = plan_.rows ? phase_.threads_x : phase_.threads_y;
   // A row's own number of pieces, where rows differ.
   const std::string chunks =
       plan_.rows && plan_.shift_buffer >= 0 ? "(U)pieces" : absl::StrCat("(U)(", ChunksText(plan_.num_kept, plan_.rank), ")");
@@ -249,10 +283,10 @@ void CudaFunctionEmitter::EmitPass(int pass) {
     Open("");
     Line(absl::StrCat("const U part = (", chunks, " + splits - 1) / splits;"));
     Line(absl::StrCat("const U end = min(", chunks, ", part * (blockIdx.y + 1));"));
-    if (plan_.IsLight()) Line(plan_.lanes == 1 ? "#pragma unroll 8" : "#pragma unroll 4");
+    if (unroll > 1) Line(absl::StrCat("#pragma unroll ", unroll));
     Open(absl::StrCat("for (U r = part * blockIdx.y + ", own, "; r < end; r += ", threads, ")"));
   } else {
-    if (plan_.IsLight()) Line(plan_.lanes == 1 ? "#pragma unroll 8" : "#pragma unroll 4");
+    if (unroll > 1) Line(absl::StrCat("#pragma unroll ", unroll));
     Open(absl::StrCat("for (U r = ", own, "; r < ", chunks, "; r += ", threads, ")"));
   }
   EmitCoordinates("(I)r", plan_.num_kept, plan_.rank);
@@ -260,8 +294,6 @@ void CudaFunctionEmitter::EmitPass(int pass) {
   EmitBlock(chosen, effects, /*lanes=*/true, pass);
   Close();
   if (plan_.iterations == 0 && phase_.split) Close();
-  Combine(reduces);
-  if (phase_.split) StorePartials(reduces);
 }
 
 }  // namespace lazuli::codegen

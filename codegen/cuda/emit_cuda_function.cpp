@@ -35,7 +35,7 @@ std::string CudaFunctionEmitter::Run() {
 
 bool CudaFunctionEmitter::Syncs() const {
   if (plan_.tile_dim >= 0) return true;
-  return Reduces() && (plan_.rows ? plan_.launch.threads_x > kWarpThreads : plan_.launch.threads_y > 1);
+  return Reduces() && (plan_.rows ? phase_.threads_x > kWarpThreads : phase_.threads_y > 1);
 }
 
 void CudaFunctionEmitter::Require(int i) {
@@ -95,7 +95,7 @@ std::vector<std::string> CudaFunctionEmitter::Parameters(bool members) const {
 }
 
 std::string CudaFunctionEmitter::LaunchBounds() const {
-  return absl::StrCat("extern \"C\" __global__ void __launch_bounds__(", plan_.launch.threads_x * plan_.launch.threads_y, ")\n");
+  return absl::StrCat("extern \"C\" __global__ void __launch_bounds__(", phase_.threads_x * phase_.threads_y, ")\n");
 }
 
 void CudaFunctionEmitter::EmitSignature() {
@@ -191,10 +191,10 @@ void CudaFunctionEmitter::EmitFacts() {
                         CudaLaunch::kAlignment - 1, ") / ", CudaLaunch::kAlignment, " * ", CudaLaunch::kAlignment, ";"));
     }
   }
-  if (plan_.rows && plan_.launch.threads_x > 1 && plan_.launch.threads_x < kWarpThreads) {
-    const int threads = plan_.launch.threads_x;
+  if (plan_.rows && phase_.threads_x > 1 && phase_.threads_x < kWarpThreads) {
+    const int threads = phase_.threads_x;
     Line(absl::StrCat("const unsigned mask = ", (uint32_t{1} << threads) - 1, "u << (threadIdx.y * ", threads, " % 32);"));
-  } else if (plan_.rows && plan_.launch.threads_x >= kWarpThreads) {
+  } else if (plan_.rows && phase_.threads_x >= kWarpThreads) {
     Line("const unsigned mask = 0xffffffffu;");
   }
 }
@@ -252,7 +252,7 @@ void CudaFunctionEmitter::EmitTileLoop() {
   }
   const auto open = [&](int slow, int fast) {
     Line("#pragma unroll");
-    Open(absl::StrCat("for (int j = threadIdx.y; j < ", kCudaTile, "; j += ", plan_.launch.threads_y, ")"));
+    Open(absl::StrCat("for (int j = threadIdx.y; j < ", kCudaTile, "; j += ", phase_.threads_y, ")"));
     Line(absl::StrCat("const I i", slow, " = first", slow, " + j, i", fast, " = first", fast, " + (int)threadIdx.x;"));
   };
   const std::string inside =
@@ -275,15 +275,14 @@ void CudaFunctionEmitter::EmitTileLoop() {
 void CudaFunctionEmitter::EmitKeptLoop() {
   if (plan_.tile_dim >= 0) return EmitTileLoop();
   const std::string chunks = ChunksText(0, plan_.num_kept);
-  const CudaLaunch& launch = plan_.launch;
   if (!Syncs()) {
     const std::string own = plan_.rows ? "threadIdx.y" : "threadIdx.x";
-    const int64_t step = launch.kept_per_block;
+    const int64_t step = phase_.kept_per_block;
     Open(absl::StrCat("for (U k = (U)", Block(), " * ", step, " + ", own, "; k < (U)(", chunks, "); k += ", Blocks(), " * ", step, ")"));
   } else if (plan_.rows) {
     Open(absl::StrCat("for (U k = ", Block(), "; k < (U)(", chunks, "); k += ", Blocks(), ")"));
   } else {
-    const int64_t step = launch.kept_per_block;
+    const int64_t step = phase_.kept_per_block;
     Open(absl::StrCat("for (U base = (U)", Block(), " * ", step, "; base < (U)(", chunks, "); base += ", Blocks(), " * ", step, ")"));
     Line("const bool valid = base + threadIdx.x < (U)(" + chunks + ");");
     Line("const U k = valid ? base + threadIdx.x : 0;");

@@ -57,6 +57,8 @@ class CudaFunctionEmitter {
   void EmitKeptStage(int stage);
   void EmitKeptEffects();
   void EmitPass(int pass);
+  void EmitReducedLoop(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass, int unroll);
+  std::vector<std::string> WholeVectors(const std::vector<bool>& chosen, const std::vector<bool>& effects) const;
   // Instructions `chosen`, in order, where `lanes`: for each lane of the vector loop. `pass`: -1 for kept points.
   void EmitBlock(const std::vector<bool>& chosen, const std::vector<bool>& effects, bool lanes, int pass);
   void EmitValue(int i, int pass, bool in_lanes);
@@ -78,6 +80,7 @@ class CudaFunctionEmitter {
   void Combine(const std::vector<int>& reduces);
   void CombineInRow(const std::vector<int>& reduces);
   void CombineInColumn(const std::vector<int>& reduces);
+  void EmitTree(const std::vector<int>& reduces);
   void StorePartials(const std::vector<int>& reduces);
   void EmitPartialsLoop(const std::vector<int>& reduces, bool guarded);
   void LoadPartials(int stage);

@@ -36,7 +36,7 @@ void CudaFunctionEmitter::Combine(const std::vector<int>& reduces) {
 }
 
 void CudaFunctionEmitter::CombineInRow(const std::vector<int>& reduces) {
-  const int threads = plan_.launch.threads_x, warps = threads / 32;
+  const int threads = phase_.threads_x, warps = threads / 32;
   for (const int i : reduces) {
     const std::string combine = CudaCombiner(inst(i).op);
     const std::string own = absl::StrCat("lanes<", CudaType(inst(i).type), ">(a", i, ", ", combine, ")");
@@ -54,14 +54,14 @@ void CudaFunctionEmitter::CombineInRow(const std::vector<int>& reduces) {
 }
 
 void CudaFunctionEmitter::CombineInColumn(const std::vector<int>& reduces) {
-  const int x = plan_.launch.threads_x, y = plan_.launch.threads_y;
+  const int x = phase_.threads_x, y = phase_.threads_y;
   for (const int i : reduces) {
     if (y == 1) continue;
     const int lanes = AccumulatorLanes(i);
     Line(absl::StrCat("__shared__ ", CudaType(inst(i).type), " h", i, "[", lanes, "][", y, "][", x, "];"));
     for (int v = 0; v < lanes; ++v) Line(absl::StrCat("h", i, "[", v, "][threadIdx.y][threadIdx.x] = a", i, "[", v, "];"));
   }
-  if (y > 1 && !reduces.empty()) Line("__syncthreads();");
+  if (y > 1 && !reduces.empty()) EmitTree(reduces);
   for (const int i : reduces) {
     const int lanes = AccumulatorLanes(i);
     const bool array = IsArray(i);
@@ -73,11 +73,26 @@ void CudaFunctionEmitter::CombineInColumn(const std::vector<int>& reduces) {
         continue;
       }
       Line(absl::StrCat(into, " = h", i, "[", v, "][0][threadIdx.x];"));
-      Line("#pragma unroll");
-      Line(absl::StrCat("for (int y = 1; y < ", y, "; ++y) ", into, " = ", CudaCombiner(inst(i).op), "(", into, ", h", i, "[", v,
-                        "][y][threadIdx.x]);"));
     }
   }
+}
+
+// Halves of the block's rows of threads, what each of them holds is in shared memory, until one row is left.
+void CudaFunctionEmitter::EmitTree(const std::vector<int>& reduces) {
+  Line("__syncthreads();");
+  Line("#pragma unroll");
+  Open(absl::StrCat("for (int s = ", phase_.threads_y / 2, "; s > 0; s /= 2)"));
+  Open("if (threadIdx.y < s)");
+  for (const int i : reduces) {
+    for (int v = 0; v < AccumulatorLanes(i); ++v) {
+      const std::string column = absl::StrCat("h", i, "[", v, "]");
+      Line(absl::StrCat(column, "[threadIdx.y][threadIdx.x] = ", CudaCombiner(inst(i).op), "(", column, "[threadIdx.y][threadIdx.x], ",
+                        column, "[threadIdx.y + s][threadIdx.x]);"));
+    }
+  }
+  Close();
+  Line("__syncthreads();");
+  Close();
 }
 
 // The number of the kept point of a lane.
@@ -108,7 +123,7 @@ void CudaFunctionEmitter::StorePartials(const std::vector<int>& reduces) {
 // Threads take turns at the parts as they do at points. `guarded`: not all lanes are points.
 void CudaFunctionEmitter::EmitPartialsLoop(const std::vector<int>& reduces, bool guarded) {
   const std::string own = plan_.rows ? "threadIdx.x" : "threadIdx.y";
-  const int threads = plan_.rows ? plan_.launch.threads_x : plan_.launch.threads_y;
+  const int threads = plan_.rows ? phase_.threads_x : phase_.threads_y;
   Line("#pragma unroll 4");
   Open(absl::StrCat("for (int p = ", own, "; p < splits; p += ", threads, ")"));
   const std::string split = absl::StrCat("(i64)p * ", ProductText(plan_.launch.kept_points, true), " + ");

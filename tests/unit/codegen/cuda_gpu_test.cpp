@@ -88,6 +88,28 @@ TEST_F(CudaGpu, InPlaceAndSeveralOutputs) {
   }
 }
 
+// Threads take turns at rows there, and keep what belongs to columns.
+TEST_F(CudaGpu, MoreNumbersOfColumnsThanOfPoints) {
+  for (const auto& sizes : std::vector<c10::DimVector>{{70001, 40}, {3001, 1000}, {33, 70, 1001}}) {
+    for (const bool in_place : {false, true}) {
+      KernelBuilder b(sizes);
+      c10::DimVector column(sizes.size(), 0);
+      column.back() = 1;
+      const int inout = b.Buffer(T::BFloat16, true);
+      int x = b.Cast(b.Load(in_place ? inout : b.Buffer(T::BFloat16)), T::Float);
+      for (int i = 0; i < 4; ++i) x = b.Op(i % 2 == 0 ? K::kSub : K::kMul, x, b.Load(b.Buffer(T::Float, column)));
+      x = b.Op(K::kAdd, x, b.Cast(b.Index(static_cast<int>(sizes.size()) - 1), T::Float));
+      b.Store(inout, b.Cast(x, T::BFloat16));
+      for (const int misaligned : {0, 1, 2}) {
+        CheckOptions options = Options();
+        options.cpu_oracle = true;
+        options.misaligned = misaligned;
+        EXPECT_EQ(CheckKernel(b.kernel(), options), "") << sizes << " " << in_place << " " << misaligned;
+      }
+    }
+  }
+}
+
 // Arithmetic on two operands and a function of one, of every type, on special values.
 TEST_F(CudaGpu, OpsOnEveryType) {
   for (T type : {T::Float, T::Double, T::Long, T::Int, T::Short, T::Char, T::Byte, T::Bool}) {

@@ -101,6 +101,41 @@ TEST(CudaText, ShortRowsStayInRegisters) {
   EXPECT_EQ(Count(TextOf(Softmax(4096, 4096)), "ld<true>("), 1) << "memory is read once";
 }
 
+// What batch norm does to [rows, columns] of bfloat16 with four numbers for each column.
+KernelIR Normalized(int64_t rows, int64_t columns, int numbers) {
+  KernelBuilder b({rows, columns}, 0);
+  int x = b.Cast(b.Load(b.Buffer(T::BFloat16)), T::Float);
+  for (int i = 0; i < numbers; ++i) x = b.Op(i % 2 == 0 ? K::kSub : K::kMul, x, b.Load(b.Buffer(T::Float, {0, 1})));
+  b.Store(b.Buffer(T::BFloat16, true), b.Cast(x, T::BFloat16));
+  return b.kernel();
+}
+
+TEST(CudaText, ThreadsKeepNumbersOfColumnsWhereTheseAreMoreThanTheRest) {
+  const codegen::CudaPlan plan = codegen::PlanCuda(Normalized(1 << 16, 256, 4), false);
+  EXPECT_EQ(plan.kernel.sizes, (c10::DimVector{256, 1 << 16}));
+  EXPECT_TRUE(plan.launch.split);
+  EXPECT_TRUE(plan.launch.partial_bytes.empty());
+  EXPECT_EQ(plan.launch.phases.size(), 1u);
+  EXPECT_EQ(codegen::PlanCuda(Normalized(1 << 16, 256, 1), false).kernel.num_reduced, 0) << "no more than the rest";
+  EXPECT_EQ(codegen::PlanCuda(Normalized(1 << 16, 8, 4), false).kernel.num_reduced, 0) << "short rows";
+  EXPECT_EQ(codegen::PlanCuda(Normalized(16, 1 << 18, 4), false).kernel.num_reduced, 0) << "few rows";
+  EXPECT_EQ(Compiles(Normalized(1 << 16, 256, 4)), "");
+}
+
+TEST(CudaText, ColumnsAreReadWithoutConditionsWhereVectorsAreWhole) {
+  const std::string text = TextOf(Sum({256, 1 << 16}, 1, {1, 256}));
+  EXPECT_TRUE(absl::StrContains(text, "if (fast0 && n == 4) {")) << text;
+  EXPECT_EQ(Count(text, "ld<true>("), 2) << "with conditions and without";
+}
+
+TEST(CudaText, PartsOfColumnsArePutTogetherByManyThreads) {
+  const codegen::CudaLaunch launch = codegen::PlanCuda(Sum({64, 1 << 16}, 1, {1, 64}), false).launch;
+  ASSERT_EQ(launch.phases.size(), 2u);
+  EXPECT_EQ(launch.phases[1].threads_x, 8);
+  EXPECT_EQ(launch.phases[1].threads_y, 64);
+  EXPECT_EQ(launch.Blocks(launch.phases[1], nullptr), 2);
+}
+
 TEST(CudaText, MuchToReduceForFewPointsIsSplit) {
   EXPECT_EQ(Count(TextOf(Sum({1 << 24}, 1, {1})), "__global__"), 2);
   EXPECT_EQ(Count(TextOf(Sum({64, 1 << 16}, 1, {1, 64})), "__global__"), 2);
