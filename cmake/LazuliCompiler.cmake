@@ -21,7 +21,7 @@ if(LAZULI_LLD)
 endif()
 
 option(LAZULI_WERROR "Warnings are errors" OFF)
-option(LAZULI_PRECOMPILE "Precompile ATen's headers for the library's folders; hides a missing #include" OFF)
+option(LAZULI_PRECOMPILE "Precompile ATen's headers for the library's folders; scripts/check_layers.py looks for the includes that this hides" OFF)
 set(LAZULI_SANITIZE "" CACHE STRING "Sanitizers for everything built here, e.g. address,undefined")
 if(LAZULI_SANITIZE)
   # LLVM is built without run-time type information, which the vptr check needs.
