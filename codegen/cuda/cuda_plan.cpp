@@ -27,7 +27,7 @@ constexpr int64_t kSplitIterations = 16;    // Of a thread, from which on splitt
 constexpr int64_t kMinSplitIterations = 4;  // and that splitting leaves.
 constexpr int64_t kMaxSplits = 1024;
 constexpr int64_t kBlocksPerMultiprocessor = 4, kMostBlocksPerMultiprocessor = 8;
-constexpr int64_t kMinTurnedRows = 64;
+constexpr int64_t kMinTurnedRows = 64, kTurnedLanes = 4;
 constexpr int kCombinedPieces = 8;  // Of columns, by a block of so many threads.
 constexpr int kMaxCombiningThreads = 512;
 
@@ -112,13 +112,17 @@ class Planner {
   const KBuffer& buffer(int i) const { return plan_.kernel.buffers[inst(i).imm]; }
   bool Reduces() const { return plan_.kernel.num_reduced > 0; }
 
-  // Whether that pays: rows are many, and not short.
+  // Whether that pays: rows are many, not short, and begin where vectors do.
   bool TakesTurns() const {
     if (plan_.kernel.num_reduced != 0 || plan_.rank < 2 || plan_.SizeHint(plan_.rank - 1) < kWarp) return false;
     const int64_t rows = Points(0, plan_.rank - 1);
     const bool many =
         rows >= kMinTurnedRows && rows * plan_.SizeHint(plan_.rank - 1) >= kPlannedMultiprocessors * kMinTurnedRows * kBlockThreads;
-    return many && ReadsMoreOfRow(plan_.kernel);
+    const auto begins_apart = [&](int64_t stride) { return plan_.Hint(stride) % kTurnedLanes != 0; };
+    const bool whole = std::none_of(plan_.kernel.buffers.begin(), plan_.kernel.buffers.end(), [&](const KBuffer& buffer) {
+      return std::any_of(buffer.strides.begin(), buffer.strides.end() - 1, begins_apart);
+    });
+    return many && whole && ReadsMoreOfRow(plan_.kernel);
   }
 
   void Stages() {

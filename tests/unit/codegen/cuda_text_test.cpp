@@ -118,6 +118,7 @@ TEST(CudaText, ThreadsKeepNumbersOfColumnsWhereTheseAreMoreThanTheRest) {
   EXPECT_EQ(plan.launch.phases.size(), 1u);
   EXPECT_EQ(codegen::PlanCuda(Normalized(1 << 16, 256, 1), false).kernel.num_reduced, 0) << "no more than the rest";
   EXPECT_EQ(codegen::PlanCuda(Normalized(1 << 16, 8, 4), false).kernel.num_reduced, 0) << "short rows";
+  EXPECT_EQ(codegen::PlanCuda(Normalized(1 << 16, 257, 4), false).kernel.num_reduced, 0) << "rows that begin anywhere";
   EXPECT_EQ(codegen::PlanCuda(Normalized(16, 1 << 18, 4), false).kernel.num_reduced, 0) << "few rows";
   EXPECT_EQ(Compiles(Normalized(1 << 16, 256, 4)), "");
 }
