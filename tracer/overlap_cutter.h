@@ -7,7 +7,6 @@
 // same size.
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <vector>

@@ -233,36 +233,35 @@ void CudaFunctionEmitter::EmitPass(int pass) {
                       packed ? plan_.lanes / 2 : plan_.lanes, "];"));
   }
   BeginAccumulators(pass);
-  const std::vector<std::string> facts = WholeVectors(chosen, effects);
-  if (!facts.empty()) {
+  const std::vector<std::string> aligned = WholeVectors(chosen, effects);
+  if (!aligned.empty()) {
     // Where these are constants, no load has a condition, and those of several turns are under way at once.
-    Open(absl::StrCat("if (", absl::StrJoin(facts, " && "), ")"));
-    for (const std::string& fact : facts) {
-      Line(fact.substr(0, 2) == "n " ? absl::StrCat("const int n = ", plan_.lanes, ";") : absl::StrCat("const bool ", fact, " = true;"));
-    }
-    EmitReducedLoop(chosen, effects, pass, facts.size() > 2 ? 4 : 8);
+    Open(absl::StrCat("if (", absl::StrJoin(aligned, " && "), " && n == ", plan_.lanes, ")"));
+    for (const std::string& fast : aligned) Line(absl::StrCat("const bool ", fast, " = true;"));
+    Line(absl::StrCat("const int n = ", plan_.lanes, ";"));
+    EmitReducedLoop(chosen, effects, pass, aligned.size() > 1 ? 4 : 8);
     Close();
     Open("else");
   }
   EmitReducedLoop(chosen, effects, pass, !plan_.IsLight() ? 1 : plan_.lanes == 1 ? 8 : 4);
-  if (!facts.empty()) Close();
+  if (!aligned.empty()) Close();
   Combine(reduces);
   if (phase_.split) StorePartials(reduces);
 }
 
-// What must be true for a pass over columns to load and store whole vectors and nothing else; empty where it does not anyway.
+// The buffers of which a pass over columns loads and stores vectors and nothing else, by what says whether they are aligned; empty where it
+// does otherwise, too.
 std::vector<std::string> CudaFunctionEmitter::WholeVectors(const std::vector<bool>& chosen, const std::vector<bool>& effects) const {
   if (plan_.lanes == 1 || plan_.rows) return {};
-  std::vector<std::string> facts;
+  std::vector<std::string> aligned;
   for (int i = 0; i < num_insts(); ++i) {
     if (!(chosen[i] || effects[i]) || !plan_.HasLanes(i) || !HasBuffer(inst(i).op)) continue;
     if ((inst(i).op != KOp::kLoad && inst(i).op != KOp::kStore) || buffer(static_cast<int>(inst(i).imm)).strides[plan_.vector_dim] != 1)
       return {};
     const std::string fast = absl::StrCat("fast", inst(i).imm);
-    if (std::find(facts.begin(), facts.end(), fast) == facts.end()) facts.push_back(fast);
+    if (std::find(aligned.begin(), aligned.end(), fast) == aligned.end()) aligned.push_back(fast);
   }
-  if (!facts.empty()) facts.push_back(absl::StrCat("n == ", plan_.lanes));
-  return facts;
+  return aligned;
 }
 
 void CudaFunctionEmitter::EmitReducedLoop(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass, int unroll) {

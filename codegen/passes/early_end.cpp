@@ -9,6 +9,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "codegen/lower_group.h"
+#include "codegen/passes/value_uses.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -47,11 +48,7 @@ class EarlyEndFinder {
   }
 
  private:
-  double Bytes(const TensorRef& ref) const {
-    int64_t elements = 1;
-    for (size_t d = 0; d < ref.sizes.size(); ++d) elements *= d < ref.strides.size() && ref.strides[d] == 0 ? 1 : ref.sizes[d];
-    return static_cast<double>(graph_.symbols.Hint(elements)) * static_cast<double>(c10::elementSize(ref.dtype));
-  }
+  double Bytes(const TensorRef& ref) const { return static_cast<double>(StoredBytes(graph_, ref)); }
 
   // Operator `index` comes before the places from index + 1 on.
   void AddWork(const Group& group) {
@@ -64,13 +61,13 @@ class EarlyEndFinder {
       ForEachUse(node, [&](const TensorRef& use) {
         const bool stored = graph_.values[use.storage].producer == kNoNode || in_memory_[use.storage];
         if (stored && read.insert(use.storage).second) work += Bytes(use);
-        elements.push_back(Bytes(use) / static_cast<double>(c10::elementSize(use.dtype)));
+        elements.push_back(static_cast<double>(StoredElements(graph_, use)));
       });
       ForEachDef(node, [&](ValueId value) {
         const Value& made = graph_.values[value];
         if (!made.has_layout()) return;
         if (in_memory_[value]) work += Bytes(made.layout);
-        elements.push_back(Bytes(made.layout) / static_cast<double>(c10::elementSize(made.layout.dtype)));
+        elements.push_back(static_cast<double>(StoredElements(graph_, made.layout)));
       });
       if (!group.is_kernel() && IsProduct(node)) work = std::max(work, Flops(std::move(elements)) / kFlopsPerByte);
       work_[static_cast<size_t>(node.op.index) + 1] += work;

@@ -90,16 +90,8 @@ class Rematerializer {
     if (users_[value].empty() || users_[value].back() != n) users_[value].push_back(n);
   }
 
-  int64_t Hint(int64_t number) const { return graph_.symbols.Hint(number); }
-
-  // Elements that are there, however often they are used.
-  int64_t Elements(const TensorRef& ref) const {
-    int64_t product = 1;
-    for (size_t d = 0; d < ref.sizes.size(); ++d) product *= ref.strides[d] == 0 ? 1 : ref.sizes[d];
-    return Hint(product);
-  }
-
-  int64_t Bytes(const TensorRef& ref) const { return Elements(ref) * static_cast<int64_t>(c10::elementSize(ref.dtype)); }
+  int64_t Elements(const TensorRef& ref) const { return StoredElements(graph_, ref); }
+  int64_t Bytes(const TensorRef& ref) const { return StoredBytes(graph_, ref); }
 
   void TryValue(ValueId value) {
     if (!in_memory_[value] || pinned_[value] || overwritten_[value] || kept_[value]) return;

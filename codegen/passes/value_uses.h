@@ -1,4 +1,4 @@
-// Which values may not be replaced by equal ones.
+// Which values may not be replaced by equal ones, and how large they are.
 #pragma once
 
 #include <vector>
@@ -23,6 +23,17 @@ inline std::vector<bool> OverwrittenValues(const Graph& graph) {
     if (value.previous != kNoValue) overwritten[value.previous] = true;
   }
   return overwritten;
+}
+
+// Elements that `ref` has in memory, however often they are used. Symbols count as a value that they had.
+inline int64_t StoredElements(const Graph& graph, const TensorRef& ref) {
+  int64_t product = 1;
+  for (size_t d = 0; d < ref.sizes.size(); ++d) product *= ref.strides[d] == 0 ? 1 : ref.sizes[d];
+  return graph.symbols.Hint(product);
+}
+
+inline int64_t StoredBytes(const Graph& graph, const TensorRef& ref) {
+  return StoredElements(graph, ref) * static_cast<int64_t>(c10::elementSize(ref.dtype));
 }
 
 }  // namespace lazuli::codegen

@@ -1,4 +1,4 @@
-// Where traces are cut in two.
+// Where traces are best cut.
 #include "codegen/passes/early_end.h"
 
 #include <gmock/gmock.h>
