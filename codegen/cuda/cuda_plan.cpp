@@ -397,10 +397,11 @@ class Planner {
     return threads;
   }
 
-  // Of those that serve all sizes.
+  // Of those that serve all sizes, and those of one element, which serve each optimizer's count of steps.
   void ChooseBatch() {
-    const bool serves_all = !Reduces() && plan_.rank == 1 && plan_.kernel.symbols.IsSymbolic(plan_.kernel.sizes[0]);
-    if (!batches_ || !serves_all || plan_.wide) return;
+    if (!batches_ || Reduces() || plan_.rank != 1 || plan_.wide) return;
+    const int64_t size = plan_.kernel.sizes[0];
+    if (size != 1 && !plan_.kernel.symbols.IsSymbolic(size)) return;
     const int words = static_cast<int>(plan_.kernel.buffers.size()) + plan_.kernel.num_scalars + plan_.kernel.symbols.size();
     const int entries = BatchTable::Entries(words);
     if (entries < 2) return;

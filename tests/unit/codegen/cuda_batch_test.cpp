@@ -114,11 +114,12 @@ TEST(CudaBatchText, CompilesWithTheTableThatIsFilled) {
   }
 }
 
-TEST(CudaBatchText, OnlyOfKernelsThatServeAllSizes) {
+TEST(CudaBatchText, OnlyOfKernelsThatServeAllSizesOrOneElement) {
   EXPECT_TRUE(absl::StrContains(EmitCuda(PlanCuda(Open(Update({100})), false, true)), "_batch("));
   EXPECT_FALSE(absl::StrContains(EmitCuda(PlanCuda(Open(Update({100})), true, true)), "_batch(")) << "wide ones run alone";
   EXPECT_FALSE(absl::StrContains(EmitCuda(PlanCuda(Open(Update({100})), false)), "_batch(")) << "nobody asked for it";
   EXPECT_FALSE(absl::StrContains(EmitCuda(PlanCuda(Update({100}), false, true)), "_batch("));
+  EXPECT_TRUE(absl::StrContains(EmitCuda(PlanCuda(Update({1}), false, true)), "_batch(")) << "each optimizer's count of steps";
 }
 
 TEST(CudaBatchText, TooManyArgumentsRunAlone) {
