@@ -50,7 +50,9 @@ class Builder {
     const bool use_row = options_.use_rows && (options_.rows_of_ops.empty() || options_.rows_of_ops[index]);
     const OpRow* row = use_row && CanGenerate(op) ? FindRow(op) : nullptr;
     if (row != nullptr && !Pays(*row, op)) row = nullptr;
-    return row != nullptr && row->expand != nullptr ? AddPieces(op, row) : AddNode(op, row, /*part=*/0);
+    if (row != nullptr && row->expand != nullptr) return AddPieces(op, row, row->expand);
+    const bool placed = row != nullptr && index < options_.placed_ops.size() && options_.placed_ops[index];
+    return placed && KnowsSizes(*row, op) ? AddPieces(op, row, row->place) : AddNode(op, row, /*part=*/0);
   }
 
   // Kernels run on one device, and read memory that is there.
@@ -66,13 +68,20 @@ class Builder {
   // What a row knows too little to decide for itself.
   bool Pays(const OpRow& row, const TraceOp& op) const {
     if (row.expand == nullptr) return row.target_arg < 0 || !IsReadElsewhere(op, row.target_arg);
+    return KnowsSizes(row, op) && (!row.only_computed || MostAreComputed(op) || (!op.device.is_cpu() && MostHaveGaps(op)));
+  }
+
+  bool KnowsSizes(const OpRow& row, const TraceOp& op) const {
     for (const TensorRef& result : op.results) {
       if (row.only_known_sizes && HasSymbol(result.sizes)) return false;
     }
     for (size_t i = 0; i < op.args.size(); ++i) {
-      if ((row.known_args >> i & 1) != 0 && HasSymbol(op.args[i].value.toIntVector())) return false;
+      const c10::IValue& value = op.args[i].value;
+      if ((row.known_args >> i & 1) != 0 && (value.isInt() ? graph_.symbols.IsSymbolic(value.toInt()) : HasSymbol(value.toIntVector()))) {
+        return false;
+      }
     }
-    return !row.only_computed || MostAreComputed(op) || (!op.device.is_cpu() && MostHaveGaps(op));
+    return true;
   }
 
   // ATen's GPU kernel works every place in such an operand out by divisions.
@@ -116,11 +125,11 @@ class Builder {
     return computed > 0 && 2 * computed >= operands;
   }
 
-  absl::Status AddPieces(const TraceOp& op, const OpRow* row) {
+  absl::Status AddPieces(const TraceOp& op, const OpRow* row, void (*expand)(const TraceOp&, Expansion*)) {
     Expansion expansion;
     expansion.first_temporary = static_cast<StorageId>(graph_.storages.size());
     expansion.first_offset = graph_.num_offsets + static_cast<int32_t>(graph_.offset_sums.size());
-    row->expand(op, &expansion);
+    expand(op, &expansion);
     graph_.offset_sums.insert(graph_.offset_sums.end(), expansion.offset_sums.begin(), expansion.offset_sums.end());
     for (const int64_t bytes : expansion.temporaries) {
       TraceStorage& storage = graph_.storages.emplace_back();

@@ -13,6 +13,8 @@ struct BuildOptions {
   bool use_rows = true;
   // By op of the trace: false does to one op what use_rows does to all. Empty: all true.
   std::vector<bool> rows_of_ops;
+  // By op of the trace: true for those of which OpRow::place makes the pieces. Empty: none.
+  std::vector<bool> placed_ops;
   bool gpu_kernels = false;  // Rows serve ops on a GPU, too.
 };
 

@@ -69,6 +69,9 @@ struct OpRow {
   uint8_t reducing_parts = 0;  // As bits: parts whose formula reduces over Iteration::reduced, even if that is empty.
   // Makes the pieces of an op that falls into parts of which some use what others make. Null: none.
   void (*expand)(const TraceOp& op, Expansion* out) = nullptr;
+  // The same, instead of the op's own kernel, where a kernel makes argument 0, which may then write its place in the result:
+  // passes/place.h.
+  void (*place)(const TraceOp& op, Expansion* out) = nullptr;
   // Otherwise: independent kernels that the op falls into, and which of them makes which result.
   int parts = 1;
   std::array<int8_t, 3> part_of_result = {0, 0, 0};
@@ -89,8 +92,8 @@ struct OpRow {
   int target_arg = -1;
   // Writes where indices say, itself or in one of its pieces: on a GPU, what meets in one place is added in any order.
   bool writes_at_indices = false;
-  // Expansions that only pay where an operand is made by a kernel, which may then write its place in the result; that add up sizes, which
-  // must be no symbols then; and arguments that decide the pieces, which must be none either.
+  // Expansions that only pay where an operand is made by a kernel, which may then write its place in the result; that (`place`, too) add up
+  // sizes, which must be no symbols then; and arguments that decide the pieces, which must be none either.
   bool only_computed = false;
   bool only_known_sizes = false;
   uint64_t known_args = 0;

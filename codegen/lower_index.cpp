@@ -168,48 +168,6 @@ void EmitGather(OpEmitter& e) {
   e.Result(0, e.LoadAt(0, CheckedSteps(e, index, self, DimArg(e.op(), 1, self), /*wraps=*/false)));
 }
 
-// The gradients of select and slice: zero, but for one place along dimension `dim` of the result, or for some of them.
-bool AcceptsSpread(const OpRow& row, const TraceOp& op) {
-  if (!IsTensor(op.args[0]) || op.results[0].dtype != op.args[0].tensors[0].dtype) return false;
-  for (size_t i = 3; i < op.args.size(); ++i) {
-    if (op.args[i].kind != TraceArg::Kind::kConst || !op.args[i].value.isInt()) return false;
-  }
-  const TensorRef& result = op.results[0];
-  const int64_t dim = DimArg(op, 2, result);
-  const bool slice = op.args.size() > 4;
-  // Where they would begin anywhere in a vector, ATen copies whole ones.
-  return dim >= 0 && dim < Rank(result) && result.strides[dim] != 1 && (!slice || op.args[5].value.toInt() == 1) &&
-         Rank(op.args[0].tensors[0]) == Rank(result) - (slice ? 0 : 1);
-}
-
-Iteration IterateSpread(const OpRow& row, const Node& node) {
-  Iteration it = Whole(node.op.results[0]);
-  const TensorRef& grad = node.op.args[0].tensors[0];
-  const int64_t dim = DimArg(node.op, 2, node.op.results[0]);
-  c10::DimVector strides = StridesOf(grad.sizes, grad.strides);
-  if (Rank(grad) < Rank(node.op.results[0])) strides.insert(strides.begin() + dim, 0);
-  strides[dim] = 0;
-  it.uses.push_back(std::move(strides));
-  it.coordinates.push_back(Along(it.sizes, dim));
-  return it;
-}
-
-void EmitSpread(OpEmitter& e) {
-  const TensorRef& grad = e.op().args[0].tensors[0];
-  const TensorRef& result = e.op().results[0];
-  const int64_t dim = DimArg(e.op(), 2, result);
-  const auto number = [&](int64_t value) { return e.emitter().Size(ScalarType::Long, value); };
-  const Expr place = e.Coordinate(0);
-  // Counted from the end when negative, which a symbol may be, too.
-  const Expr given = number(e.Int(3));
-  const Expr first = Select(given < 0, Max(given + number(result.sizes[dim]), number(0)), given);
-  const bool slice = Rank(grad) == Rank(result);
-  const Expr inside = slice ? (place >= first) & (place < first + number(grad.sizes[dim])) : place == first;
-  const Expr value = slice ? e.LoadAt(0, Steps(Select(inside, place - first, number(0)), grad.strides[dim])) : e.Load(0);
-  const Expr wide = e.emitter().Cast(value, OpMathType(value.type()));
-  e.Result(0, Select(inside, wide, Like(wide, 0)));
-}
-
 }  // namespace
 
 OpRow LookUpRow(int index_arg) {
@@ -227,15 +185,6 @@ OpRow GatherRow() {
   row.accepts = &AcceptsGather;
   row.iterate = &IterateGather;
   row.emit = &EmitGather;
-  return row;
-}
-
-OpRow SpreadRow() {
-  OpRow row;
-  row.indexed_args = 1;
-  row.accepts = &AcceptsSpread;
-  row.iterate = &IterateSpread;
-  row.emit = &EmitSpread;
   return row;
 }
 

@@ -1,6 +1,6 @@
-// Results that are put together from windows: cat, stack, padding, roll, flip. Each dimension of the result falls into segments that walk
-// the source forward or backward, or hold one number; each window is a segment in every dimension. Windows are written by
-// updates, so that what makes an operand can write it where it belongs.
+// Results that are put together from windows: cat, stack, padding, roll, flip, the gradients of select and slice. Each dimension of the
+// result falls into segments that walk the source forward or backward, or hold one number; each window is a segment in every dimension.
+// Windows are written by updates, so that what makes an operand can write it where it belongs.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -15,6 +15,8 @@ using Terms = std::vector<int64_t>;  // Of a sum.
 
 constexpr size_t kMaxOperands = 16;
 constexpr int kMaxWindows = 9;
+// The part of a row that is the result before anything is written.
+constexpr int kEmpty = 1;
 
 bool IsPlain(const TensorRef& ref) { return ref.defined() && TypeBit(ref.dtype) != 0; }
 
@@ -25,14 +27,13 @@ bool IsPlainResult(const TraceOp& op) {
 
 bool IsIntList(const TraceArg& arg) { return arg.kind == TraceArg::Kind::kConst && arg.value.isIntList(); }
 
-// The result before anything is written.
 void AddEmpty(const TraceOp& op, Expansion* out) {
   Expansion::Piece piece;
   piece.op = op;
   for (TraceArg& arg : piece.op.args) {
     if (arg.kind != TraceArg::Kind::kConst) arg = TraceArg();
   }
-  piece.part = 0;
+  piece.part = kEmpty;
   out->pieces.push_back(std::move(piece));
 }
 
@@ -90,6 +91,11 @@ struct Segment {
   bool filled = false;
 };
 using Segments = std::vector<std::vector<Segment>>;
+
+// `size` elements of the source between filled ones.
+std::vector<Segment> Padded(int64_t before, int64_t size, int64_t after) {
+  return {{{}, before, {}, 1, true}, {{before}, size, {}, 1, false}, {{before, size}, after, {}, 1, true}};
+}
 
 // All of self, everywhere.
 Segments Whole(const TraceOp& op) {
@@ -180,10 +186,8 @@ void ExpandPad(const TraceOp& op, Expansion* out) {
   Segments segments = Whole(op);
   const std::vector<int64_t> pads = op.args[1].value.toIntVector();
   for (size_t i = 0; i + 1 < pads.size(); i += 2) {
-    const int64_t before = pads[i], after = pads[i + 1];
     std::vector<Segment>& here = segments[segments.size() - 1 - i / 2];
-    const int64_t size = here[0].size;
-    here = {{{}, before, {}, 1, true}, {{before}, size, {}, 1, false}, {{before, size}, after, {}, 1, true}};
+    here = Padded(pads[i], here[0].size, pads[i + 1]);
   }
   WindowWriter(op, std::move(segments), 2, out).Write();
 }
@@ -228,6 +232,65 @@ void ExpandFlip(const TraceOp& op, Expansion* out) {
   WindowWriter(op, std::move(segments), -1, out).Write();
 }
 
+// The gradients of select and slice: zero, but for one place along dimension `dim` of the result, or for some of them.
+bool AcceptsSpread(const OpRow& row, const TraceOp& op) {
+  if (!IsTensor(op.args[0]) || op.results[0].dtype != op.args[0].tensors[0].dtype) return false;
+  for (size_t i = 3; i < op.args.size(); ++i) {
+    if (op.args[i].kind != TraceArg::Kind::kConst || !op.args[i].value.isInt()) return false;
+  }
+  const TensorRef& result = op.results[0];
+  const int64_t dim = DimArg(op, 2, result);
+  const bool slice = op.args.size() > 4;
+  // Where they would begin anywhere in a vector, ATen copies whole ones.
+  return dim >= 0 && dim < Rank(result) && result.strides[dim] != 1 && (!slice || op.args[5].value.toInt() == 1) &&
+         Rank(op.args[0].tensors[0]) == Rank(result) - (slice ? 0 : 1);
+}
+
+Iteration IterateSpread(const OpRow& row, const Node& node) {
+  if (node.part == kEmpty) return codegen::Whole(node.op.results[0]);
+  Iteration it = codegen::Whole(node.op.results[0]);
+  const TensorRef& grad = node.op.args[0].tensors[0];
+  const int64_t dim = DimArg(node.op, 2, node.op.results[0]);
+  c10::DimVector strides = StridesOf(grad.sizes, grad.strides);
+  if (Rank(grad) < Rank(node.op.results[0])) strides.insert(strides.begin() + dim, 0);
+  strides[dim] = 0;
+  it.uses.push_back(std::move(strides));
+  it.coordinates.push_back(Along(it.sizes, dim));
+  return it;
+}
+
+void EmitSpread(OpEmitter& e) {
+  if (e.node().part == kEmpty) return;
+  const TensorRef& grad = e.op().args[0].tensors[0];
+  const TensorRef& result = e.op().results[0];
+  const int64_t dim = DimArg(e.op(), 2, result);
+  const auto number = [&](int64_t value) { return e.emitter().Size(ScalarType::Long, value); };
+  const Expr place = e.Coordinate(0);
+  // Counted from the end when negative, which a symbol may be, too.
+  const Expr given = number(e.Int(3));
+  const Expr first = Select(given < 0, Max(given + number(result.sizes[dim]), number(0)), given);
+  const bool slice = Rank(grad) == Rank(result);
+  const Expr inside = slice ? (place >= first) & (place < first + number(grad.sizes[dim])) : place == first;
+  const Expr value = slice ? e.LoadAt(0, Steps(Select(inside, place - first, number(0)), grad.strides[dim])) : e.Load(0);
+  const Expr wide = e.emitter().Cast(value, OpMathType(value.type()));
+  e.Result(0, Select(inside, wide, Like(wide, 0)));
+}
+
+void PlaceSpread(const TraceOp& op, Expansion* out) {
+  TraceOp slice = op;
+  TensorRef& grad = slice.args[0].tensors[0];
+  const TensorRef& result = op.results[0];
+  const int64_t dim = DimArg(op, 2, result), size = result.sizes[dim], given = op.args[3].value.toInt();
+  if (Rank(grad) < Rank(result)) {
+    grad.sizes.insert(grad.sizes.begin() + dim, 1);
+    grad.strides.insert(grad.strides.begin() + dim, 0);
+  }
+  const int64_t first = given < 0 ? std::max<int64_t>(given + size, 0) : given;
+  Segments segments = Whole(slice);
+  segments[dim] = Padded(first, grad.sizes[dim], size - first - grad.sizes[dim]);
+  WindowWriter(slice, std::move(segments), -1, out).Write();
+}
+
 // The piece that is the result before anything is written.
 Iteration IterateEmpty(const OpRow&, const Node& node) { return codegen::Whole(node.op.results[0]); }
 
@@ -270,6 +333,18 @@ OpRow ConstantPadRow() {
 OpRow RollRow() {
   OpRow row = MoveRow(&AcceptsRoll, &ExpandRoll);
   row.known_args = 0b10;
+  return row;
+}
+
+OpRow SpreadRow() {
+  OpRow row;
+  row.indexed_args = 1;
+  row.accepts = &AcceptsSpread;
+  row.iterate = &IterateSpread;
+  row.emit = &EmitSpread;
+  row.place = &PlaceSpread;
+  row.only_known_sizes = true;
+  row.known_args = 0b1000;
   return row;
 }
 

@@ -12,6 +12,7 @@
 #include "codegen/passes/early_end.h"
 #include "codegen/passes/fold.h"
 #include "codegen/passes/fuse.h"
+#include "codegen/passes/place.h"
 #include "codegen/passes/plan.h"
 #include "codegen/passes/rematerialize.h"
 #include "codegen/passes/reuse.h"
@@ -49,6 +50,22 @@ PipelineOptions ForDevicesOf(const Trace& trace, const PipelineOptions& options)
   return result;
 }
 
+// The graph of `trace`. Which results had better be made by others depends on what is fused: if there may be some, that is tried first.
+absl::StatusOr<Graph> Build(const Trace& trace, BuildOptions build, const FuseOptions& fuse) {
+  auto graph = BuildGraph(trace, build);
+  if (!graph.ok() || !MayPlace(*graph)) return graph;
+  auto fused = *graph;
+  for (const auto& pass : {FoldCopies, EliminateDeadCode, EliminateCommonSubexpressions}) {
+    auto result = pass(std::move(fused));
+    if (!result.ok()) return result.status();
+    fused = *std::move(result);
+  }
+  auto groups = Fuse(std::move(fused), fuse);
+  if (!groups.ok()) return groups.status();
+  build.placed_ops = OpsToPlace(*groups, trace.ops.size());
+  return build.placed_ops.empty() ? std::move(graph) : BuildGraph(trace, build);
+}
+
 std::vector<Pass> PassesOf(const Trace& trace, const PipelineOptions& options) {
   BuildOptions build;
   build.use_rows = options.backend != "aten";
@@ -57,7 +74,7 @@ std::vector<Pass> PassesOf(const Trace& trace, const PipelineOptions& options) {
   FuseOptions fuse;
   fuse.enabled = build.use_rows;
   return {
-      {"graph", [&trace, build](Graph) { return BuildGraph(trace, build); }},
+      {"graph", [&trace, build, fuse](Graph) { return Build(trace, build, fuse); }},
       {"fold", FoldCopies},
       {"dce", EliminateDeadCode},
       {"cse", EliminateCommonSubexpressions},

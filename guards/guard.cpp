@@ -288,6 +288,14 @@ bool Matches(const TraceLog& expected, const TraceLog& actual) {
   return expected.code == actual.code && expected.shapes == actual.shapes;  // memcmp, but for empty ones.
 }
 
+bool MatchesButForDead(const TraceLog& expected, const TraceLog& actual) {
+  if (expected.code.size() != actual.code.size() || expected.shapes != actual.shapes) return false;
+  const auto bits = static_cast<std::ptrdiff_t>((static_cast<size_t>(actual.num_storages) + 63) / 64);
+  const auto end = actual.code.end() - bits;
+  if (!std::equal(actual.code.begin(), end, expected.code.begin())) return false;
+  return std::equal(end, actual.code.end(), expected.code.end() - bits, [](Word now, Word then) { return (now & ~then) == 0; });
+}
+
 std::optional<Guard> FirstFailure(const TraceLog& expected, const TraceLog& actual) {
   for (const Guard& guard : BuildGuards(expected)) {
     if (!guard.Check(actual)) return guard;

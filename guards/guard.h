@@ -59,6 +59,9 @@ std::vector<Operand> OperandsOf(const codegen::TraceLog& log);
 // All clauses at once.
 bool Matches(const codegen::TraceLog& expected, const codegen::TraceLog& actual);
 
+// Whether they match but for storages that only `expected` says are visible after the trace: its program makes all that `actual` asks for.
+bool MatchesButForDead(const codegen::TraceLog& expected, const codegen::TraceLog& actual);
+
 // The first clause of `expected` that `actual` fails; none when they match.
 std::optional<Guard> FirstFailure(const codegen::TraceLog& expected, const codegen::TraceLog& actual);
 

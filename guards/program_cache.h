@@ -39,6 +39,7 @@ struct CachedTrace {
   std::atomic<size_t> ends_after{0};
   std::atomic<int> overlap_parts{1};
   std::atomic<int> slow_rounds{0};           // In a row.
+  std::atomic<int> wider_runs{0};            // In place of traces of which less was visible.
   std::unique_ptr<runtime::Program> replay;  // While `body` is not ready. Guarded by its run_mutex.
   EagerTrial trial;                          // Of short traces whose results are bit-equal to eager's.
 };

@@ -10,6 +10,7 @@
 #include "codegen/caller_location.h"
 #include "codegen/emit_aten.h"
 #include "guards/compile_policy.h"
+#include "guards/guard.h"
 #include "runtime/counters.h"
 #include "runtime/device.h"
 #include "runtime/log.h"
@@ -28,6 +29,10 @@ namespace lazuli::tracer {
 using runtime::Counters;
 
 namespace {
+
+// Threads of autograd let go of tensors sooner or later than the last time. What that leaves visible changes no more often than this, so a
+// program that makes a result for nobody does instead of another one.
+constexpr int kMostWiderRuns = 2;
 
 // Runs `log` op by op, as eager mode would have.
 runtime::RunResult RunReplay(const codegen::TraceLog& log, const runtime::RunArgs& args) {
@@ -116,8 +121,10 @@ guards::CachedTracePtr Recorder::FindOrCompile(Cut cut, guards::CompilePolicy* p
   const auto location = [] { return runtime::Active().stacks ? codegen::CallerLocation(codegen::CaptureStack()) : std::string(); };
   guards::CachedTracePtr known = prediction_;
   if (!predicted) {
+    const guards::CachedTracePtr wider = MakesMore(prediction_) ? prediction_ : nullptr;
     CompleteOutputs();
     known = cache.Find(log_);
+    if (known == nullptr && wider != nullptr && wider->wider_runs.fetch_add(1, std::memory_order_relaxed) < kMostWiderRuns) known = wider;
   }
   *found = predicted ? Found::kPredicted : known != nullptr ? Found::kHit : Found::kMiss;
   if (known != nullptr) {
@@ -133,6 +140,10 @@ guards::CachedTracePtr Recorder::FindOrCompile(Cut cut, guards::CompilePolicy* p
   if (cut == Cut::kTransient) return nullptr;
   log_.marks = Marks();
   return cache.Compile(log_, in_blocks_ ? kBlock : start_cause_, location(), policy);
+}
+
+bool Recorder::MakesMore(const guards::CachedTracePtr& entry) const {
+  return entry != nullptr && !symbols_.active() && entry->body->ready() && guards::MatchesButForDead(entry->log, log_);
 }
 
 std::vector<codegen::SizeMark> Recorder::Marks() const {

@@ -1,4 +1,6 @@
 // Batch norm and its gradients over every layout, with and without weights and running statistics, in training and evaluation.
+#include <torch/torch.h>
+
 #include <algorithm>
 #include <cmath>
 

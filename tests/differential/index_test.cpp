@@ -1,4 +1,6 @@
 // Gathers, scatters, masks, concatenation, padding and other ops that move elements.
+#include <torch/torch.h>
+
 #include <limits>
 
 #include "tests/support/differential.h"
@@ -75,6 +77,12 @@ const std::vector<OpCase>& ScatterOps() {
                    at::slice_backward(x, {x.size(0) + 3, x.size(1)}, 0, -x.size(0), std::numeric_limits<int64_t>::max(), 1)),
       LAZULI_UNARY("slice_backward last", kFinite, kExact, at::slice_backward(x, {x.size(0), x.size(1) + 1}, 1, 0, -1, 1)),
       LAZULI_UNARY("slice_backward in steps", kFinite, kExact, at::slice_backward(x, {x.size(0) * 2, x.size(1)}, 0, 0, x.size(0) * 2, 2)),
+      LAZULI_UNARY("slice_backward placed", kFinite, kExact, at::slice_backward(x * 2, {x.size(0) + 3, x.size(1)}, 0, 2, x.size(0) + 2, 1)),
+      LAZULI_UNARY("slice_backward placed from the end", kFinite, kExact,
+                   at::slice_backward(x * 2, {x.size(0) + 1, x.size(1)}, 0, -x.size(0), std::numeric_limits<int64_t>::max(), 1)),
+      LAZULI_UNARY("slice_backward placed at the start", kFinite, kExact,
+                   at::slice_backward(torch::stack({x, x}) * 2, {2, x.size(0) + 1, x.size(1)}, 1, 0, x.size(0), 1)),
+      LAZULI_UNARY("select_backward placed", kFinite, kExact, at::select_backward(x * 2, {2, x.size(0), x.size(1)}, 0, -1)),
       LAZULI_UNARY("select_backward", kFinite, kExact,
                    at::select_backward(x, {4, x.size(0), x.size(1)}, 0, 1) + at::select_backward(x, {4, x.size(0), x.size(1)}, 0, -1)),
       LAZULI_UNARY("slice_scatter", kFinite, kExact, x.slice_scatter(x.slice(0, 0, 1) * 2, 0, 0, 1)),

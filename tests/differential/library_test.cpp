@@ -1,4 +1,6 @@
 // Ops that programs leave to libraries: matrix products, convolutions, pooling, attention, resampling, linear algebra.
+#include <torch/torch.h>
+
 #include "tests/support/differential.h"
 
 namespace lazuli::testing {

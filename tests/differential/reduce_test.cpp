@@ -1,4 +1,6 @@
 // Reductions, scans, softmax and normalisation layers, losses.
+#include <torch/torch.h>
+
 #include "tests/support/differential.h"
 
 namespace lazuli::testing {

@@ -1,4 +1,6 @@
 // Elementwise ops of one tensor: arithmetic, elementary functions, activations, in-place variants.
+#include <torch/torch.h>
+
 #include "tests/support/differential.h"
 
 namespace lazuli::testing {

@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/cpp_hook.h>
 #include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/torch.h>
 
 #include "tests/support/same_as_eager.h"
 #include "tests/support/test_device.h"

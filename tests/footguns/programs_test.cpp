@@ -1,6 +1,7 @@
 // What whole programs do: modules moved and cloned, data loaded, generators, utilities, modes on several threads.
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <torch/torch.h>
 
 #include <optional>
 #include <sstream>

@@ -1,5 +1,7 @@
 // The LSTM of oneDNN, which looks at the grad mode to decide what it computes.
 
+#include <torch/torch.h>
+
 #include "tests/support/same_as_eager.h"
 #include "tests/support/test_device.h"
 

@@ -2,6 +2,7 @@
 
 #include <ATen/autocast_mode.h>
 #include <torch/script.h>
+#include <torch/torch.h>
 
 #include <sstream>
 

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Dict.h>
 #include <torch/script.h>
+#include <torch/torch.h>
 
 #include <sstream>
 

@@ -1,5 +1,7 @@
 // Operations that look at, replace or share a tensor's memory.
 
+#include <torch/torch.h>
+
 #include "tests/support/same_as_eager.h"
 #include "tests/support/test_device.h"
 

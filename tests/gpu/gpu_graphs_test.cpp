@@ -1,6 +1,7 @@
 // CUDA graphs of programs (mode reduce-overhead). All are skipped without a GPU.
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/torch.h>
 
 #include "runtime/cuda_graph.h"
 #include "runtime/device.h"

@@ -1,6 +1,7 @@
 // Programs with tensors on a GPU, compared with eager mode, with what was compiled and what was not. All are skipped without a GPU.
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/torch.h>
 
 #include "tests/support/gpu.h"
 #include "tests/support/same_as_eager.h"

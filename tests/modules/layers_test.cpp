@@ -1,5 +1,7 @@
 // Layers with weights, and those that only move elements.
 
+#include <torch/torch.h>
+
 #include "tests/support/module_check.h"
 
 namespace lazuli::testing {

@@ -1,5 +1,7 @@
 // Every loss module.
 
+#include <torch/torch.h>
+
 #include "tests/support/module_check.h"
 
 namespace lazuli::testing {

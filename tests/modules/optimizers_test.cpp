@@ -2,6 +2,8 @@
 //
 // Bit for bit with the aten backend. With llvm, see tests/recompile/training_test.cpp for why twenty steps are held to 1e-4.
 
+#include <torch/torch.h>
+
 #include "tests/support/module_check.h"
 #include "tests/support/same_as_eager.h"
 #include "tests/support/test_device.h"

@@ -1,5 +1,7 @@
 // Activations, normalisations and dropouts.
 
+#include <torch/torch.h>
+
 #include "tests/support/module_check.h"
 
 namespace lazuli::testing {

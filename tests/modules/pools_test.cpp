@@ -1,5 +1,7 @@
 // Pooling, and what undoes it.
 
+#include <torch/torch.h>
+
 #include "tests/support/module_check.h"
 
 namespace lazuli::testing {

@@ -1,5 +1,7 @@
 // Recurrent layers, attention, transformers and containers.
 
+#include <torch/torch.h>
+
 #include "tests/support/module_check.h"
 
 namespace lazuli::testing {

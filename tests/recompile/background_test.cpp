@@ -1,5 +1,7 @@
 // Compiling in the background: results meanwhile, the swap, and what the counters say.
 
+#include <torch/torch.h>
+
 #include <sys/wait.h>
 #include <unistd.h>
 

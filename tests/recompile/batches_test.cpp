@@ -1,6 +1,7 @@
 // Small kernels that do not depend on each other run together: what an optimizer does to each parameter, clipping to each gradient.
 
 #include <gmock/gmock.h>
+#include <torch/torch.h>
 
 #include <sstream>
 

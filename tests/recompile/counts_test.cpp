@@ -1,5 +1,7 @@
 // How often programs are compiled: never again for what was seen before.
 
+#include <torch/torch.h>
+
 #include "codegen/kernel_compiler.h"
 #include "tests/support/same_as_eager.h"
 #include "tests/support/train.h"
@@ -68,6 +70,32 @@ TEST_P(CountsTest, MovingSliceAndSelectOffsets) {
   }
   EXPECT_GT(compiled, 0);
   EXPECT_EQ(delta.of(&Stats::programs_compiled), compiled);
+}
+
+// What was visible after the trace is not any more: twice the program that makes it serves all the same, in case that was by chance.
+TEST_P(CountsTest, ResultThatNobodyKeepsAnyMore) {
+  const auto x = torch::arange(12, torch::kFloat);
+  torch::Tensor kept;
+  const lazuli::DeviceMode mode(options());
+  const auto step = [&](bool keep) {
+    auto doubled = x * 2;
+    const auto result = doubled.exp();
+    if (keep) kept = doubled;
+    doubled.reset();
+    return result.sum().item<float>();
+  };
+  const float expected = step(true);
+  for (int i = 0; i < kWarmUp; ++i) step(true);
+  kept.reset();
+  StatsDelta delta;
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(step(false), expected);
+  EXPECT_EQ(delta.of(&Stats::cache_hits), 2);
+  EXPECT_EQ(delta.of(&Stats::cache_misses), 0);
+  EXPECT_EQ(delta.of(&Stats::programs_compiled), 0);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(step(false), expected);
+  EXPECT_EQ(delta.of(&Stats::cache_misses), 1);
+  EXPECT_EQ(delta.of(&Stats::programs_compiled), 1);
+  EXPECT_EQ(delta.of(&Stats::cache_hits), 3);
 }
 
 TEST_P(CountsTest, ScalarsThatChangeEachStep) {

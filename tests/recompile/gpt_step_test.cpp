@@ -1,4 +1,6 @@
 // What a training step of a small GPT runs: everything but matrix products, attention and the embeddings' gradients is kernels.
+#include <torch/torch.h>
+
 #include "tests/support/same_as_eager.h"
 
 namespace lazuli::testing {

@@ -1,5 +1,6 @@
 // lazuli::mark_dynamic, lazuli::mark_static and LAZULI_DYNAMIC=1: symbols before a second size was seen, or never.
 #include <gmock/gmock.h>
+#include <torch/torch.h>
 
 #include "tests/support/error_of.h"
 #include "tests/support/log_file.h"

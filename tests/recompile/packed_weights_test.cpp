@@ -1,7 +1,8 @@
 // Weights of convolutions that stay the same are packed once, and any change of them is seen.
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <functional>
 #include <utility>

@@ -4,6 +4,8 @@
 // last place, which is 6e-8 of a float's value a step. Twenty steps of these models grow that by gradients that depend on parameters, and
 // by the division of Adam's kind of optimizers by the root of a small second moment, to a few 1e-5; so the llvm backend is held to 1e-4.
 
+#include <torch/torch.h>
+
 #include "tests/support/same_as_eager.h"
 #include "tests/support/train.h"
 

@@ -1,4 +1,6 @@
 // A process that trains for long must not grow. LAZULI_SOAK_STEPS sets how many steps; a million take a few minutes.
+#include <torch/torch.h>
+
 #include <unistd.h>
 
 #include <fstream>

@@ -1,7 +1,7 @@
 // Random programs over tensors: made by trying statements eagerly, run eagerly or in a mode, printed as C++-like text.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
 #include "tests/support/golden_file.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <unistd.h>
 

@@ -1,5 +1,7 @@
 #include "tests/support/module_check.h"
 
+#include <torch/torch.h>
+
 #include <algorithm>
 #include <cmath>
 #include <iostream>

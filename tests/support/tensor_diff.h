@@ -1,7 +1,7 @@
 // What tells two results of one program apart, in words: for tests that run thousands of small programs.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <string>
 #include <vector>

@@ -7,7 +7,7 @@
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <string>
 #include <thread>

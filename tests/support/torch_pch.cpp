@@ -1,1 +1,1 @@
-// Carries the precompiled header that the tests share.
+// Carries the precompiled header of tests with modules.

@@ -1,4 +1,4 @@
-// Precompiled for every test that writes LibTorch programs; torch/torch.h alone takes about 20 s to compile.
+// Precompiled for the tests that include torch/torch.h, which alone takes about 20 s to compile: those of modules and optimizers.
 #pragma once
 
 #include <gtest/gtest.h>

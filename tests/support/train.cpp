@@ -1,5 +1,7 @@
 #include "tests/support/train.h"
 
+#include <torch/torch.h>
+
 #include <map>
 
 namespace lazuli::testing {

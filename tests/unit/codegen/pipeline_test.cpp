@@ -210,7 +210,8 @@ TEST_F(PipelineTest, MatmulsUsePlannedBuffers) {
   const auto y = t.Op1("aten::mm", {r, w});
   t.Keep(y);
   t.Keep(r);
-  ExpectBoth(t);
+  // On some processors the order in which the library adds depends on where its operands lie in memory.
+  ExpectBoth(t, 1e-5, 1e-5);
 }
 
 TEST_F(PipelineTest, AFailingStepPoisonsOnlyWhatNeedsIt) {

@@ -1,7 +1,7 @@
 #include "codegen/value_diff.h"
 
 #include <gmock/gmock.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cmath>
 #include <limits>

@@ -124,6 +124,16 @@ TEST(GuardTest, DescribesOperators) {
   EXPECT_EQ(Failure(Example(), other), "op 0 mismatch. expected aten::mm, actual aten::bmm");
 }
 
+TEST(GuardTest, DeadStoragesMatchVisibleOnes) {
+  const TraceLog visible = Example(), dead = Example(64, 0, 2, c10::kFloat, /*visible=*/false);
+  EXPECT_TRUE(MatchesButForDead(visible, dead));
+  EXPECT_TRUE(MatchesButForDead(visible, visible));
+  EXPECT_FALSE(MatchesButForDead(dead, visible));
+  EXPECT_FALSE(MatchesButForDead(visible, Example(32, 0, 2, c10::kFloat, /*visible=*/false)));
+  EXPECT_FALSE(MatchesButForDead(visible, Example(64, 1, 2, c10::kFloat, /*visible=*/false)));
+  EXPECT_FALSE(MatchesButForDead(visible, TraceLog()));
+}
+
 TEST(GuardTest, DescribesVisibility) {
   EXPECT_EQ(Failure(Example(), Example(64, 0, 2, c10::kFloat, /*visible=*/false)),
             "storage 3 visibility after the trace mismatch. expected visible, actual dead");

@@ -1,6 +1,8 @@
 // Numbers (0-dim CPU tensors) whose values are at hand are computed at once; those that wait for the trace, or that it reads, are recorded.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "lazuli/lazuli.h"
 #include "tests/support/same_as_eager.h"

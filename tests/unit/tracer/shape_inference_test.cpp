@@ -1,7 +1,7 @@
 #include "tracer/shape_inference.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "lazuli/lazuli.h"
 
