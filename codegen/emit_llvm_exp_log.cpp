@@ -33,11 +33,7 @@ class ExpLogEmitter : public VectorMath {
   Value* Exp2() {
     Value* x = Clamp(x_, table_.exp2_low, table_.exp2_high);
     Value* n = Round(x);
-    Value* r = Sub(x, n);
-    Value* y = Mul(r, C(table_.ln2_rounded));
-    Value* low = Fma(r, C(table_.ln2_rest), Fma(r, C(table_.ln2_rounded), Neg(y)));
-    Value* tail = Fma(Mul(y, y), Polynomial(y, table_.exp.drop_front(2)), low);
-    return ScaleWide(Add(C(1), Add(y, tail)), n);
+    return ScaleWide(Fma(Sub(x, n), Polynomial(Sub(x, n), table_.exp2), C(1)), n);
   }
 
   // expm1(r + n ln 2) = (s - 1 + s r) + s r^2 q(r), s = 2^n: r and the bracket are kept in two parts, so that only the last addition
@@ -87,10 +83,11 @@ class ExpLogEmitter : public VectorMath {
   // Odd polynomial for small numbers; else 1 - exp(-g(|x|)) with g = -log(erfc).
   Value* Erf() {
     if (HasLookup()) return OddByIntervals(kErfTable);
+    if (HasShortLookup()) return OddByIntervals(kShortErfTable);
     Value* magnitude = Abs(x_);
     Value* small = Fma(x_, Polynomial(Mul(x_, x_), table_.erf), x_);
     Value* t = Select(b_.CreateFCmpOGT(magnitude, C(table_.erf_high)), C(table_.erf_high), magnitude);
-    if (table_.erfc_from != 0) t = Sub(t, C(table_.erfc_from));
+    t = Sub(t, C(table_.erfc_from));
     // g = t h + c, reduced by ln 2 before it is ever rounded as a whole.
     Value* h = Polynomial(t, table_.erfc);
     Value* n = NearestWhole(Fma(t, h, C(table_.erfc_0[0])), -kLog2E).n;
@@ -169,14 +166,15 @@ class ExpLogEmitter : public VectorMath {
   };
 
   // Without a division, and without computing what small and large numbers need both.
-  Value* OddByIntervals(const IntervalTable& table) {
+  template <class Table>
+  Value* OddByIntervals(const Table& table) {
     Value* magnitude = Abs(x_);
     Value* bounded = Select(b_.CreateFCmpOGT(magnitude, C(table.high)), C(table.high), magnitude);
     Value* index = b_.CreateLShr(Bits(Add(bounded, C(table.offset))), I(table.shift));
     const auto row = [&](int i) { return Lookup(table.rows[i], index); };
     Value* d = Sub(bounded, row(0));  // Exact.
-    Value* p = row(6);
-    for (int i = 5; i >= 2; --i) p = Fma(p, d, row(i));
+    Value* p = row(Table::kRows - 1);
+    for (int i = Table::kRows - 2; i >= 2; --i) p = Fma(p, d, row(i));
     Value* value = row(1);
     Value* known = Select(b_.CreateFCmpOGT(value, d), value, d);
     return CopySign(Fma(d, p, known), x_);  // Keeps -0.

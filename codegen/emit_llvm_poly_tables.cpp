@@ -10,9 +10,6 @@ constexpr double kTanhFloat[] = {-0.333333284f,   0.133331731f,   -0.0539504848f
                                  -0.00856776908f, 0.00304372446f, -0.000818317931f, 0.00011547155f};
 constexpr double kLogFloat[] = {0.333333105f,  -0.249999866f, 0.20002225f,   -0.166692585f, 0.142186388f,
                                 -0.123841822f, 0.118731625f,  -0.117910817f, 0.069162555f};
-constexpr double kErfFloat[] = {0.128379166f,   -0.376126289f,    0.112836182f,   -0.026855126f,
-                                0.00519073382f, -0.000803076138f, 7.92035935e-05f};
-constexpr double kErfcFloat[] = {1.12957835f, 0.633220136f, 0.108418196f, -0.025207933f, 0.00420440733f, -0.000441296841f, 2.16825338e-05f};
 
 constexpr double kExpDouble[] = {  // exp_double, 2^-59.9, after its first two terms
     1.0,
@@ -28,6 +25,12 @@ constexpr double kExpDouble[] = {  // exp_double, 2^-59.9, after its first two t
     2.7557402188255026e-07,
     2.510897891590995e-08,
     2.087546511686246e-09};
+constexpr double kExp2Float[] = {  // exp2_float, 2^-27.9
+    0.693147182, 0.240226507, 0.0555040501, 0.00961809792, 0.00133382983, 0.000154210691, 1.4012815e-05};
+constexpr double kExp2Double[] = {  // exp2_double, 2^-55.6
+    0.69314718055994529,    0.24022650695910072,    0.055504108664821687,   0.0096181291076283294,
+    0.0013333558146392693,  0.00015403530393640633, 1.5252733854316823e-05, 1.3215486594976532e-06,
+    1.0178051942406509e-07, 7.0549744547420547e-09, 4.4565704680376044e-10, 2.5625453719831696e-11};
 constexpr double kTanhDouble[] = {  // tanh_double, 2^-57.7
     -0.33333333333333331,    0.13333333333333283,     -0.05396825396822872,    0.021869488535486953,    -0.0088632355192545236,
     0.0035921279244887161,   -0.0014558335603312282,  0.00059002299560520965,  -0.00023911120406866645, 9.6860270633751484e-05,
@@ -117,8 +120,6 @@ PolyTable FloatTable() {
   t.exp2_high = 129;
   t.expm1_low = -18;
   t.tanh_high = 9.02f;
-  t.erf_small = 1;
-  t.erf_high = 4;
   t.sinh_high = 89.45;
   t.linear = 5e-8f;
   t.ln2_high = 0.693145751953f;
@@ -145,14 +146,10 @@ PolyTable FloatTable() {
   t.sinh = kSinhFloat;
   t.cosh = kCoshFloat;
   t.exp = kExpFloat;
+  t.exp2 = kExp2Float;
   t.expm1 = kExpm1Float;
   t.tanh = kTanhFloat;
   t.log = kLogFloat;
-  t.erf = kErfFloat;
-  t.erfc = kErfcFloat;
-  t.erfc_from = 0;
-  t.erfc_0[0] = 0;
-  t.erfc_0[1] = -0.000188034464f;
   return t;
 }
 
@@ -188,6 +185,7 @@ PolyTable DoubleTable() {
   t.sinh = kSinhDouble;
   t.cosh = kCoshDouble;
   t.exp = kExpDouble;
+  t.exp2 = kExp2Double;
   t.expm1 = t.exp.drop_front(2);
   t.tanh = kTanhDouble;
   t.log = kLogDouble;

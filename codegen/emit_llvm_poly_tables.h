@@ -13,10 +13,11 @@ struct PolyTable {
   double exp2_low, exp2_high;
   double expm1_low;
   double tanh_high;  // From here tanh is 1;
-  double erf_high;   // and erf.
-  double erf_small;  // Below, erf is a polynomial of its own.
-  double sinh_high;  // From here sinh and cosh are infinite.
-  double linear;     // Below, x + x^2 / 2 rounds to x.
+  // Of doubles, as erf and what is named erfc: floats have tables of intervals.
+  double erf_high = 0;   // From here erf is 1.
+  double erf_small = 0;  // Below, it is a polynomial of its own.
+  double sinh_high;      // From here sinh and cosh are infinite.
+  double linear;         // Below, x + x^2 / 2 rounds to x.
   // In two parts: products of the high one with a whole number below 2^9 (2^11) are exact.
   double ln2_high, ln2_low;
   double log10_2_high, log10_2_low;
@@ -29,6 +30,7 @@ struct PolyTable {
   double half_pi[3];
   double trig_high;                 // n pi / 2 for such a number n.
   llvm::ArrayRef<double> exp;       // exp(r), |r| <= ln(2) / 2.
+  llvm::ArrayRef<double> exp2;      // (2^r - 1) / r, |r| <= 1/2.
   llvm::ArrayRef<double> expm1;     // (exp(r) - 1 - r) / r^2.
   llvm::ArrayRef<double> tanh;      // (tanh(x) / x - 1) / x^2, in x^2 <= 1.
   llvm::ArrayRef<double> sinh;      // (sinh(r) / r - 1) / r^2, in r^2.
@@ -43,25 +45,30 @@ struct PolyTable {
   llvm::ArrayRef<double> exp_16th;  // (exp(r) - 1 - r) / r^2, |r| <= ln(2) / 32.
   // (-log(erfc(t)) - erfc_0) / (t - erfc_from), in t - erfc_from, erf_small <= t <= erf_high.
   llvm::ArrayRef<double> erfc;
-  double erfc_from;
-  double erfc_0[2];  // In two parts, the first one so short that its sum with n ln2_high is exact.
+  double erfc_from = 0;
+  double erfc_0[2] = {0, 0};  // In two parts, the first one so short that its sum with n ln2_high is exact.
 };
 
 const PolyTable& PolyTableFor(bool is_float);
 
 // An odd function of floats, by intervals of |x| < high: function(center + d) = value + d (p0 + p1 d + ... + p4 d^4). The interval's index
-// is the lowest five bits of the bits of |x| + offset, shifted right. Each center is chosen such that the value is next to a float, and
-// larger than any d. In the interval that begins at 0 the center and the value are 0, and it is d + d (p0 + ...).
-struct IntervalTable {
-  static constexpr int kIntervals = 32;
+// is the lowest five bits (three, of eight intervals) of the bits of |x| + offset, shifted right. Each center is chosen such that the value
+// is next to a float, and larger than any d. In the interval that begins at 0 the center and the value are 0, and it is d + d (p0 + ...).
+template <int kIntervals, int kTerms>
+struct IntervalTableOf {
+  static constexpr int kRows = 2 + kTerms;
 
   double offset;
   int shift;
   double high;
-  const double (&rows)[7][kIntervals];  // Centers, values, p0 to p4.
+  const double (&rows)[kRows][kIntervals];  // Centers, values, p0 to p4.
 };
+using IntervalTable = IntervalTableOf<32, 5>;
+// For registers of eight floats: fewer intervals, p0 to p7.
+using ShortIntervalTable = IntervalTableOf<8, 8>;
 
 extern const IntervalTable kTanhTable, kErfTable;
+extern const ShortIntervalTable kShortErfTable;
 // exp(x^2) erfc(x), not odd, and 1 + d (p0 + ...) in the first interval. From `high` on erfc is 0.
 extern const IntervalTable kScaledErfcTable;
 

@@ -147,6 +147,12 @@ Value* VectorMath::Lookup(const double (&table)[16], Value* index) {
   });
 }
 
+Value* VectorMath::Lookup(const double (&table)[8], Value* index) {
+  return InVectorsOf(b_, 8, index, nullptr, [&](Value* indices, Value* /*none*/) {
+    return b_.CreateIntrinsic(llvm::Intrinsic::x86_avx2_permps, {}, {FloatVector(b_, table, 8), indices});
+  });
+}
+
 Value* VectorMath::Rough(llvm::Intrinsic::ID id, Value* x) {
   return InVectorsOf(b_, 16, x, nullptr, [&](Value* part, Value* /*none*/) {
     return b_.CreateIntrinsic(id, {}, {part, llvm::Constant::getNullValue(part->getType()), b_.getInt16(-1)});

@@ -85,9 +85,12 @@ class VectorMath {
 
   // Whether numbers can be looked up in tables that registers hold: floats of AVX-512.
   bool HasLookup() const { return is_float_ && native_lanes_ == 16; }
-  // table[the lowest five bits of index], or four.
+  // The same of tables of eight: floats of AVX2.
+  bool HasShortLookup() const { return is_float_ && native_lanes_ == 8; }
+  // table[the lowest five bits of index], or four, or three.
   Value* Lookup(const double (&table)[32], Value* index);
   Value* Lookup(const double (&table)[16], Value* index);
+  Value* Lookup(const double (&table)[8], Value* index);
 
   // About 1 / x, off by up to 2^-14 of it, or rounded where there is no instruction for that.
   Value* RoughReciprocal(Value* x);

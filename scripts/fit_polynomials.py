@@ -78,6 +78,31 @@ def fit(target, weight, low, high, powers, bits=53):
     return [c for c, _ in fixed], final
 
 
+def fit_by_weights(target, weight, low, high, powers, bits):
+    """As fit, by least squares whose weights are raised where the error is largest (C. L. Lawson's algorithm), in doubles: for more powers
+    than Remez's exchange takes where the weight is 0 inside of the interval."""
+    powers = list(powers)
+    points = chebyshev_nodes(mpf(low), mpf(high), 200)
+    values = [target(x) for x in points]
+    weights = np.array([abs(float(weight(x))) for x in points])
+    scale = max(abs(float(low)), abs(float(high)))
+    scaled = np.array([float(x) for x in points]) / scale
+    fixed = []
+    error = lambda: [value - sum(c * x**p for c, p in zip(fixed, powers)) for value, x in zip(values, points)]
+    for k in range(len(powers)):
+        left = np.array([float(e) for e in error()])
+        columns = np.stack([scaled**p for p in powers[k:]], 1)
+        raised = np.ones(len(points))
+        for _ in range(30):
+            factors = np.sqrt(raised) * weights
+            solution = np.linalg.lstsq(columns * factors[:, None], left * factors, rcond=None)[0]
+            rest_of_it = np.abs((columns @ solution - left) * weights)
+            raised *= rest_of_it / rest_of_it.max() + 1e-3
+            raised /= raised.max()
+        fixed.append(round_to(solution[0] / scale ** powers[k], bits))
+    return fixed, max(abs(e * weight(x)) for e, x in zip(error(), points))
+
+
 def even(function, limit):
     """Of z = x^2; `limit` is the value near 0, where quotients of small numbers lose all their digits."""
     return lambda z: limit if z < mpf(10) ** -15 else function(sqrt(z))
@@ -121,6 +146,7 @@ def table():
     z_high = (f_high / (2 + f_high)) ** 2
     log2_atanh = even(lambda s: log((1 + s) / (1 - s), 2) / s, 2 / log(2))
     log2_atanh_rest = rest(lambda z: (log2_atanh(z) - 2 / log(2) - 2 * z / (3 * log(2))) / z**2, 2 / (5 * log(2)))
+    exp2_rest = rest(lambda r: (mpf(2) ** r - 1) / r, log(mpf(2)))
     relative = lambda function: lambda z: 1 / function(z)
     return {
         # Floats, in float arithmetic.
@@ -147,6 +173,8 @@ def table():
         "erf_double": (erf_rest, lambda z: 1 / (erf_rest(z) + 1), 0, mpf("0.723"), range(13), 53),
         "erfc_double": (lambda u: -log(erfc(1 + u)) - erfc_1, lambda u: erfc(1 + u) / erf(1 + u), mpf("-0.151"), mpf("4.95"), range(19), 53),
         "exp_double": (exp_rest, rest(lambda x: x**2 / expm1(x), mpf(0)), -r, r, range(11), 53),
+        "exp2_float": (exp2_rest, lambda r: r / mpf(2) ** r, -mpf(1) / 2, mpf(1) / 2, range(7), 24),
+        "exp2_double": (exp2_rest, lambda r: r / mpf(2) ** r, -mpf(1) / 2, mpf(1) / 2, range(12), 53),
         "tanh_double": (rest(lambda z: (tanhc(z) - 1) / z, -mpf(1) / 3), lambda z: z / tanhc(z), 0, mpf(1), range(18), 53),
         "log_double": (log_rest, rest(lambda f: f**3 / log1p(f), mpf(0)), f_low, f_high, range(21), 53),
         "log2_double": (log2_atanh_rest, lambda z: z**2 / log2_atanh(z), 0, z_high, range(8), 53),
@@ -171,7 +199,7 @@ def best_center(function, low, high):
     return min(candidates, key=lambda c: abs(function(c) - round_to(function(c), 24)) / float_ulp(function(c)))
 
 
-def interval_row(function, slope, low, high):
+def interval_row(function, slope, low, high, terms):
     """center, function there, and p with function(center + d) = function(center) + d p(d), or d + d p(d) where both are 0."""
     slack = mpf(2) ** -21
     center = best_center(function, low, high) if low > 0 else mpf(0)
@@ -180,25 +208,25 @@ def interval_row(function, slope, low, high):
     target = rest(lambda d: (function(center + d) - at_center) / d - known, slope(center) - known)
     weight = lambda d: d / function(center + d) if center + d > 0 else mpf(1)
     odd_from_0 = known == 1 and slope(mpf(0)) == 1  # There p(0) is 0, so that tiny numbers are their own result.
-    powers = range(1, 5) if odd_from_0 else range(5)
+    powers = range(1, terms) if odd_from_0 else range(terms)
     begin = low - center - slack if low > 0 else mpf(2) ** -20
-    coefficients, error = fit(target, weight, begin, high - center + slack, powers, 24)
+    coefficients, error = (fit if terms <= 5 else fit_by_weights)(target, weight, begin, high - center + slack, powers, 24)
     if odd_from_0:
         coefficients = [mpf(0)] + coefficients
     return [center, round_to(at_center, 24)] + coefficients, error
 
 
-def interval_table(function, slope, offset, bits, high):
-    """Rows for |x| < high, by the lowest five bits of the exponent and the highest `bits` of the mantissa of |x| + offset."""
-    rows = [[mpf(0)] * 7 for _ in range(32)]
+def interval_table(function, slope, offset, bits, high, count=32, terms=5):
+    """Rows for |x| < high, by the exponent and the highest `bits` of the mantissa of |x| + offset, modulo `count`."""
+    rows = [[mpf(0)] * (2 + terms) for _ in range(count)]
     worst = mpf(0)
     u = mpf(offset)
     while u < offset + high:
         exponent = int(mp.floor(log(u, 2) + mpf(10) ** -9))
         step = mpf(2) ** (exponent - bits)
-        index = ((exponent + 127) * 2**bits + int((u / mpf(2) ** exponent - 1) * 2**bits)) % 32
+        index = ((exponent + 127) * 2**bits + int((u / mpf(2) ** exponent - 1) * 2**bits)) % count
         assert not any(rows[index])
-        rows[index], error = interval_row(function, slope, u - offset, u + step - offset)
+        rows[index], error = interval_row(function, slope, u - offset, u + step - offset, terms)
         worst = max(worst, error)
         u += step
     return rows, worst
@@ -267,6 +295,7 @@ def print_tables(names):
     tables = {
         "tanh_table": (tanh, lambda x: 1 - tanh(x) ** 2, 1, 3, 10),
         "erf_table": (erf, lambda x: 2 / sqrt(pi) * exp(-x * x), 2, 4, 4),
+        "erf_table_8": (erf, lambda x: 2 / sqrt(pi) * exp(-x * x), 8, 4, 4, 8, 8),
         "erfc_table": (scaled_erfc, lambda x: 2 * x * scaled_erfc(x) - 2 / sqrt(pi), 1, 3, 15),
     }
     for name, args in tables.items():

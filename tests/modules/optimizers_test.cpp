@@ -83,7 +83,7 @@ TEST_P(OptimizersTest, TwentyStepsEndAsEager) {
   lazuli::reset();
   {
     SCOPED_TRACE("aten");
-    const Training aten = Train(recipe, Options().backend("aten"), /*model_inside=*/false);
+    const Training aten = Train(recipe, Options().backend("aten").step_aside(false), /*model_inside=*/false);
     line.forward_equal = aten.losses == eager.losses;
     line.backward_equal = DiffAll(eager.state, aten.state, {}).empty();
     EXPECT_EQ(aten.losses, eager.losses);
@@ -91,7 +91,7 @@ TEST_P(OptimizersTest, TwentyStepsEndAsEager) {
     ExpectCompiled(name, aten);
   }
   lazuli::reset();
-  const Training llvm = Train(recipe, Options().backend("llvm"), /*model_inside=*/true);
+  const Training llvm = Train(recipe, Options().backend("llvm").step_aside(false), /*model_inside=*/true);
   ASSERT_EQ(llvm.state.size(), eager.state.size());
   for (size_t i = 0; i < eager.state.size(); ++i) {
     EXPECT_TRUE(torch::allclose(eager.state[i], llvm.state[i], kTolerance, kTolerance)) << "tensor " << i;
