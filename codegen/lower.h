@@ -69,6 +69,7 @@ struct OpRow {
   uint8_t reducing_parts = 0;  // As bits: parts whose formula reduces over Iteration::reduced, even if that is empty.
   // Makes the pieces of an op that falls into parts of which some use what others make. Null: none.
   void (*expand)(const TraceOp& op, Expansion* out) = nullptr;
+  int empty_part = -1;  // Of an expansion: the part that makes a memory without content, for others to write.
   // The same, instead of the op's own kernel, where a kernel makes argument 0, which may then write its place in the result:
   // passes/place.h.
   void (*place)(const TraceOp& op, Expansion* out) = nullptr;

@@ -299,6 +299,7 @@ OpRow WindowsRow(bool (*accepts)(const OpRow&, const TraceOp&), void (*expand)(c
   row.moves = true;
   row.accepts = accepts;
   row.expand = expand;
+  row.empty_part = kEmpty;
   row.iterate = &IterateEmpty;
   row.emit = [](OpEmitter&) {};
   return row;
@@ -343,6 +344,7 @@ OpRow SpreadRow() {
   row.iterate = &IterateSpread;
   row.emit = &EmitSpread;
   row.place = &PlaceSpread;
+  row.empty_part = kEmpty;
   row.only_known_sizes = true;
   row.known_args = 0b1000;
   return row;

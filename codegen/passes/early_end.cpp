@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "codegen/lower_group.h"
 #include "codegen/passes/value_uses.h"
@@ -34,6 +35,7 @@ class EarlyEndFinder {
     cost_.resize(static_cast<size_t>(num_ops) + 1, 0);
     for (const Group& group : graph.groups) AddWork(group);
     AddCosts();
+    for (const Group& group : graph.groups) AddReadsOfBoth(group);
     for (size_t i = 1; i < work_.size(); ++i) {
       work_[i] += work_[i - 1];
       cost_[i] += cost_[i - 1];
@@ -94,6 +96,28 @@ class EarlyEndFinder {
       if (made < 0 || read <= made) continue;
       cost_[static_cast<size_t>(made) + 1] += 2 * Bytes(value.layout);
       cost_[static_cast<size_t>(read) + 1] -= 2 * Bytes(value.layout);
+    }
+  }
+
+  // What a kernel reads once, two will read where a cut comes between its nodes.
+  void AddReadsOfBoth(const Group& group) {
+    if (!group.is_kernel()) return;
+    absl::flat_hash_map<ValueId, std::pair<int32_t, int32_t>> readers;
+    absl::flat_hash_map<ValueId, double> bytes;
+    for (const NodeId n : group.nodes) {
+      const Node& node = graph_.nodes[n];
+      if (node.op.index < 0) continue;
+      ForEachUse(node, [&](const TensorRef& use) {
+        const bool stored = graph_.values[use.storage].producer == kNoNode || in_memory_[use.storage];
+        if (!stored) return;
+        const auto [it, is_first] = readers.try_emplace(use.storage, node.op.index, node.op.index);
+        it->second = {std::min(it->second.first, node.op.index), std::max(it->second.second, node.op.index)};
+        bytes[use.storage] = Bytes(use);
+      });
+    }
+    for (const auto& [value, range] : readers) {
+      cost_[static_cast<size_t>(range.first) + 1] += bytes[value];
+      cost_[static_cast<size_t>(range.second) + 1] -= bytes[value];
     }
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/container/flat_hash_set.h"
 #include "codegen/lower.h"
 #include "codegen/lower_group.h"
 #include "codegen/passes/value_uses.h"
@@ -15,10 +16,17 @@ class Reuser {
       : graph_(*graph), in_memory_(ValuesInMemory(*graph)), pinned_(PinnedValues(*graph)), overwritten_(OverwrittenValues(*graph)) {
     group_of_.resize(graph->nodes.size());
     last_use_.resize(graph->values.size(), -1);
+    uses_.resize(graph->values.size(), 0);
+    for (const ValueId content : graph->contents) {
+      if (content != kNoValue) leaves_.insert(graph->MemoryOf(content));
+    }
     for (int g = 0; g < static_cast<int>(graph->groups.size()); ++g) {
       for (const NodeId n : graph->groups[g].nodes) {
         group_of_[n] = g;
-        ForEachUse(graph->nodes[n], [&](const TensorRef& use) { last_use_[use.storage] = g; });
+        ForEachUse(graph->nodes[n], [&](const TensorRef& use) {
+          last_use_[use.storage] = g;
+          ++uses_[use.storage];
+        });
       }
     }
   }
@@ -26,18 +34,53 @@ class Reuser {
   void Run() {
     for (int g = 0; g < static_cast<int>(graph_.groups.size()); ++g) {
       const Group& group = graph_.groups[g];
-      if (!IsPointwiseOnGpu(group)) continue;
-      for (size_t i = 0; i < group.nodes.size(); ++i) TakeMemory(g, i);
+      if (!group.is_kernel() || graph_.nodes[group.nodes[0]].op.device.is_cpu()) continue;
+      const bool pointwise = IsPointwise(group);
+      for (size_t i = 0; i < group.nodes.size(); ++i) {
+        if (pointwise) TakeMemory(g, i);
+        if (IsFirstWindow(graph_.nodes[group.nodes[i]])) WriteOver(g, i);
+      }
     }
   }
 
  private:
-  bool IsPointwiseOnGpu(const Group& group) const {
-    return group.is_kernel() && std::count(group.reduced.begin(), group.reduced.end(), true) == 0 &&
+  bool IsPointwise(const Group& group) const {
+    return std::count(group.reduced.begin(), group.reduced.end(), true) == 0 &&
            std::all_of(group.nodes.begin(), group.nodes.end(), [&](NodeId n) {
              const Node& node = graph_.nodes[n];
-             return node.kind == Node::Kind::kCompute && node.row->index_args == 0 && !node.op.device.is_cpu();
+             return node.kind == Node::Kind::kCompute && node.row->index_args == 0;
            });
+  }
+
+  // Whether the node writes a window of a memory that has no content yet, and that stays in the trace.
+  bool IsFirstWindow(const Node& node) const {
+    if (node.kind != Node::Kind::kUpdate || node.is_scatter() || node.family == 0) return false;
+    const ValueId empty = node.Target().storage;
+    const NodeId producer = graph_.values[empty].producer;
+    if (producer == kNoNode || uses_[empty] != 1 || leaves_.contains(graph_.MemoryOf(empty))) return false;
+    const Node& maker = graph_.nodes[producer];
+    return maker.kind == Node::Kind::kCompute && maker.part == maker.row->empty_part;
+  }
+
+  // Finds a memory with content for node `i` of group `g`, which writes a first window.
+  void WriteOver(int g, size_t i) {
+    const Group& group = graph_.groups[g];
+    Node& node = graph_.nodes[group.nodes[i]];
+    const ValueId empty = node.Target().storage;
+    const TensorRef window = node.Target();
+    ValueId taken = kNoValue;
+    for (const NodeId n : group.nodes) {
+      ForEachUse(graph_.nodes[n], [&](const TensorRef& use) {
+        if (taken == kNoValue && MayTake(g, group.nodes[i], empty, window.offset_slot, group.placements[i].results[0], use.storage)) {
+          taken = use.storage;
+        }
+      });
+    }
+    if (taken == kNoValue) return;
+    node.op.args[static_cast<size_t>(node.target_arg())].tensors[0].storage = taken;
+    graph_.values[node.results[0]].previous = taken;
+    overwritten_[taken] = true;
+    graph_.nodes[graph_.values[empty].producer].results[0] = kNoValue;
   }
 
   // Finds a place for the result of node `i` of group `g`, if it has just one that is stored.
@@ -57,14 +100,14 @@ class Reuser {
     const c10::DimVector& strides = group.placements[i].results[at];
     for (const NodeId n : group.nodes) {
       ForEachUse(graph_.nodes[n], [&](const TensorRef& use) {
-        if (graph_.values[stored].previous != kNoValue || !MayTake(g, group.nodes[i], stored, strides, use.storage)) return;
+        if (graph_.values[stored].previous != kNoValue || !MayTake(g, group.nodes[i], stored, -1, strides, use.storage)) return;
         graph_.values[stored].previous = use.storage;
         overwritten_[use.storage] = true;
       });
     }
   }
 
-  bool MayTake(int g, NodeId maker, ValueId stored, const c10::DimVector& strides, ValueId old) const {
+  bool MayTake(int g, NodeId maker, ValueId stored, int32_t offset_slot, const c10::DimVector& strides, ValueId old) const {
     const Value& result = graph_.values[stored];
     const Value& value = graph_.values[old];
     if (last_use_[old] != g || !in_memory_[old] || pinned_[old] || overwritten_[old]) return false;
@@ -72,19 +115,21 @@ class Reuser {
     if (producer == kNoNode || group_of_[value.producer] == g || !value.has_layout()) return false;
     const bool same_bytes = value.layout.dtype == result.layout.dtype && value.layout.numel() == result.layout.numel() &&
                             DeviceOf(graph_, old) == DeviceOf(graph_, stored);
-    return same_bytes && IsReadInPlace(g, maker, result.layout.dtype, strides, old);
+    return same_bytes && IsReadInPlace(g, maker, result.layout.dtype, offset_slot, strides, old);
   }
 
   // Whether the group reads all of `old` where node `maker` stores, and nothing of it later.
-  bool IsReadInPlace(int g, NodeId maker, c10::ScalarType dtype, const c10::DimVector& strides, ValueId old) const {
+  bool IsReadInPlace(int g, NodeId maker, c10::ScalarType dtype, int32_t offset_slot, const c10::DimVector& strides, ValueId old) const {
     const Group& group = graph_.groups[g];
     bool in_place = true;
     for (size_t i = 0; i < group.nodes.size(); ++i) {
       size_t ordinal = 0;
-      ForEachUse(graph_.nodes[group.nodes[i]], [&](const TensorRef& use) {
+      const Node& node = graph_.nodes[group.nodes[i]];
+      ForEachArgUse(node, [&](size_t arg, const TensorRef& use) {
         const c10::DimVector& read = group.placements[i].uses[ordinal++];
         if (use.storage != old) return;
-        in_place = in_place && group.nodes[i] <= maker && use.dtype == dtype && use.offset_slot < 0 && read == strides;
+        in_place = in_place && group.nodes[i] <= maker && use.dtype == dtype && use.offset_slot == offset_slot && read == strides &&
+                   !ReadsElsewhere(node, arg);
       });
     }
     return in_place;
@@ -93,8 +138,10 @@ class Reuser {
   Graph& graph_;
   const std::vector<bool> in_memory_, pinned_;
   std::vector<bool> overwritten_;
-  std::vector<int> group_of_;  // By node.
-  std::vector<int> last_use_;  // By value: the last group that reads it.
+  std::vector<int> group_of_;            // By node.
+  std::vector<int> last_use_;            // By value: the last group that reads it,
+  std::vector<int> uses_;                // and how often it is read.
+  absl::flat_hash_set<ValueId> leaves_;  // Memories that leave the trace, by their first value.
 };
 
 }  // namespace

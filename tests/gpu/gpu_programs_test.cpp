@@ -67,6 +67,27 @@ TEST_F(GpuTest, RowsAreOneKernel) {
   EXPECT_EQ(stats.of(&Stats::compile_failures), 0);
 }
 
+// The gradient of the logits' slice is written over the logits, by kernels that have a row to a warp, to a block, and to several blocks.
+TEST_F(GpuTest, GradientsOfSlicedLogits) {
+  for (const auto& [batch, time, classes] :
+       {std::tuple(4, 33, 24), std::tuple(3, 17, 1000), std::tuple(2, 9, 4999), std::tuple(1, 4, 70001)}) {
+    for (const auto dtype : {torch::kFloat, torch::kBFloat16}) {
+      torch::manual_seed(batch);
+      const auto x = torch::randn({batch, time, 16}, OnGpu(dtype)), w = torch::randn({16, classes}, OnGpu(dtype));
+      const auto targets = torch::randint(classes, {batch * (time - 1)}, OnGpu(torch::kLong));
+      const StatsDelta stats;
+      ExpectSameAsEager([&] {
+        const auto a = x.detach().requires_grad_(), b = w.detach().requires_grad_();
+        const auto logits = a.matmul(b).slice(1, 0, -1).reshape({-1, w.size(1)}).to(torch::kFloat);
+        torch::nn::functional::cross_entropy(logits, targets).backward();
+        return Tensors{a.grad().to(torch::kFloat), b.grad().to(torch::kFloat)};
+      });
+      EXPECT_GT(stats.of(&Stats::kernel_launches), 0);
+      EXPECT_EQ(stats.of(&Stats::compile_failures), 0);
+    }
+  }
+}
+
 TEST_F(GpuTest, TrainsAsEagerDoes) {
   const StatsDelta stats;
   ExpectSameAsEager([&] {

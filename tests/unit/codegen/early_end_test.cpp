@@ -73,5 +73,17 @@ TEST(EarlyEndTest, WhatAKernelKeepsToItselfIsNotStoredForACut) {
   EXPECT_THAT(EarlyEndsOf(trace), Each(0));
 }
 
+TEST(EarlyEndTest, WhatAKernelReadsOnceIsNotReadTwiceForACut) {
+  EagerTrace trace;
+  const at::Tensor rows = trace.Input(at::randn({4000, 4000}));
+  const at::Tensor sums = trace.Op1("aten::sum.dim_IntList", {rows, c10::List<int64_t>({1}), true, c10::IValue()});
+  at::Tensor x = trace.Input(at::randn({1000, 400}));
+  const at::Tensor w = trace.Input(at::randn({400, 400}));
+  for (int op = 0; op < 48; ++op) x = trace.Op1("aten::mm", {x, w});
+  trace.Keep(x);
+  trace.Keep(trace.Op1("aten::sub.Tensor", {rows, sums, 1}));
+  EXPECT_THAT(EarlyEndsOf(trace), Each(0));
+}
+
 }  // namespace
 }  // namespace lazuli::codegen

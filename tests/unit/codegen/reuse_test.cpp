@@ -77,6 +77,29 @@ storage %6: fresh 256 bytes $ live
               ElementsAre("3 over 2", "5 over 3"));
 }
 
+// The gradient of a slice of rows, which a reduction makes of what is at the same places: its windows are written there.
+constexpr const char* kSliceOfRows = R"(
+trace scalars=0 offsets=0
+storage %0: input $
+storage %1: input $
+storage %2: fresh 288 bytes $
+storage %3: fresh 256 bytes $
+storage %4: fresh 288 bytes $
+storage %5: fresh 288 bytes $ live
+%2 f32[9,8] = aten::mm(%0 f32[9,8], %1 f32[8,8])
+%3 f32[8,8] = aten::_softmax(%2 f32[8,8], dim=-1, half_to_float=false)
+%4 f32[9,8] = aten::slice_backward(%3 f32[8,8], input_sizes=[9,8], dim=0, start=FROM, end=9, step=1)
+%5 f32[9,8] = aten::mm(%4 f32[9,8], %1 f32[8,8])
+)";
+
+TEST(ReuseTest, WindowsAreWrittenOverWhatTheyAreMadeOf) {
+  const std::string from_0 = absl::StrReplaceAll(kSliceOfRows, {{"FROM, end=9", "0, end=8"}});
+  EXPECT_THAT(Reused(from_0), ElementsAre("4 over 2", "4 over 4"));
+  EXPECT_THAT(Reused(from_0, "cpu"), ElementsAre("4 over 4", "4 over 4"));
+  // At other places.
+  EXPECT_THAT(Reused(absl::StrReplaceAll(kSliceOfRows, {{"FROM", "1"}})), ElementsAre("4 over 4", "4 over 4"));
+}
+
 // An input, a result that leaves the trace, what becomes one, what is read at other places than the result is stored at (transposed, one
 // row for all), what has another type, and what a reduction reads.
 TEST(ReuseTest, WhatStays) {
