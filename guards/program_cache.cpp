@@ -281,31 +281,6 @@ void ProgramCache::Insert(const CachedTracePtr& entry) {
   EvictOverCapacity();
 }
 
-uint64_t ProgramCache::SiteKey(const codegen::TraceLog& log, std::string_view cause) {
-  uint64_t key = std::hash<std::string_view>()(cause);
-  for (size_t i = 0; i < std::min(kSiteOps, log.ops.size()); ++i) {
-    const auto op = static_cast<codegen::Word>(log.ops[i].op_id);
-    key = codegen::HashWords(&op, 1, key);
-  }
-  return key;
-}
-
-bool ProgramCache::NeverSettles(const codegen::TraceLog& log, std::string_view cause) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  const auto site = sites_.find(SiteKey(log, cause));
-  return site != sites_.end() && site->second->new_in_a_row > runtime::Active().recompile_limit;
-}
-
-Site& ProgramCache::FindSite(const codegen::TraceLog& log, std::string_view cause) {
-  auto& site = sites_[SiteKey(log, cause)];
-  if (site == nullptr) {
-    site = std::make_unique<Site>();
-    site->id = static_cast<int64_t>(sites_.size()) - 1;
-    site->cause = std::string(cause);
-  }
-  return *site;
-}
-
 void ProgramCache::ReportCompile(const Site& site, const codegen::TraceLog& log, int64_t serial, std::string_view location) {
   if (site.programs == 0 || !runtime::LogEnabled(LogCategory::kRecompiles)) return;
   const bool verbose = runtime::LogEnabled(LogCategory::kRecompilesVerbose);

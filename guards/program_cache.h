@@ -69,6 +69,11 @@ class ProgramCache {
   // The cached trace equal to `log`, or a new one that a program with symbols serves; null when there is none. `log` must be complete.
   CachedTracePtr Find(const codegen::TraceLog& log);
 
+  // A cached trace that is `log` but for results which nobody can see this time, with a program: `predicted`, null for none, or one of
+  // those that start like `log` after a cut for `cause`. Null when there is none, or when it was found so often that this is no chance.
+  // (Threads of autograd let go of tensors sooner or later than the last time.)
+  CachedTracePtr FindWider(const codegen::TraceLog& log, std::string_view cause, const CachedTracePtr& predicted);
+
   // What runs `log`, which Find() did not know: compiles it when `policy` and its site's limit allow, and says why in the log; otherwise
   // null: the caller replays the trace. When compiling in the background, a trace whose code is new only counts as seen. `cause` is that
   // of the cut before the trace; `location` the program's "file:line", or empty.

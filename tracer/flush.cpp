@@ -5,12 +5,12 @@
 
 #include <chrono>
 #include <exception>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "codegen/caller_location.h"
 #include "codegen/emit_aten.h"
 #include "guards/compile_policy.h"
-#include "guards/guard.h"
 #include "runtime/counters.h"
 #include "runtime/device.h"
 #include "runtime/log.h"
@@ -29,10 +29,6 @@ namespace lazuli::tracer {
 using runtime::Counters;
 
 namespace {
-
-// Threads of autograd let go of tensors sooner or later than the last time. What that leaves visible changes no more often than this, so a
-// program that makes a result for nobody does instead of another one.
-constexpr int kMostWiderRuns = 2;
 
 // Runs `log` op by op, as eager mode would have.
 runtime::RunResult RunReplay(const codegen::TraceLog& log, const runtime::RunArgs& args) {
@@ -118,13 +114,13 @@ guards::CachedTracePtr Recorder::FindOrCompile(Cut cut, guards::CompilePolicy* p
   auto& cache = guards::ProgramCache::Get();
   auto& counters = Counters::Get();
   const bool predicted = FollowsToTheEnd();
+  const std::string_view start_cause = in_blocks_ ? kBlock : std::string_view(start_cause_);
   const auto location = [] { return runtime::Active().stacks ? codegen::CallerLocation(codegen::CaptureStack()) : std::string(); };
   guards::CachedTracePtr known = prediction_;
   if (!predicted) {
-    const guards::CachedTracePtr wider = MakesMore(prediction_) ? prediction_ : nullptr;
     CompleteOutputs();
-    known = cache.Find(log_);
-    if (known == nullptr && wider != nullptr && wider->wider_runs.fetch_add(1, std::memory_order_relaxed) < kMostWiderRuns) known = wider;
+    const guards::CachedTracePtr predicted_trace = std::exchange(known, cache.Find(log_));
+    if (known == nullptr) known = cache.FindWider(log_, start_cause, predicted_trace);
   }
   *found = predicted ? Found::kPredicted : known != nullptr ? Found::kHit : Found::kMiss;
   if (known != nullptr) {
@@ -139,11 +135,7 @@ guards::CachedTracePtr Recorder::FindOrCompile(Cut cut, guards::CompilePolicy* p
   [[maybe_unused]] static const int64_t released = runtime::ReleaseOwnCode();
   if (cut == Cut::kTransient) return nullptr;
   log_.marks = Marks();
-  return cache.Compile(log_, in_blocks_ ? kBlock : start_cause_, location(), policy);
-}
-
-bool Recorder::MakesMore(const guards::CachedTracePtr& entry) const {
-  return entry != nullptr && !symbols_.active() && entry->body->ready() && guards::MatchesButForDead(entry->log, log_);
+  return cache.Compile(log_, start_cause, location(), policy);
 }
 
 std::vector<codegen::SizeMark> Recorder::Marks() const {

@@ -144,8 +144,6 @@ class Recorder {
   // Whether the trace so far is the predicted one.
   bool FollowsPrediction(size_t code_begin, size_t shapes_begin);
   bool FollowsToTheEnd() const;
-  // Whether the program of `entry`, if there is one, makes what the complete trace asks for, and something that nobody can see.
-  bool MakesMore(const guards::CachedTracePtr& entry) const;
   // The metadata of the results of operator `op` of the predicted trace; null when it has to be inferred.
   const codegen::OutputMetas* PredictedResults(size_t op);
   // Sizes that the program marked, or LAZULI_DYNAMIC=1 did.

@@ -34,7 +34,9 @@ class EarlyEndFinder {
     work_.resize(static_cast<size_t>(num_ops) + 1, 0);
     cost_.resize(static_cast<size_t>(num_ops) + 1, 0);
     for (const Group& group : graph.groups) AddWork(group);
-    AddCosts();
+    const std::vector<int32_t> last_reader = LastReaders();
+    AddStored(last_reader);
+    AddTaken(last_reader);
     for (const Group& group : graph.groups) AddReadsOfBoth(group);
     for (size_t i = 1; i < work_.size(); ++i) {
       work_[i] += work_[i - 1];
@@ -83,19 +85,43 @@ class EarlyEndFinder {
     return 2 * std::sqrt(elements[0]) * std::sqrt(elements[1]) * std::sqrt(elements[2]);
   }
 
-  // A value that only a kernel knows has to be stored and read where a cut comes between its maker and its last reader.
-  void AddCosts() {
+  std::vector<int32_t> LastReaders() const {
     std::vector<int32_t> last_reader(graph_.values.size(), -1);
     for (const Node& node : graph_.nodes) {
       ForEachUse(node, [&](const TensorRef& use) { last_reader[use.storage] = std::max(last_reader[use.storage], node.op.index); });
     }
+    return last_reader;
+  }
+
+  // What a cut costs that comes after operator `first`, but not after `last`.
+  void AddCost(int32_t first, int32_t last, double bytes) {
+    if (first < 0 || last <= first) return;
+    cost_[static_cast<size_t>(first) + 1] += bytes;
+    cost_[static_cast<size_t>(last) + 1] -= bytes;
+  }
+
+  // A value that only a kernel knows has to be stored and read where a cut comes between its maker and its last reader.
+  void AddStored(const std::vector<int32_t>& last_reader) {
     for (size_t v = 0; v < graph_.values.size(); ++v) {
       const Value& value = graph_.values[v];
       if (in_memory_[v] || value.producer == kNoNode || !value.has_layout()) continue;
-      const int32_t made = graph_.nodes[value.producer].op.index, read = last_reader[v];
-      if (made < 0 || read <= made) continue;
-      cost_[static_cast<size_t>(made) + 1] += 2 * Bytes(value.layout);
-      cost_[static_cast<size_t>(read) + 1] -= 2 * Bytes(value.layout);
+      AddCost(graph_.nodes[value.producer].op.index, last_reader[v], 2 * Bytes(value.layout));
+    }
+  }
+
+  // A value that takes another one's memory (passes/reuse.h) has its own where a cut comes between that one's maker and the last reader.
+  void AddTaken(const std::vector<int32_t>& last_reader) {
+    absl::flat_hash_map<ValueId, int32_t> last;
+    for (size_t v = 0; v < graph_.values.size(); ++v) {
+      for (ValueId at = static_cast<ValueId>(v); graph_.values[at].previous != kNoValue; at = graph_.values[at].previous) {
+        if (graph_.values[at].storage == graph_.values[graph_.values[at].previous].storage) continue;
+        int32_t& end = last.try_emplace(at, -1).first->second;
+        end = std::max(end, last_reader[v]);
+      }
+    }
+    for (const auto& [taker, end] : last) {
+      const Value& old = graph_.values[graph_.values[taker].previous];
+      if (old.producer != kNoNode && old.has_layout()) AddCost(graph_.nodes[old.producer].op.index, end, Bytes(old.layout));
     }
   }
 
@@ -115,10 +141,7 @@ class EarlyEndFinder {
         bytes[use.storage] = Bytes(use);
       });
     }
-    for (const auto& [value, range] : readers) {
-      cost_[static_cast<size_t>(range.first) + 1] += bytes[value];
-      cost_[static_cast<size_t>(range.second) + 1] -= bytes[value];
-    }
+    for (const auto& [value, range] : readers) AddCost(range.first, range.second, bytes[value]);
   }
 
   // The cheapest place with about so much work before it, the nearest of equals; 0 for none.

@@ -16,7 +16,7 @@ using lazuli::testing::EagerTrace;
 using ::testing::Each;
 
 runtime::EarlyEnds EarlyEndsOf(const EagerTrace& trace) {
-  const auto graph = RunPasses(trace.trace(), {}, "fuse");
+  const auto graph = RunPasses(trace.trace(), {}, "reuse");
   EXPECT_TRUE(graph.ok()) << graph.status();
   return FindEarlyEnds(*graph);
 }

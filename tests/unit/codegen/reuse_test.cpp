@@ -100,6 +100,54 @@ TEST(ReuseTest, WindowsAreWrittenOverWhatTheyAreMadeOf) {
   EXPECT_THAT(Reused(absl::StrReplaceAll(kSliceOfRows, {{"FROM", "1"}})), ElementsAre("4 over 4", "4 over 4"));
 }
 
+// A cross entropy of sliced logits, the products around it included: its gradient is written over the logits (storage 4).
+constexpr const char* kCrossEntropy = R"(
+trace scalars=0 offsets=1
+storage %0: input $
+storage %1: fresh 1600 bytes $
+storage %2: input $
+storage %3: fresh 512 bytes $
+storage %4: fresh 1600 bytes $
+storage %5: fresh 1400 bytes $
+storage %6: fresh 2800 bytes $
+storage %7: input $
+storage %8: fresh 112 bytes $
+storage %9: fresh 2800 bytes $
+storage %10: fresh 4 bytes $ live
+storage %11: fresh 4 bytes $
+storage %12: fresh 4 bytes $
+storage %13: fresh 2800 bytes $
+storage %14: fresh 2800 bytes $
+storage %15: fresh 1400 bytes $
+storage %16: fresh 1600 bytes $
+storage %17: fresh 1600 bytes $
+storage %18: fresh 512 bytes $
+storage %19: fresh 1024 bytes $ live
+storage %20: fresh 3200 bytes $ live
+%1 bf16[16,50] = aten::_to_copy(%0 f32[16,50], dtype=15~
+%3 bf16[2,8,16] = aten::_to_copy(%2 f32[2,8,16], dtype=15~
+%4 bf16[16,50] = aten::mm(%3 bf16[16,16], %1 bf16[16,50])
+%5 bf16[2,7,50] = aten::clone(%4 bf16[2,7,50](400,50,1), memory_format=0)
+%6 f32[14,50] = aten::_to_copy(%5 bf16[14,50], dtype=6~
+%8 i64[2,7] = aten::clone(%7 i64[2,7](8,1)+o0, memory_format=0)
+%9 f32[14,50] = aten::_log_softmax(%6 f32[14,50], dim=1, half_to_float=false)
+%10 f32[], %11 f32[] = aten::nll_loss_forward(%9 f32[14,50], %8 i64[14], weight=none, reduction=1, ignore_index=-100)
+%12 f32[] = aten::ones_like(%10 f32[], dtype=none, layout=none, device=none, pin_memory=false, memory_format=1)
+%13 f32[14,50] = aten::nll_loss_backward(%12 f32[], %9 f32[14,50], %8 i64[14], undef, reduction=1, ignore_index=-100, %11 f32[])
+%14 f32[14,50] = aten::_log_softmax_backward_data(%13 f32[14,50], %9 f32[14,50], dim=1, input_dtype=6)
+%15 bf16[14,50] = aten::_to_copy(%14 f32[14,50], dtype=15~
+%16 bf16[2,8,50] = aten::slice_backward(%15 bf16[2,7,50], input_sizes=[2,8,50], dim=1, start=0, end=-1, step=1)
+%17 bf16[16,50] = aten::mm(%3 bf16[16,16](1,16), %16 bf16[16,50])
+%18 bf16[16,16] = aten::mm(%16 bf16[16,50], %1 bf16[50,16](1,50))
+%19 f32[2,8,16] = aten::_to_copy(%18 bf16[2,8,16], dtype=6~
+%20 f32[16,50] = aten::_to_copy(%17 bf16[16,50], dtype=6~
+)";
+
+TEST(ReuseTest, TheGradientOfLogitsIsWrittenOverThem) {
+  const std::string rest = ", layout=none, device=none, pin_memory=none, non_blocking=false, memory_format=none)";
+  EXPECT_THAT(Reused(absl::StrReplaceAll(kCrossEntropy, {{"~", rest}})), ElementsAre("16 over 4", "16 over 16"));
+}
+
 // An input, a result that leaves the trace, what becomes one, what is read at other places than the result is stored at (transposed, one
 // row for all), what has another type, and what a reduction reads.
 TEST(ReuseTest, WhatStays) {
