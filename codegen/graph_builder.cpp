@@ -76,6 +76,9 @@ class Builder {
       if (row.only_known_sizes && HasSymbol(result.sizes)) return false;
     }
     for (size_t i = 0; i < op.args.size(); ++i) {
+      for (const TensorRef& operand : op.args[i].tensors) {
+        if (row.only_known_sizes && operand.defined() && HasSymbol(operand.sizes)) return false;
+      }
       const c10::IValue& value = op.args[i].value;
       if ((row.known_args >> i & 1) != 0 && (value.isInt() ? graph_.symbols.IsSymbolic(value.toInt()) : HasSymbol(value.toIntVector()))) {
         return false;

@@ -111,17 +111,26 @@ class EarlyEndFinder {
 
   // A value that takes another one's memory (passes/reuse.h) has its own where a cut comes between that one's maker and the last reader.
   void AddTaken(const std::vector<int32_t>& last_reader) {
-    absl::flat_hash_map<ValueId, int32_t> last;
+    constexpr ValueId kUnknown = -2;
+    std::vector<ValueId> takers(graph_.values.size(), kUnknown);  // By value: what took its memory, it or one it is a version of, if any.
+    std::vector<int32_t> end(graph_.values.size(), -1);           // By taker.
+    std::vector<ValueId> versions;
     for (size_t v = 0; v < graph_.values.size(); ++v) {
-      for (ValueId at = static_cast<ValueId>(v); graph_.values[at].previous != kNoValue; at = graph_.values[at].previous) {
-        if (graph_.values[at].storage == graph_.values[graph_.values[at].previous].storage) continue;
-        int32_t& end = last.try_emplace(at, -1).first->second;
-        end = std::max(end, last_reader[v]);
+      auto at = static_cast<ValueId>(v);
+      for (versions.clear(); takers[at] == kUnknown; at = graph_.values[at].previous) {
+        versions.push_back(at);
+        const ValueId previous = graph_.values[at].previous;
+        if (previous == kNoValue) takers[at] = kNoValue;
+        if (previous != kNoValue && graph_.values[at].storage != graph_.values[previous].storage) takers[at] = at;
+        if (takers[at] != kUnknown) break;
       }
+      for (const ValueId version : versions) takers[version] = takers[at];
+      if (takers[v] != kNoValue) end[takers[v]] = std::max(end[takers[v]], last_reader[v]);
     }
-    for (const auto& [taker, end] : last) {
-      const Value& old = graph_.values[graph_.values[taker].previous];
-      if (old.producer != kNoNode && old.has_layout()) AddCost(graph_.nodes[old.producer].op.index, end, Bytes(old.layout));
+    for (size_t v = 0; v < graph_.values.size(); ++v) {
+      if (takers[v] != static_cast<ValueId>(v)) continue;
+      const Value& old = graph_.values[graph_.values[v].previous];
+      if (old.producer != kNoNode && old.has_layout()) AddCost(graph_.nodes[old.producer].op.index, end[v], Bytes(old.layout));
     }
   }
 

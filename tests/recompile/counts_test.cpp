@@ -72,6 +72,28 @@ TEST_P(CountsTest, MovingSliceAndSelectOffsets) {
   EXPECT_EQ(delta.of(&Stats::programs_compiled), compiled);
 }
 
+// The slice's length is a symbol, the tensor's is not: where the gradient belongs in it depends on both.
+TEST_P(CountsTest, GradientsOfSlicesOfAnyLength) {
+  const auto weight = torch::randn({16, 40});
+  const auto gradient = [&](int64_t length) {
+    const auto leaf = weight.detach().requires_grad_();
+    const auto part = leaf.slice(0, 1, 1 + length);
+    (part * part).sum().backward();
+    return leaf.grad();
+  };
+  const StatsDelta delta;
+  int64_t compiled = 0;
+  for (const int64_t length : {9, 12, 10, 14, 11, 13}) {
+    auto expected = torch::zeros({16, 40});
+    expected.slice(0, 1, 1 + length).copy_(weight.slice(0, 1, 1 + length) * 2);
+    const lazuli::DeviceMode mode(options());
+    EXPECT_TRUE(torch::equal(gradient(length), expected)) << length;
+    if (length == 10) compiled = delta.of(&Stats::programs_compiled);
+  }
+  EXPECT_GT(compiled, 0);
+  EXPECT_EQ(delta.of(&Stats::programs_compiled), compiled);
+}
+
 // What was visible after the trace is not any more: twice the program that makes it serves all the same, in case that was by chance.
 TEST_P(CountsTest, ResultThatNobodyKeepsAnyMore) {
   const auto x = torch::arange(12, torch::kFloat);
