@@ -33,7 +33,8 @@ class ExpLogEmitter : public VectorMath {
   Value* Exp2() {
     Value* x = Clamp(x_, table_.exp2_low, table_.exp2_high);
     Value* n = Round(x);
-    return ScaleWide(Fma(Sub(x, n), Polynomial(Sub(x, n), table_.exp2), C(1)), n);
+    Value* r = Sub(x, n);
+    return ScaleWide(Fma(r, Polynomial(r, table_.exp2), C(1)), n);
   }
 
   // expm1(r + n ln 2) = (s - 1 + s r) + s r^2 q(r), s = 2^n: r and the bracket are kept in two parts, so that only the last addition

@@ -247,8 +247,8 @@ bool AcceptsSpread(const OpRow& row, const TraceOp& op) {
 }
 
 Iteration IterateSpread(const OpRow& row, const Node& node) {
-  if (node.part == kEmpty) return codegen::Whole(node.op.results[0]);
   Iteration it = codegen::Whole(node.op.results[0]);
+  if (node.part == kEmpty) return it;
   const TensorRef& grad = node.op.args[0].tensors[0];
   const int64_t dim = DimArg(node.op, 2, node.op.results[0]);
   c10::DimVector strides = StridesOf(grad.sizes, grad.strides);

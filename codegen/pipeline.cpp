@@ -50,13 +50,16 @@ PipelineOptions ForDevicesOf(const Trace& trace, const PipelineOptions& options)
   return result;
 }
 
+// What every graph goes through before anything is decided about kernels.
+std::vector<Pass> SimplifyingPasses() { return {{"fold", FoldCopies}, {"dce", EliminateDeadCode}, {"cse", EliminateCommonSubexpressions}}; }
+
 // The graph of `trace`. Which results had better be made by others depends on what is fused: if there may be some, that is tried first.
 absl::StatusOr<Graph> Build(const Trace& trace, BuildOptions build, const FuseOptions& fuse) {
   auto graph = BuildGraph(trace, build);
   if (!graph.ok() || !MayPlace(*graph)) return graph;
   auto fused = *graph;
-  for (const auto& pass : {FoldCopies, EliminateDeadCode, EliminateCommonSubexpressions}) {
-    auto result = pass(std::move(fused));
+  for (const Pass& pass : SimplifyingPasses()) {
+    auto result = pass.run(std::move(fused));
     if (!result.ok()) return result.status();
     fused = *std::move(result);
   }
@@ -73,15 +76,12 @@ std::vector<Pass> PassesOf(const Trace& trace, const PipelineOptions& options) {
   build.gpu_kernels = !options.target.cuda_arch.empty();
   FuseOptions fuse;
   fuse.enabled = build.use_rows;
-  return {
-      {"graph", [&trace, build, fuse](Graph) { return Build(trace, build, fuse); }},
-      {"fold", FoldCopies},
-      {"dce", EliminateDeadCode},
-      {"cse", EliminateCommonSubexpressions},
-      {"remat", Rematerialize},
-      {"fuse", [fuse](Graph graph) { return Fuse(std::move(graph), fuse); }},
-      {"reuse", ReuseMemory},
-  };
+  std::vector<Pass> passes = SimplifyingPasses();
+  passes.insert(passes.begin(), {"graph", [&trace, build, fuse](Graph) { return Build(trace, build, fuse); }});
+  passes.push_back({"remat", Rematerialize});
+  passes.push_back({"fuse", [fuse](Graph graph) { return Fuse(std::move(graph), fuse); }});
+  passes.push_back({"reuse", ReuseMemory});
+  return passes;
 }
 
 // Adds the time from here to the end of the scope to `report`.

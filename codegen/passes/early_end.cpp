@@ -52,6 +52,7 @@ class EarlyEndFinder {
   }
 
  private:
+  bool IsStored(ValueId value) const { return graph_.values[value].producer == kNoNode || in_memory_[value]; }
   double Bytes(const TensorRef& ref) const { return static_cast<double>(StoredBytes(graph_, ref)); }
 
   // Operator `index` comes before the places from index + 1 on.
@@ -63,8 +64,7 @@ class EarlyEndFinder {
       double work = n == group.nodes.front() ? kLaunch : 0;
       std::vector<double> elements;
       ForEachUse(node, [&](const TensorRef& use) {
-        const bool stored = graph_.values[use.storage].producer == kNoNode || in_memory_[use.storage];
-        if (stored && read.insert(use.storage).second) work += Bytes(use);
+        if (IsStored(use.storage) && read.insert(use.storage).second) work += Bytes(use);
         elements.push_back(static_cast<double>(StoredElements(graph_, use)));
       });
       ForEachDef(node, [&](ValueId value) {
@@ -111,20 +111,13 @@ class EarlyEndFinder {
 
   // A value that takes another one's memory (passes/reuse.h) has its own where a cut comes between that one's maker and the last reader.
   void AddTaken(const std::vector<int32_t>& last_reader) {
-    constexpr ValueId kUnknown = -2;
-    std::vector<ValueId> takers(graph_.values.size(), kUnknown);  // By value: what took its memory, it or one it is a version of, if any.
+    std::vector<ValueId> takers(graph_.values.size(), kNoValue);  // By value: what took its memory, it or one it is a version of, if any.
     std::vector<int32_t> end(graph_.values.size(), -1);           // By taker.
-    std::vector<ValueId> versions;
     for (size_t v = 0; v < graph_.values.size(); ++v) {
-      auto at = static_cast<ValueId>(v);
-      for (versions.clear(); takers[at] == kUnknown; at = graph_.values[at].previous) {
-        versions.push_back(at);
-        const ValueId previous = graph_.values[at].previous;
-        if (previous == kNoValue) takers[at] = kNoValue;
-        if (previous != kNoValue && graph_.values[at].storage != graph_.values[previous].storage) takers[at] = at;
-        if (takers[at] != kUnknown) break;
-      }
-      for (const ValueId version : versions) takers[version] = takers[at];
+      const ValueId previous = graph_.values[v].previous;
+      if (previous == kNoValue) continue;
+      const bool takes = graph_.values[v].storage != graph_.values[previous].storage;
+      takers[v] = takes ? static_cast<ValueId>(v) : takers[previous];  // Versions of a storage come one after another.
       if (takers[v] != kNoValue) end[takers[v]] = std::max(end[takers[v]], last_reader[v]);
     }
     for (size_t v = 0; v < graph_.values.size(); ++v) {
@@ -137,20 +130,21 @@ class EarlyEndFinder {
   // What a kernel reads once, two will read where a cut comes between its nodes.
   void AddReadsOfBoth(const Group& group) {
     if (!group.is_kernel()) return;
-    absl::flat_hash_map<ValueId, std::pair<int32_t, int32_t>> readers;
-    absl::flat_hash_map<ValueId, double> bytes;
+    struct Readers {
+      int32_t first, last;
+      double bytes;
+    };
+    absl::flat_hash_map<ValueId, Readers> readers;
     for (const NodeId n : group.nodes) {
       const Node& node = graph_.nodes[n];
       if (node.op.index < 0) continue;
       ForEachUse(node, [&](const TensorRef& use) {
-        const bool stored = graph_.values[use.storage].producer == kNoNode || in_memory_[use.storage];
-        if (!stored) return;
-        const auto [it, is_first] = readers.try_emplace(use.storage, node.op.index, node.op.index);
-        it->second = {std::min(it->second.first, node.op.index), std::max(it->second.second, node.op.index)};
-        bytes[use.storage] = Bytes(use);
+        if (!IsStored(use.storage)) return;
+        Readers& of = readers.try_emplace(use.storage, Readers{node.op.index, node.op.index, 0}).first->second;
+        of = {std::min(of.first, node.op.index), std::max(of.last, node.op.index), Bytes(use)};
       });
     }
-    for (const auto& [value, range] : readers) AddCost(range.first, range.second, bytes[value]);
+    for (const auto& [value, of] : readers) AddCost(of.first, of.last, of.bytes);
   }
 
   // The cheapest place with about so much work before it, the nearest of equals; 0 for none.

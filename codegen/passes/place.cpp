@@ -16,15 +16,10 @@ bool MayBePlaced(const Node& node) { return node.kind == Node::Kind::kCompute &&
 bool MayPlace(const Graph& graph) { return std::any_of(graph.nodes.begin(), graph.nodes.end(), MayBePlaced); }
 
 std::vector<bool> OpsToPlace(const Graph& fused, size_t num_ops) {
-  std::vector<int> users(fused.values.size(), 0);
-  for (const Node& node : fused.nodes) {
-    ForEachUse(node, [&](const TensorRef& use) { ++users[use.storage]; });
-  }
-  std::vector<bool> made_by_kernel(fused.values.size(), false);
+  const std::vector<int> uses = CountUses(fused);
+  std::vector<bool> in_kernel(fused.nodes.size(), false);
   for (const Group& group : fused.groups) {
-    for (const NodeId n : group.nodes) {
-      ForEachDef(fused.nodes[n], [&](ValueId value) { made_by_kernel[value] = group.is_kernel() && !IsUniform(fused, value); });
-    }
+    for (const NodeId n : group.nodes) in_kernel[n] = group.is_kernel();
   }
   const std::vector<bool> pinned = PinnedValues(fused), overwritten = OverwrittenValues(fused);
   std::vector<bool> ops;
@@ -33,7 +28,9 @@ std::vector<bool> OpsToPlace(const Graph& fused, size_t num_ops) {
     if (!group.is_kernel() || group.nodes.size() != 1 || !MayBePlaced(node)) continue;
     const TensorRef& operand = node.op.args[0].tensors[0];
     const ValueId value = operand.storage;
-    if (users[value] != 1 || !made_by_kernel[value] || pinned[value] || overwritten[value]) continue;
+    const NodeId maker = fused.values[value].producer;
+    if (maker == kNoNode || !in_kernel[maker] || IsUniform(fused, value)) continue;
+    if (uses[value] != 1 || pinned[value] || overwritten[value]) continue;
     if (2 * StoredElements(fused, operand) < StoredElements(fused, node.op.results[0])) continue;
     ops.resize(num_ops, false);
     ops[node.op.index] = true;

@@ -13,20 +13,20 @@ namespace {
 class Reuser {
  public:
   explicit Reuser(Graph* graph)
-      : graph_(*graph), in_memory_(ValuesInMemory(*graph)), pinned_(PinnedValues(*graph)), overwritten_(OverwrittenValues(*graph)) {
+      : graph_(*graph),
+        in_memory_(ValuesInMemory(*graph)),
+        pinned_(PinnedValues(*graph)),
+        overwritten_(OverwrittenValues(*graph)),
+        uses_(CountUses(*graph)) {
     group_of_.resize(graph->nodes.size());
     last_use_.resize(graph->values.size(), -1);
-    uses_.resize(graph->values.size(), 0);
     for (const ValueId content : graph->contents) {
       if (content != kNoValue) leaves_.insert(graph->MemoryOf(content));
     }
     for (int g = 0; g < static_cast<int>(graph->groups.size()); ++g) {
       for (const NodeId n : graph->groups[g].nodes) {
         group_of_[n] = g;
-        ForEachUse(graph->nodes[n], [&](const TensorRef& use) {
-          last_use_[use.storage] = g;
-          ++uses_[use.storage];
-        });
+        ForEachUse(graph->nodes[n], [&](const TensorRef& use) { last_use_[use.storage] = g; });
       }
     }
   }
@@ -57,7 +57,7 @@ class Reuser {
     if (node.kind != Node::Kind::kUpdate || node.is_scatter() || node.family == 0) return false;
     const ValueId empty = node.Target().storage;
     const NodeId producer = graph_.values[empty].producer;
-    if (producer == kNoNode || uses_[empty] != 1 || leaves_.contains(graph_.MemoryOf(empty))) return false;
+    if (producer == kNoNode || uses_[empty] != 1 || leaves_.contains(empty)) return false;
     const Node& maker = graph_.nodes[producer];
     return maker.kind == Node::Kind::kCompute && maker.part == maker.row->empty_part;
   }
@@ -67,19 +67,10 @@ class Reuser {
     const Group& group = graph_.groups[g];
     Node& node = graph_.nodes[group.nodes[i]];
     const ValueId empty = node.Target().storage;
-    const TensorRef window = node.Target();
-    ValueId taken = kNoValue;
-    for (const NodeId n : group.nodes) {
-      ForEachUse(graph_.nodes[n], [&](const TensorRef& use) {
-        if (taken == kNoValue && MayTake(g, group.nodes[i], empty, window.offset_slot, group.placements[i].results[0], use.storage)) {
-          taken = use.storage;
-        }
-      });
-    }
-    if (taken == kNoValue) return;
-    node.op.args[static_cast<size_t>(node.target_arg())].tensors[0].storage = taken;
-    graph_.values[node.results[0]].previous = taken;
-    overwritten_[taken] = true;
+    const ValueId old = FindOld(g, group.nodes[i], empty, node.Target().offset_slot, group.placements[i].results[0]);
+    if (old == kNoValue) return;
+    node.op.args[static_cast<size_t>(node.target_arg())].tensors[0].storage = old;
+    SetPrevious(node.results[0], old);
     graph_.nodes[graph_.values[empty].producer].results[0] = kNoValue;
   }
 
@@ -97,14 +88,24 @@ class Reuser {
     }
     // What leaves the trace has another address in each run, which CUDA graphs of calls that wrote there before would not survive.
     if (stored == kNoValue || pinned_[stored] || graph_.values[stored].previous != kNoValue) return;
-    const c10::DimVector& strides = group.placements[i].results[at];
-    for (const NodeId n : group.nodes) {
+    const ValueId old = FindOld(g, group.nodes[i], stored, -1, group.placements[i].results[at]);
+    if (old != kNoValue) SetPrevious(stored, old);
+  }
+
+  void SetPrevious(ValueId value, ValueId old) {
+    graph_.values[value].previous = old;
+    overwritten_[old] = true;
+  }
+
+  // The first value that group `g` uses whose memory may be taken for `stored`, which node `maker` of the group writes at the given places.
+  ValueId FindOld(int g, NodeId maker, ValueId stored, int32_t offset_slot, const c10::DimVector& strides) const {
+    ValueId old = kNoValue;
+    for (const NodeId n : graph_.groups[g].nodes) {
       ForEachUse(graph_.nodes[n], [&](const TensorRef& use) {
-        if (graph_.values[stored].previous != kNoValue || !MayTake(g, group.nodes[i], stored, -1, strides, use.storage)) return;
-        graph_.values[stored].previous = use.storage;
-        overwritten_[use.storage] = true;
+        if (old == kNoValue && MayTake(g, maker, stored, offset_slot, strides, use.storage)) old = use.storage;
       });
     }
+    return old;
   }
 
   bool MayTake(int g, NodeId maker, ValueId stored, int32_t offset_slot, const c10::DimVector& strides, ValueId old) const {
@@ -138,9 +139,9 @@ class Reuser {
   Graph& graph_;
   const std::vector<bool> in_memory_, pinned_;
   std::vector<bool> overwritten_;
+  const std::vector<int> uses_;
   std::vector<int> group_of_;            // By node.
-  std::vector<int> last_use_;            // By value: the last group that reads it,
-  std::vector<int> uses_;                // and how often it is read.
+  std::vector<int> last_use_;            // By value: the last group that reads it.
   absl::flat_hash_set<ValueId> leaves_;  // Memories that leave the trace, by their first value.
 };
 

@@ -1,4 +1,4 @@
-// Which values may not be replaced by equal ones, and how large they are.
+// Which values may not be replaced by equal ones, how often they are used, and how large they are.
 #pragma once
 
 #include <vector>
@@ -23,6 +23,15 @@ inline std::vector<bool> OverwrittenValues(const Graph& graph) {
     if (value.previous != kNoValue) overwritten[value.previous] = true;
   }
   return overwritten;
+}
+
+// By value: how many uses it has.
+inline std::vector<int> CountUses(const Graph& graph) {
+  std::vector<int> uses(graph.values.size(), 0);
+  for (const Node& node : graph.nodes) {
+    ForEachUse(node, [&](const TensorRef& use) { ++uses[use.storage]; });
+  }
+  return uses;
 }
 
 // Elements that `ref` has in memory, however often they are used. Symbols count as a value that they had.
