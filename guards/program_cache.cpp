@@ -447,6 +447,7 @@ CachedTracePtr ProgramCache::Successor(const CachedTracePtr& previous) {
 void ProgramCache::Clear() {
   std::lock_guard<std::mutex> lock(mutex_);
   traces_.clear();
+  alias_patterns_.clear();
   sites_.clear();
   skeletons_.clear();
   size_ = 0;

@@ -86,6 +86,9 @@ class ProgramCache {
   // than recompile_limit programs could serve.
   bool NeverSettles(const codegen::TraceLog& log, std::string_view cause);
 
+  // Whether a trace came before that is `log` but for which of its inputs share their memory; `separated` is SeparateReads of it.
+  bool CameWithOtherAliases(const codegen::TraceLog& log, const codegen::TraceLog& separated);
+
   // Notes that `next` came after `previous`, so that it can be predicted.
   void SetSuccessor(const CachedTracePtr& previous, const CachedTracePtr& next);
   CachedTracePtr Successor(const CachedTracePtr& previous);
@@ -123,6 +126,7 @@ class ProgramCache {
   absl::flat_hash_map<uint64_t, std::vector<CachedTracePtr>> traces_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Site>> sites_;
   absl::flat_hash_map<uint64_t, std::vector<std::unique_ptr<Skeleton>>> skeletons_;
+  absl::flat_hash_map<uint64_t, uint64_t> alias_patterns_;  // The first trace that came, by what it is separated. Fingerprints.
   size_t size_ = 0;
   int64_t next_serial_ = 0;
   int64_t recompiles_ = 0;

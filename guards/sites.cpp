@@ -33,6 +33,14 @@ Site& ProgramCache::FindSite(const codegen::TraceLog& log, std::string_view caus
   return *site;
 }
 
+bool ProgramCache::CameWithOtherAliases(const codegen::TraceLog& log, const codegen::TraceLog& separated) {
+  constexpr size_t kMostPatterns = 1 << 16;
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (alias_patterns_.size() >= kMostPatterns) alias_patterns_.clear();
+  const uint64_t fingerprint = Fingerprint(log);
+  return alias_patterns_.try_emplace(Fingerprint(separated), fingerprint).first->second != fingerprint;
+}
+
 CachedTracePtr ProgramCache::FindWider(const codegen::TraceLog& log, std::string_view cause, const CachedTracePtr& predicted) {
   constexpr int kMostRuns = 2;
   std::lock_guard<std::mutex> lock(mutex_);

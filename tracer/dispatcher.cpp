@@ -18,8 +18,10 @@
 #include "tracer/lazy_tensor.h"
 #include "tracer/out_ops.h"
 #include "tracer/shape_inference.h"
+#include "tracer/shared_storages.h"
 #include "tracer/step_aside.h"
 #include "tracer/typed_kernel.h"
+#include "tracer/visit_tensors.h"
 
 namespace lazuli::tracer {
 namespace {
@@ -106,7 +108,7 @@ Outcome TryRecord(Recorder* recorder, const OpInfo& info, torch::jit::Stack* sta
   if (places != nullptr && !Fit(*metas, *places)) return Outcome::kNotRecordable;
   if (!recording.NumbersFit()) return Outcome::kNotRecordable;
   if (recording.RunsAtOnce()) return Outcome::kRunsAtOnce;
-  recording.Commit();
+  if (!recording.Commit()) return Outcome::kNotRecordable;
   if (info.returns_mutated_self) {
     at::Tensor self = args[0].toTensor();
     torch::jit::drop(*stack, info.num_args);
@@ -125,25 +127,28 @@ Outcome TryRecord(Recorder* recorder, const OpInfo& info, torch::jit::Stack* sta
   return Outcome::kRecorded;
 }
 
-// True when running the op on `value` eagerly needs a cut first.
-bool NeedsCut(Recorder* recorder, const c10::IValue& value, bool writes) {
-  if (value.isTensor()) return value.toTensor().defined() && recorder->NeedsCut(value.toTensor(), writes);
-  bool cut = false;
-  if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorVector()) cut |= tensor.defined() && recorder->NeedsCut(tensor, writes);
-  } else if (value.isOptionalTensorList()) {
-    for (const std::optional<at::Tensor> tensor : value.toOptionalTensorList()) {
-      cut |= tensor.has_value() && tensor->defined() && recorder->NeedsCut(*tensor, writes);
-    }
-  } else if (!value.isNone() && !value.isScalar() && !value.isString() && !value.isIntList() && !value.isDoubleList() &&
-             !value.isBoolList() && !value.isDevice() && !value.isGenerator() && !value.isSymIntList()) {
-    return true;  // An argument that may hold tensors in a way we do not see.
+// Whether the op may write its argument `i`: ones that are not LibTorch's do not always say so.
+bool MayWrite(const OpInfo& info, size_t i) { return (info.mutated_args >> i & 1) != 0 || info.name.rfind("aten::", 0) != 0; }
+
+// Calls visit(tensor, whether the op may write it) for all of its operands on `stack`. False: there may be more of them.
+template <class Visit>
+bool VisitOperands(const OpInfo& info, const torch::jit::Stack& stack, const Visit& visit) {
+  bool all = true;
+  const auto args = torch::jit::last(stack, info.num_args);
+  for (const auto i : c10::irange(args.size())) {
+    const bool writes = MayWrite(info, i);
+    all &= VisitTensors(args[i], [&](const at::Tensor& tensor) { visit(tensor, writes); });
   }
-  return cut;
+  return all;
 }
 
 // Calls the op below the recorder. Keys that hold no backend (no tensor argument) are computed anew.
 void CallBelow(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  OperandsInUse operands(Recorder::Current());
+  if (SeveralRecorders()) {
+    VisitOperands(info, *stack, [&](const at::Tensor& tensor, bool writes) { operands.Add(tensor, writes); });
+    operands.Settle();
+  }
   const c10::impl::ExcludeDispatchKeyGuard exclude(runtime::kModeKeys);
   const auto below = KeysBelowRecorder(keys);
   if (info.is_factory || below.empty()) {
@@ -180,11 +185,7 @@ void BoxedComposite(const c10::OperatorHandle& op, c10::DispatchKeySet keys, tor
 }
 
 void AdoptTensors(const c10::IValue& value) {
-  if (value.isTensor()) {
-    if (value.toTensor().defined()) Adopt(value.toTensor().unsafeGetTensorImpl());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorVector()) Adopt(tensor.unsafeGetTensorImpl());
-  }
+  if (value.isTensor() || value.isTensorList()) VisitTensors(value, [](const at::Tensor& tensor) { Adopt(tensor.unsafeGetTensorImpl()); });
 }
 
 // A view is metadata over the same storage: ATen's own view kernels compute it, and never look at the data.
@@ -312,13 +313,9 @@ bool IsFactoryPastRecorder(const c10::OperatorHandle& op) {
 void RunEagerly(Recorder* recorder, const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack, Cut cut) {
   if (recorder != nullptr) {
     NoteEagerWork();
-    const bool writes_unknown = info.name.rfind("aten::", 0) != 0;
     bool needs_cut = false;
-    const auto args = torch::jit::last(*stack, info.num_args);
-    for (const auto i : c10::irange(static_cast<size_t>(info.num_args))) {
-      needs_cut |= NeedsCut(recorder, args[i], writes_unknown || (info.mutated_args >> i & 1) != 0);
-    }
-    if (needs_cut) {
+    const auto visit = [&](const at::Tensor& tensor, bool writes) { needs_cut |= recorder->NeedsCut(tensor, writes); };
+    if (!VisitOperands(info, *stack, visit) || needs_cut) {
       recorder->Flush(info.name, cut);
       const bool observed = cut == Cut::kTransient;
       Counters::Get().CountEagerFallback(info.name, 1, observed ? "ran once to learn the shapes of its results" : "cannot be recorded");
@@ -338,10 +335,7 @@ static std::vector<std::vector<int64_t>> LayoutsOfWritten(const OpInfo& info, c1
   };
   for (const auto i : c10::irange(args.size())) {
     if ((info.mutated_args >> i & 1) == 0) continue;
-    if (args[i].isTensor() && args[i].toTensor().defined()) add(args[i].toTensor());
-    if (args[i].isTensorList()) {
-      for (const at::Tensor& tensor : args[i].toTensorVector()) add(tensor);
-    }
+    VisitTensors(args[i], add);
   }
   return layouts;
 }
@@ -369,6 +363,12 @@ void RunAndObserve(Recorder* recorder, const OpInfo& info, std::vector<codegen::
   RememberShapes(std::move(key), std::make_shared<const codegen::OutputMetas>(*std::move(observed)));
 }
 
+// What other recorders have pending of the operands keeps the op from being recorded.
+static void SettleOperandsElsewhere(Recorder* recorder, const OpInfo& info, const torch::jit::Stack& stack) {
+  if (!SeveralRecorders()) return;
+  VisitOperands(info, stack, [&](const at::Tensor& tensor, bool writes) { SettleElsewhere(tensor, writes, recorder); });
+}
+
 // False: nothing was done.
 static bool RecordAsFunctional(Recorder* recorder, const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const OpInfo* twin = FindTwin(info);
@@ -394,6 +394,7 @@ static bool RecordAsFunctional(Recorder* recorder, const OpInfo& info, c10::Disp
 
 void RecordOrRun(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   Recorder* recorder = Recorder::Current();
+  if (recorder != nullptr) SettleOperandsElsewhere(recorder, info, *stack);
   if (recorder != nullptr && info.is_out && RecordAsFunctional(recorder, info, keys, stack)) return;
   if (info.is_random && RecordDropout(recorder, info, keys, stack)) return;
   // With grad mode on, oneDNN's LSTM returns a workspace whose size only it knows.
@@ -423,6 +424,7 @@ void RecordTwinOrRun(const OpInfo& info, const OpInfo& called, c10::DispatchKeyS
     torch::jit::Stack twin = *stack;
     twin[1] = at::native::wrapped_scalar_tensor(twin[1].toScalar());
     std::vector<codegen::Word> key;
+    SettleOperandsElsewhere(recorder, info, twin);
     const Outcome outcome = TryRecord(recorder, info, &twin, &key);
     if (outcome == Outcome::kRecorded) {
       *stack = std::move(twin);

@@ -121,6 +121,7 @@ guards::CachedTracePtr Recorder::FindOrCompile(Cut cut, guards::CompilePolicy* p
     CompleteOutputs();
     const guards::CachedTracePtr predicted_trace = std::exchange(known, cache.Find(log_));
     if (known == nullptr) known = cache.FindWider(log_, start_cause, predicted_trace);
+    if (known == nullptr && cut != Cut::kTransient) known = FindSeparated();
   }
   *found = predicted ? Found::kPredicted : known != nullptr ? Found::kHit : Found::kMiss;
   if (known != nullptr) {
@@ -136,6 +137,29 @@ guards::CachedTracePtr Recorder::FindOrCompile(Cut cut, guards::CompilePolicy* p
   if (cut == Cut::kTransient) return nullptr;
   log_.marks = Marks();
   return cache.Compile(log_, start_cause, location(), policy);
+}
+
+guards::CachedTracePtr Recorder::FindSeparated() {
+  auto& cache = guards::ProgramCache::Get();
+  std::optional<guards::SeparatedLog> separated = guards::SeparateReads(log_);
+  if (!separated.has_value()) {
+    cache.CameWithOtherAliases(log_, log_);
+    return nullptr;
+  }
+  const guards::CachedTracePtr known = cache.Find(separated->log);
+  if (known != nullptr || cache.CameWithOtherAliases(log_, separated->log)) Separate(*std::move(separated));
+  return known;
+}
+
+void Recorder::Separate(guards::SeparatedLog separated) {
+  const std::vector<Slot> slots = std::exchange(slots_, {});
+  const auto inputs = std::exchange(inputs_, {});
+  for (const int32_t number : separated.storages) {
+    const Slot& slot = slots[static_cast<size_t>(number)];
+    slots_.push_back(slot);
+    if (slot.is_input) inputs_.push_back(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(slot.impl));
+  }
+  log_ = std::move(separated.log);
 }
 
 std::vector<codegen::SizeMark> Recorder::Marks() const {
@@ -166,7 +190,7 @@ Recorder::Binding Recorder::Bind() {
       binding.storages.push_back(slot.impl);
     } else {
       // The storage itself stays closed until the run is over, so that another thread waits rather than reads half-written memory.
-      const at::DataPtr& data = slot.impl->_mutable_data_ptr_no_checks();
+      const at::DataPtr& data = DataOf(slot.impl);
       binding.proxies.push_back(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
                                                                       static_cast<int64_t>(slot.impl->nbytes()),
                                                                       at::DataPtr(data.get(), data.device()), nullptr, false));
@@ -238,13 +262,13 @@ void Recorder::Distribute(Binding* binding, const runtime::RunResult& result) {
       // Stays closed: whoever asks for the data gets the error of the op that should have made it.
       lazy->error =
           result.error != nullptr ? result.error : std::make_exception_ptr(std::runtime_error("lazuli: a program left a result empty"));
-      lazy->recorder.store(nullptr, std::memory_order_release);
+      lazy->LeaveRecorder();
       continue;
     } else {
       slot.impl->set_data_ptr_noswap(std::move(binding->outputs[i]));
     }
-    if (lazy != nullptr) lazy->recorder.store(nullptr, std::memory_order_release);
     SetPending(slot.impl, false);
+    if (lazy != nullptr) lazy->LeaveRecorder();
   }
 }
 

@@ -40,7 +40,7 @@ bool IsReadOnly(const void* begin, size_t nbytes) {
 
 bool IsForeign(c10::StorageImpl* storage) {
   if (AsLazy(storage) != nullptr || IsPending(*storage)) return false;
-  const at::DataPtr& data = storage->data_ptr();
+  const at::DataPtr& data = DataOf(storage);
   const c10::Allocator* owner = runtime::AllocatorOf(data.device().is_cuda() ? data.device() : c10::Device(c10::kCPU));
   return data.get() != nullptr && data.get_deleter() != owner->raw_deleter() && !c10::impl::cow::is_cow_data_ptr(data);
 }
@@ -55,7 +55,7 @@ c10::intrusive_ptr<c10::StorageImpl> Snapshot(const c10::TensorImpl& impl, c10::
   auto* allocator = c10::GetCPUAllocator();
   auto copy = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes, allocator->allocate(bytes), allocator,
                                                     /*resizable=*/false);
-  if (bytes > 0) std::memcpy(copy->mutable_data(), static_cast<const char*>(storage->data()) + begin, bytes);
+  if (bytes > 0) std::memcpy(copy->mutable_data(), static_cast<const char*>(DataOf(storage).get()) + begin, bytes);
   return copy;
 }
 
@@ -64,7 +64,7 @@ bool ForeignMemory::CanWait(c10::StorageImpl* storage, uint64_t epoch) {
   const auto it = known_.find(storage);
   if (it != known_.end() && !it->second.storage.expired()) return it->second.read_only && it->second.epoch != epoch;
   if (known_.size() >= kMaxKnown) known_.clear();
-  const bool read_only = IsReadOnly(storage->data(), storage->nbytes());
+  const bool read_only = IsReadOnly(DataOf(storage).get(), storage->nbytes());
   auto strong = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage);
   known_.insert_or_assign(storage, Known{c10::weak_intrusive_ptr<c10::StorageImpl>(strong), epoch, read_only});
   if (!read_only && runtime::LogEnabled(runtime::LogCategory::kPerfHints)) {

@@ -89,11 +89,10 @@ const Vtables kVtables = {VtableOfNew<c10::TensorImpl>(), VtableOfNew<LazyTensor
 
 __thread int64_t internal::live_bytes __attribute__((tls_model("initial-exec"))) = 0;
 
-LazyStorage::LazyStorage(int64_t nbytes, c10::Device device, Recorder* in_recorder, uint64_t in_epoch, int32_t in_id)
+LazyStorage::LazyStorage(int64_t nbytes, c10::Device device, Recorder* in_recorder, uint64_t epoch, int32_t id)
     : c10::StorageImpl(use_byte_size_t(), nbytes, at::DataPtr(nullptr, device), runtime::AllocatorOf(device), /*resizable=*/true),
       recorder(in_recorder),
-      epoch(in_epoch),
-      id(in_id),
+      number_(Pack(epoch, id)),
       live_bytes_(nbytes) {
   SetPending(this, true);
   internal::live_bytes += live_bytes_;
@@ -165,20 +164,18 @@ void UnregisterPendingPlain(c10::StorageImpl* storage) {
   pending.recorders.erase(storage);
 }
 
+Recorder* PendingIn(c10::StorageImpl* storage) {
+  if (LazyStorage* lazy = AsLazy(storage)) return lazy->recorder.load(std::memory_order_acquire);
+  auto& pending = GetPendingPlain();
+  std::lock_guard<std::mutex> lock(pending.mutex);
+  const auto it = pending.recorders.find(storage);
+  return it == pending.recorders.end() ? nullptr : it->second;
+}
+
 void Settle(c10::StorageImpl* storage) {
-  if (LazyStorage* lazy = AsLazy(storage)) {
-    if (Recorder* recorder = lazy->recorder.load(std::memory_order_acquire)) recorder->SettleStorage(storage);
-    if (lazy->error != nullptr) std::rethrow_exception(lazy->error);
-    return;
-  }
-  Recorder* recorder = nullptr;
-  {
-    auto& pending = GetPendingPlain();
-    std::lock_guard<std::mutex> lock(pending.mutex);
-    const auto it = pending.recorders.find(storage);
-    if (it != pending.recorders.end()) recorder = it->second;
-  }
-  if (recorder != nullptr) recorder->SettleStorage(storage);
+  if (Recorder* recorder = PendingIn(storage)) recorder->SettleStorage(storage);
+  LazyStorage* const lazy = AsLazy(storage);
+  if (lazy != nullptr && lazy->error != nullptr) std::rethrow_exception(lazy->error);
 }
 
 void LearnBookkeepingCalls() {

@@ -11,7 +11,6 @@
 #include <c10/core/TensorImpl.h>
 
 #include <atomic>
-#include <cstring>
 #include <exception>
 
 #include "codegen/ir/trace_log.h"
@@ -38,15 +37,35 @@ class LazyStorage final : public c10::StorageImpl {
   static void* operator new(size_t size) { return ObjectPool<LazyStorage>::Take(size); }
   static void operator delete(void* block) { ObjectPool<LazyStorage>::Give(block); }
 
-  // Guarded by the recorder's lock, but for the pointer itself, which any thread may load.
-  std::atomic<Recorder*> recorder;  // Where the contents are pending; null when they are not.
-  uint64_t epoch;                   // The trace that `id` belongs to.
-  int32_t id;
+  // Where the contents are pending; null when they are not. Changes under that recorder's lock.
+  std::atomic<Recorder*> recorder;
   std::exception_ptr error;  // The operation that should have written this storage failed.
 
+  // The contents are there, or never will be. The last that the recorder does with it: a thread that lets go of the storage waits for the
+  // recorder's lock only while it is pending, and frees it then.
+  void LeaveRecorder() { recorder.store(nullptr, std::memory_order_release); }
+
+  // The number of this storage in trace `epoch`; -1 when it has none, or another trace has taken note of its own since. That never happens
+  // to a result while it is pending.
+  int32_t NumberIn(uint64_t epoch) const {
+    const uint64_t number = number_.load(std::memory_order_relaxed);
+    return number >> kNumberBits == epoch ? static_cast<int32_t>(number & kMaxNumber) : -1;
+  }
+  void SetNumber(uint64_t epoch, int32_t number) { number_.store(Pack(epoch, number), std::memory_order_relaxed); }
+  void ClearNumber(uint64_t epoch, int32_t number) {
+    uint64_t expected = Pack(epoch, number);
+    number_.compare_exchange_strong(expected, 0, std::memory_order_relaxed);
+  }
+
  private:
+  static constexpr int kNumberBits = 20;
+  static constexpr uint64_t kMaxNumber = (uint64_t{1} << kNumberBits) - 1;
+  static_assert(codegen::kMaxStorages <= kMaxNumber);
+  static uint64_t Pack(uint64_t epoch, int32_t number) { return epoch << kNumberBits | static_cast<uint64_t>(number); }
+
   void LetGo();
 
+  std::atomic<uint64_t> number_;  // One word, since recorders of several threads may come to number one storage.
   int64_t live_bytes_;
 };
 
@@ -68,11 +87,7 @@ class LazyTensorImpl final : public c10::TensorImpl {
 };
 
 // An object's class by the first word of the object: typeid would compare names when the classes differ.
-inline const void* VtableOf(const void* object) {
-  const void* vtable;
-  std::memcpy(&vtable, object, sizeof(vtable));
-  return vtable;
-}
+inline const void* VtableOf(const void* object) { return __atomic_load_n(static_cast<const void* const*>(object), __ATOMIC_RELAXED); }
 struct Vtables {
   const void* plain_tensor;
   const void* lazy_tensor;
@@ -93,7 +108,7 @@ inline void Adopt(c10::TensorImpl* impl) {
   // (parameters, and every handle that the program keeps to them) cannot be replaced by new objects; without this they could only throw.
   static_assert(sizeof(LazyTensorImpl) == sizeof(c10::TensorImpl));
   if (VtableOf(impl) != kVtables.plain_tensor) return;
-  std::memcpy(reinterpret_cast<void*>(impl), &kVtables.lazy_tensor, sizeof(void*));
+  __atomic_store_n(reinterpret_cast<const void**>(impl), kVtables.lazy_tensor, __ATOMIC_RELAXED);
 }
 
 // `storage` as a LazyStorage; null when it is another class.
@@ -104,6 +119,9 @@ inline LazyStorage* AsLazy(c10::StorageImpl* storage) {
 // A tensor over a fresh LazyStorage, with `meta`'s layout.
 at::Tensor MakeLazyTensor(const codegen::OutputMeta& meta, c10::intrusive_ptr<LazyStorage> storage);
 
+// Where `storage` has its memory. Never throws, though another thread may make it pending at any time.
+inline const at::DataPtr& DataOf(c10::StorageImpl* storage) { return storage->_mutable_data_ptr_no_checks(); }
+
 // The throw-on-access flag.
 bool IsPending(const c10::StorageImpl& storage);
 void SetPending(c10::StorageImpl* storage, bool pending);
@@ -111,6 +129,9 @@ void SetPending(c10::StorageImpl* storage, bool pending);
 // Plain storages with pending in-place writes, across recorders. Thread-safe.
 void RegisterPendingPlain(c10::StorageImpl* storage, Recorder* recorder);
 void UnregisterPendingPlain(c10::StorageImpl* storage);
+
+// The recorder that `storage`'s contents are pending in; null when they are not.
+Recorder* PendingIn(c10::StorageImpl* storage);
 
 // Runs what `storage` waits for. Rethrows the error of the operation that should have written it.
 void Settle(c10::StorageImpl* storage);

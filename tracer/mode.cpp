@@ -15,6 +15,7 @@
 #include "runtime/status.h"
 #include "tracer/dispatcher.h"
 #include "tracer/shape_inference.h"
+#include "tracer/shared_storages.h"
 #include "tracer/step_aside.h"
 #include "tracer/verify.h"
 
@@ -76,14 +77,21 @@ std::vector<Recorder*> AllRecorders() {
 }  // namespace
 
 ModeInfo::ModeInfo() {
-  auto& pool = GetPool();
-  std::lock_guard<std::mutex> lock(pool.mutex);
-  if (pool.free.empty()) {
-    pool.all.push_back(new Recorder);
-    pool.free.push_back(pool.all.back());
+  std::vector<Recorder*> sharing;
+  {
+    auto& pool = GetPool();
+    std::lock_guard<std::mutex> lock(pool.mutex);
+    if (pool.free.empty()) {
+      pool.all.push_back(new Recorder);
+      pool.free.push_back(pool.all.back());
+      if (pool.all.size() > 1) sharing = pool.all;
+    }
+    recorder_ = pool.free.back();
+    pool.free.pop_back();
   }
-  recorder_ = pool.free.back();
-  pool.free.pop_back();
+  if (sharing.empty()) return;
+  NoteSeveralRecorders();
+  for (Recorder* recorder : sharing) recorder->Share();
 }
 
 ModeInfo::~ModeInfo() {

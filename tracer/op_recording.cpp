@@ -378,7 +378,23 @@ bool OpRecording::RunsAtOnce() const {
   return std::all_of(metas_->begin(), metas_->end(), [](const codegen::OutputMeta& meta) { return !meta.defined || meta.sizes.empty(); });
 }
 
-void OpRecording::Commit() {
+bool OpRecording::MarkMutatedOperands() {
+  c10::SmallVector<uint32_t, 4> marked;
+  for (const Operand& operand : operands_) {
+    const Recorder::Slot& slot = recorder_->slots_[operand.storage];
+    if (!operand.mutated || !slot.is_input || slot.mutated) continue;
+    if (recorder_->MarkMutated(operand.storage)) {
+      marked.push_back(operand.storage);
+      continue;
+    }
+    for (const uint32_t storage : marked) recorder_->UnmarkMutated(storage);
+    return false;
+  }
+  return true;
+}
+
+bool OpRecording::Commit() {
+  if (info_.mutated_args != 0 && !MarkMutatedOperands()) return false;
   Recorder& r = *recorder_;
   if (device_ != runtime::kCpuCode && !r.stream_.has_value()) {
     const c10::Device device = runtime::DeviceOf(device_);
@@ -390,10 +406,7 @@ void OpRecording::Commit() {
   // What was inferred for other sizes may differ from what they were taken for.
   if (predicted_ && outputs_ != nullptr && r.symbols_.active()) predicted_ = r.symbols_.TakeResults(r.log_.ops.size(), *outputs_);
   if (!predicted_ && r.prediction_ != nullptr) r.CompleteOutputs();
-  for (const Operand& operand : operands_) {
-    r.slots_[operand.storage].unwritten = false;
-    if (operand.mutated) r.MarkMutated(operand.storage);
-  }
+  for (const Operand& operand : operands_) r.slots_[operand.storage].unwritten = false;
   codegen::TraceLog::Op op;
   op.code_begin = static_cast<uint32_t>(code_begin_);
   op.shapes_begin = static_cast<uint32_t>(shapes_begin_);
@@ -409,6 +422,7 @@ void OpRecording::Commit() {
   if (r.keeps_stacks_) r.stacks_.push_back(codegen::CaptureStack());
   r.FollowBlocks();
   r.FollowLoops();
+  return true;
 }
 
 at::Tensor OpRecording::Result(size_t index) {

@@ -11,6 +11,7 @@
 #include "runtime/events.h"
 #include "runtime/options.h"
 #include "tracer/mode.h"
+#include "tracer/shared_storages.h"
 #include "tracer/step_aside.h"
 
 namespace lazuli::tracer {
@@ -45,7 +46,7 @@ bool ContinuesAs(const std::vector<codegen::Word>& words, const std::vector<code
 }
 
 bool ShareMemory(c10::StorageImpl& a, c10::StorageImpl& b) {
-  const auto begin = [](c10::StorageImpl& storage) { return static_cast<const char*>(storage._mutable_data_ptr_no_checks().get()); };
+  const auto begin = [](c10::StorageImpl& storage) { return static_cast<const char*>(DataOf(&storage).get()); };
   return begin(a) < begin(b) + b.nbytes() && begin(b) < begin(a) + a.nbytes();
 }
 
@@ -81,26 +82,24 @@ void ForgetShapes() {
 Recorder::Recorder() : epoch_(next_epoch++) {}
 
 int32_t Recorder::FindStorage(c10::StorageImpl* storage) const {
-  if (AsLazy(storage) != nullptr) return NumberOfLazy(storage);
-  const auto it = plain_ids_.find(storage);
-  return it == plain_ids_.end() ? -1 : it->second;
+  const int32_t known = NumberOfLazy(storage);
+  if (known >= 0) return known;
+  const auto it = input_numbers_.find(storage);
+  return it == input_numbers_.end() ? -1 : it->second;
 }
 
 int32_t Recorder::StorageNumber(c10::StorageImpl* storage, bool* first_use) {
   const int32_t known = FindStorage(storage);
   if (known >= 0) return known;
   // Pending in another mode's recorder, guarded by somebody else, or copy-on-write: eager execution deals with it.
-  if (IsPending(*storage) || c10::impl::cow::is_cow_data_ptr(storage->data_ptr())) return -1;
+  if (IsPending(*storage) || c10::impl::cow::is_cow_data_ptr(DataOf(storage))) return -1;
   const int32_t number = log_.num_storages;
   if (static_cast<uint32_t>(number) >= codegen::kMaxStorages) return -1;
+  if (shared_ && !RegisterSettledInput(storage, this)) return -1;
   ++log_.num_storages;
   *first_use = true;
-  if (LazyStorage* lazy = AsLazy(storage)) {
-    lazy->epoch = epoch_;
-    lazy->id = number;
-  } else {
-    plain_ids_.emplace(storage, number);
-  }
+  if (LazyStorage* lazy = AsLazy(storage)) lazy->SetNumber(epoch_, number);
+  input_numbers_.emplace(storage, number);
   Slot slot;
   slot.impl = storage;
   slot.is_input = true;
@@ -118,11 +117,9 @@ uint32_t Recorder::OffsetSlot(uint32_t storage, c10::ScalarType dtype, int64_t o
 void Recorder::UndoInputs(size_t num_slots) {
   while (slots_.size() > num_slots) {
     c10::StorageImpl* impl = slots_.back().impl;
-    if (LazyStorage* lazy = AsLazy(impl)) {
-      lazy->epoch = 0;
-    } else {
-      plain_ids_.erase(impl);
-    }
+    if (LazyStorage* lazy = AsLazy(impl)) lazy->ClearNumber(epoch_, static_cast<int32_t>(slots_.size()) - 1);
+    input_numbers_.erase(impl);
+    if (shared_) UnregisterInput(impl, this);
     garbage_.push_back(std::move(inputs_.back()));
     inputs_.pop_back();
     slots_.pop_back();
@@ -130,25 +127,41 @@ void Recorder::UndoInputs(size_t num_slots) {
   }
 }
 
-void Recorder::MarkMutated(uint32_t storage) {
+bool Recorder::MarkMutated(uint32_t storage) {
   Slot& slot = slots_[storage];
-  if (!slot.is_input || slot.mutated) return;
-  slot.mutated = true;
+  const auto mark = [this, &slot] {
+    slot.mutated = true;
+    if (LazyStorage* lazy = AsLazy(slot.impl)) {
+      lazy->recorder.store(this, std::memory_order_release);
+    } else {
+      RegisterPendingPlain(slot.impl, this);
+    }
+    SetPending(slot.impl, true);
+  };
+  if (shared_) return MarkUnlessShared(slot.impl, this, mark);
+  mark();
+  return true;
+}
+
+void Recorder::UnmarkMutated(uint32_t storage) {
+  Slot& slot = slots_[storage];
+  slot.mutated = false;
+  SetPending(slot.impl, false);
   if (LazyStorage* lazy = AsLazy(slot.impl)) {
-    lazy->recorder.store(this, std::memory_order_release);
+    lazy->LeaveRecorder();
   } else {
-    RegisterPendingPlain(slot.impl, this);
+    UnregisterPendingPlain(slot.impl);
   }
-  SetPending(slot.impl, true);
 }
 
 void Recorder::OnStorageReleased(LazyStorage* storage) {
   RecorderLock lock(this);
   // Inputs are kept alive by the trace, so this is a created storage (or one whose trace has just run).
-  if (storage->recorder.load(std::memory_order_relaxed) != this || storage->epoch != epoch_) return;
-  slots_[storage->id].impl = nullptr;
-  storage->recorder.store(nullptr, std::memory_order_release);
+  const int32_t number = storage->NumberIn(epoch_);
+  if (storage->recorder.load(std::memory_order_relaxed) != this || number < 0) return;
+  slots_[number].impl = nullptr;
   pending_bytes_ -= static_cast<int64_t>(storage->nbytes());
+  storage->LeaveRecorder();
 }
 
 void Recorder::DetachUnwritten(uint32_t storage) {
@@ -156,12 +169,12 @@ void Recorder::DetachUnwritten(uint32_t storage) {
   auto* lazy = static_cast<LazyStorage*>(slot.impl);
   const c10::DeviceGuard guard(lazy->device());
   lazy->set_data_ptr_noswap(runtime::AllocatorOf(lazy->device())->allocate(lazy->nbytes()));
-  lazy->recorder.store(nullptr, std::memory_order_release);
-  lazy->epoch = 0;
+  lazy->ClearNumber(epoch_, static_cast<int32_t>(storage));
   SetPending(lazy, false);
   slot.impl = nullptr;
   slot.unwritten = false;
   pending_bytes_ -= static_cast<int64_t>(lazy->nbytes());
+  lazy->LeaveRecorder();
 }
 
 void Recorder::SettleStorage(c10::StorageImpl* storage) {
@@ -173,6 +186,18 @@ void Recorder::SettleStorage(c10::StorageImpl* storage) {
     return;
   }
   Flush("data_ptr");
+}
+
+void Recorder::FlushReader(c10::StorageImpl* storage) {
+  RecorderLock lock(this);
+  if (input_numbers_.contains(storage)) Flush("written_elsewhere");
+}
+
+void Recorder::Share() {
+  RecorderLock lock(this);
+  if (shared_) return;
+  shared_ = true;
+  for (const auto& input : inputs_) RegisterInput(input.get(), this);
 }
 
 bool Recorder::NeedsCut(const at::Tensor& tensor, bool writes) {
@@ -306,8 +331,11 @@ void Recorder::CompleteOutputs() {
 void Recorder::StartTrace(std::string_view cause, const guards::CachedTracePtr& previous) {
   log_.Clear();
   slots_.clear();
-  plain_ids_.clear();
+  input_numbers_.clear();
   offset_slots_.clear();
+  if (shared_) {
+    for (const auto& input : inputs_) UnregisterInput(input.get(), this);
+  }
   garbage_.insert(garbage_.end(), std::make_move_iterator(inputs_.begin()), std::make_move_iterator(inputs_.end()));
   inputs_.clear();
   stacks_.clear();

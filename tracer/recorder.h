@@ -17,6 +17,7 @@
 #include "codegen/caller_location.h"
 #include "codegen/ir/op_info.h"
 #include "codegen/ir/trace_log.h"
+#include "guards/alias_pattern.h"
 #include "guards/program_cache.h"
 #include "guards/shape_plan.h"
 #include "runtime/device.h"
@@ -51,6 +52,12 @@ class Recorder {
 
   // For Settle(): runs what `storage` waits for, if it still waits.
   void SettleStorage(c10::StorageImpl* storage);
+
+  // Another thread is about to write `storage`: runs the trace if it has it as an input.
+  void FlushReader(c10::StorageImpl* storage);
+
+  // There are other recorders: from here on inputs are registered.
+  void Share();
 
   // A pending storage lost its last user. Any thread.
   void OnStorageReleased(LazyStorage* storage);
@@ -128,18 +135,25 @@ class Recorder {
   // The number of `storage` in this trace, added as an input when new; -1 when it cannot take part.
   int32_t StorageNumber(c10::StorageImpl* storage, bool* first_use);
   int32_t FindStorage(c10::StorageImpl* storage) const;
-  // The same of a storage of ours; -1 for others.
+  // The same of a storage of ours, at a glance; -1 for others, and where another recorder has numbered it since.
   int32_t NumberOfLazy(c10::StorageImpl* storage) const {
     const LazyStorage* lazy = AsLazy(storage);
-    return lazy != nullptr && lazy->epoch == epoch_ ? lazy->id : -1;
+    return lazy == nullptr ? -1 : lazy->NumberIn(epoch_);
   }
   uint32_t OffsetSlot(uint32_t storage, c10::ScalarType dtype, int64_t offset);
-  void MarkMutated(uint32_t storage);
+  // From here on `storage` has pending writes. False, and it has not: another thread uses it.
+  bool MarkMutated(uint32_t storage);
+  // Takes it back: nothing was recorded that writes `storage`.
+  void UnmarkMutated(uint32_t storage);
   void DetachUnwritten(uint32_t storage);
   void UndoInputs(size_t num_slots);
 
   void AppendLiveOut();
   guards::CachedTracePtr FindOrCompile(Cut cut, guards::CompilePolicy* policy, runtime::TraceRun::Found* found);
+  // A trace that is this one but for which of its inputs share memory; null when there is none. When there is, or when this one came
+  // with others before, this one becomes what has a number for each mention of them.
+  guards::CachedTracePtr FindSeparated();
+  void Separate(guards::SeparatedLog separated);
   void CompleteOutputs();
   // Whether the trace so far is the predicted one.
   bool FollowsPrediction(size_t code_begin, size_t shapes_begin);
@@ -167,7 +181,8 @@ class Recorder {
 
   codegen::TraceLog log_;
   std::vector<Slot> slots_;
-  absl::flat_hash_map<c10::StorageImpl*, int32_t> plain_ids_;
+  absl::flat_hash_map<c10::StorageImpl*, int32_t> input_numbers_;
+  bool shared_ = false;  // Inputs are registered (shared_storages.h).
   absl::flat_hash_map<OffsetKey, uint32_t> offset_slots_;
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> inputs_;   // Keeps inputs alive until the trace has run.
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> garbage_;  // Released after the lock: a deleter may run foreign code.
@@ -259,8 +274,9 @@ class OpRecording {
   // such as an optimizer's step counters) whose values are at hand. The program often reads it next. After Known.
   bool RunsAtOnce() const;
 
-  // Makes the op part of the trace. Afterwards Result(i) makes the lazy tensor of output i, once each, in order.
-  void Commit();
+  // Makes the op part of the trace. Afterwards Result(i) makes the lazy tensor of output i, once each, in order. False: other threads use
+  // what it writes.
+  bool Commit();
   at::Tensor Result(size_t index);
 
  private:
@@ -274,6 +290,7 @@ class OpRecording {
 
   void NoteDevice(runtime::DeviceCode device, bool is_number);
   bool WritesAreApart() const;
+  bool MarkMutatedOperands();
   void Append(codegen::Word word) { recorder_->log_.code.push_back(word); }
   // Whether the next argument's numbers are sizes.
   bool HoldsSizes() const { return (info_.size_args >> arg_ & 1) != 0; }

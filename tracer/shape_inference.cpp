@@ -8,6 +8,7 @@
 #include <c10/util/irange.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "codegen/lower.h"
 #include "runtime/mode_keys.h"
@@ -184,6 +185,9 @@ std::vector<codegen::Word> DtypesKey(const codegen::OpInfo& info, uint64_t opera
 // In a Python process most Meta kernels are Python functions: slow, and they would wait for the interpreter's lock while others wait for
 // the recorder's. Composite kernels call them.
 bool HasPythonMeta(const codegen::OpInfo& info) {
+  // The kernel handed out is noted down in the operator, by LibTorch, without a lock.
+  static std::mutex mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
   const auto is_python = [](const c10::OperatorHandle& handle) {
     return handle.getComputedKernelForDispatchKey(c10::DispatchKey::Meta).debug().find(".py:") != std::string::npos;
   };

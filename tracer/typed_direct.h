@@ -53,12 +53,7 @@ struct EagerKernel<Op, R(A...)> {
     if (Recorder* recorder = Recorder::Current()) {
       const codegen::OpInfo& info = InfoOf<Op>();
       bool cut = false;
-      int arg = 0;
-      const auto visit = [&](const auto& value) {
-        const bool writes = (info.mutated_args >> arg++ & 1) != 0;
-        VisitTensors(value, [&](const at::Tensor& tensor) { cut |= recorder->NeedsCut(tensor, writes); });
-      };
-      (visit(args), ...);
+      VisitOperands<Op>([&](const at::Tensor& tensor, bool writes) { cut |= recorder->NeedsCut(tensor, writes); }, args...);
       if (cut) {
         recorder->Flush(info.name);
         runtime::Counters::Get().CountEagerFallback(info.name);
@@ -67,7 +62,7 @@ struct EagerKernel<Op, R(A...)> {
         uncut.Add();
       }
     }
-    return CallBelowRecorder<Op>(keys, std::forward<A>(args)...);
+    return RunBelowRecorder<Op>(keys, std::forward<A>(args)...);
   }
 };
 

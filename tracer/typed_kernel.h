@@ -19,7 +19,9 @@
 #include "tracer/dispatcher.h"
 #include "tracer/recorder.h"
 #include "tracer/shape_inference.h"
+#include "tracer/shared_storages.h"
 #include "tracer/step_aside.h"
+#include "tracer/visit_tensors.h"
 
 namespace lazuli::tracer {
 
@@ -148,6 +150,18 @@ class BelowAutograd {
   std::optional<c10::impl::ExcludeDispatchKeyGuard> guard_;
 };
 
+// Calls visit(tensor, whether the op writes it) for the tensors among `args`.
+template <class Op, class Visit, class... A>
+void VisitOperands(const Visit& visit, const A&... args) {
+  const uint64_t mutated = InfoOf<Op>().mutated_args;
+  int arg = 0;
+  const auto visit_arg = [&](const auto& value) {
+    const bool writes = (mutated >> arg++ & 1) != 0;
+    VisitTensors(value, [&](const at::Tensor& tensor) { visit(tensor, writes); });
+  };
+  (visit_arg(args), ...);
+}
+
 // Goes on below the recorder. Keys that hold no backend (no tensor argument) are computed anew.
 template <class Op, class... A>
 decltype(auto) CallBelowRecorder(c10::DispatchKeySet keys, A&&... args) {
@@ -156,6 +170,17 @@ decltype(auto) CallBelowRecorder(c10::DispatchKeySet keys, A&&... args) {
   const auto below = KeysBelowRecorder(keys);
   if (below.empty() || InfoOf<Op>().is_factory) return Op::call(std::forward<A>(args)...);
   return Op::redispatch(below, std::forward<A>(args)...);
+}
+
+// The same of what looks at its operands' data.
+template <class Op, class... A>
+decltype(auto) RunBelowRecorder(c10::DispatchKeySet keys, A&&... args) {
+  OperandsInUse operands(Recorder::Current());
+  if (SeveralRecorders()) {
+    VisitOperands<Op>([&](const at::Tensor& tensor, bool writes) { operands.Add(tensor, writes); }, args...);
+    operands.Settle();
+  }
+  return CallBelowRecorder<Op>(keys, std::forward<A>(args)...);
 }
 
 // Records calls with `Schema`'s C++ arguments as operator `Op`. The two differ for scalar twins: mul.Scalar is recorded as mul.Tensor with
@@ -167,7 +192,7 @@ template <class Op, class R, class... A, class Called>
 struct TypedKernel<Op, R(A...), Called> {
   static R Call(c10::DispatchKeySet keys, A... args) {
     const codegen::OpInfo& info = InfoOf<Op>();
-    if (StepsAside(info.id, [&] { return AreNumbers(args...); })) return CallBelowRecorder<Called>(keys, std::forward<A>(args)...);
+    if (StepsAside(info.id, [&] { return AreNumbers(args...); })) return RunBelowRecorder<Called>(keys, std::forward<A>(args)...);
     if (Recorder* recorder = Recorder::Current()) {
       bool at_once = false;
       {
@@ -175,15 +200,14 @@ struct TypedKernel<Op, R(A...), Called> {
         if ((Add(&recording, args) && ...) && recording.IsOnOneDevice() && recording.OverlapsAreSafe() && recording.Known() != nullptr &&
             recording.NumbersFit()) {
           at_once = recording.RunsAtOnce();
-          if (!at_once) {
-            recording.Commit();
+          if (!at_once && recording.Commit()) {
             return ResultMaker<R>::Make(&recording, args...);
           }
         }
       }
       if (at_once) {
         runtime::Counters::Get().cpu_scalar_ops.Add();
-        return CallBelowRecorder<Called>(keys, std::forward<A>(args)...);
+        return RunBelowRecorder<Called>(keys, std::forward<A>(args)...);
       }
     }
     return Boxed(keys, args...);

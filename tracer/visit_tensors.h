@@ -1,9 +1,10 @@
-// Visiting the tensors among a schema's C++ arguments and results.
+// Visiting the tensors among a schema's arguments and results, C++ values or boxed.
 #pragma once
 
 #include <ATen/core/IListRef.h>
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
 #include <c10/util/OptionalArrayRef.h>
 
 #include <array>
@@ -70,5 +71,21 @@ template <>
 struct HoldsNoTensor<std::optional<at::Generator>> : std::true_type {};
 template <class T, class Visit>
 std::enable_if_t<HoldsNoTensor<T>::value> VisitTensors(const T&, const Visit&) {}
+
+// False: `value` may hold tensors in a way that is not seen here.
+template <class Visit>
+bool VisitTensors(const c10::IValue& value, const Visit& visit) {
+  if (value.isTensor()) {
+    VisitTensors(value.toTensor(), visit);
+  } else if (value.isTensorList()) {
+    VisitTensors(value.toTensorVector(), visit);
+  } else if (value.isOptionalTensorList()) {
+    VisitTensors(value.toOptionalTensorList(), visit);
+  } else {
+    return value.isNone() || value.isScalar() || value.isString() || value.isIntList() || value.isDoubleList() || value.isBoolList() ||
+           value.isDevice() || value.isGenerator() || value.isSymIntList();
+  }
+  return true;
+}
 
 }  // namespace lazuli::tracer

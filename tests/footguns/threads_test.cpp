@@ -3,6 +3,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmath>
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 
 #include "tests/support/same_as_eager.h"
@@ -134,6 +137,141 @@ TEST_P(ThreadsTest, ForkedChildStartsEagerAndParentGoesOn) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
   EXPECT_TRUE(lazuli::is_enabled());
   EXPECT_EQ((x * 2).sum().item<float>(), 24);
+}
+
+// Lets one thread go on when the other has come to `Reach(step)`.
+class Steps {
+ public:
+  void Reach(int step) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      reached_ = step;
+    }
+    changed_.notify_all();
+  }
+  void Await(int step) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return reached_ >= step; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int reached_ = 0;
+};
+
+// A tensor made before any mode, and one that a mode recorded.
+std::vector<torch::Tensor> PlainAndRecorded(const Options& options) {
+  const auto plain = torch::arange(6, torch::kFloat);
+  const lazuli::DeviceMode mode(options);
+  auto recorded = torch::arange(6, torch::kFloat) * 1;
+  lazuli::sync();
+  return {plain, recorded};
+}
+
+TEST_P(ThreadsTest, ThreadsThatReadTheSameTensorsKeepTheirInputsApart) {
+  const auto inputs = PlainAndRecorded(options());
+  const auto run = [&](int seed, torch::Tensor* out) {
+    const lazuli::DeviceMode mode(options());
+    auto total = torch::zeros({6});
+    for (int i = 0; i < 60; ++i) {
+      // Other inputs come first, so that the shared ones have another number in each trace.
+      for (int k = 0; k < (seed + i) % 3; ++k) total = total + torch::full({6}, k);
+      total = total + inputs[i % 2] * inputs[(i + 1) % 2];
+      if (i % 7 == seed) lazuli::sync();
+    }
+    *out = total.clone();
+  };
+  std::vector<torch::Tensor> results(3);
+  std::vector<std::thread> threads;
+  for (int seed = 0; seed < 3; ++seed) threads.emplace_back(TestThread(run, seed, &results[seed]));
+  for (auto& thread : threads) thread.join();
+  for (int seed = 0; seed < 3; ++seed) {
+    auto expected = torch::zeros({6});
+    for (int i = 0; i < 60; ++i) expected += ((seed + i) % 3 == 2 ? 1 : 0) + torch::arange(6) * torch::arange(6);
+    ExpectSame(expected, results[seed], exact(), "thread");
+  }
+}
+
+TEST_P(ThreadsTest, AWriteComesAfterWhatAnotherThreadHasRecordedToRead) {
+  for (const torch::Tensor& x : PlainAndRecorded(options())) {
+    for (const bool recorded : {true, false}) {
+      const auto before = x.clone();
+      Steps steps;
+      torch::Tensor y;
+      std::thread reader = TestThread([&] {
+        const lazuli::DeviceMode mode(options());
+        y = x * 2;
+        steps.Reach(1);
+        steps.Await(2);
+        EXPECT_EQ(x[1].item<float>(), before[1].item<float>() + 1);
+      });
+      const StatsDelta delta;
+      std::thread writer = TestThread([&] {
+        const lazuli::DeviceMode mode(options());
+        steps.Await(1);
+        if (recorded) {
+          x.add_(1);
+        } else {
+          x.copy_(torch::from_blob((before + 1).data_ptr<float>(), {6}).clone());
+        }
+        steps.Reach(2);
+      });
+      reader.join();
+      writer.join();
+      ExpectSame(before * 2, y, exact(), "read before the write");
+      ExpectSame(before + 1, x, exact(), "written");
+      EXPECT_EQ(delta.cuts("written_elsewhere"), 1);
+    }
+  }
+}
+
+TEST_P(ThreadsTest, WhatAnotherThreadHasPendingIsRunAndTheReadRecorded) {
+  Steps steps;
+  torch::Tensor x;
+  std::thread maker = TestThread([&] {
+    const lazuli::DeviceMode mode(options());
+    x = torch::full({8}, 2) * 3;
+    steps.Reach(1);
+    steps.Await(2);
+  });
+  float sum = 0;
+  std::thread reader = TestThread([&] {
+    const lazuli::DeviceMode mode(options());
+    steps.Await(1);
+    const StatsDelta delta;
+    const auto y = x + 1;
+    EXPECT_EQ(delta.of(&Stats::ops_recorded), 2) << "the maker's trace has run";
+    EXPECT_EQ(delta.fallbacks("aten::add.Tensor"), 0);
+    sum = y.sum().item<float>();
+    steps.Reach(2);
+  });
+  maker.join();
+  reader.join();
+  EXPECT_EQ(sum, 56);
+}
+
+// Without any order among them, as in Hogwild's lock-free descent: updates may get lost, but nothing fails.
+TEST_P(ThreadsTest, ThreadsMayWriteOneTensorWithoutOrder) {
+  const auto target = torch::arange(5, torch::kFloat);
+  for (auto& weight : {torch::zeros({1, 5}), torch::full({1, 5}, 3.0)}) {
+    const auto descend = [&](int seed) {
+      const torch::NoGradGuard no_grad;
+      const lazuli::DeviceMode mode(options());
+      for (int i = 0; i < 150; ++i) {
+        const auto x = (torch::arange(80, torch::kFloat).reshape({16, 5}) * (0.7 * seed + 0.1 * i)).sin();
+        const auto residual = x.matmul(weight.t()).squeeze(1) - x.mv(target);
+        weight.sub_(residual.unsqueeze(0).mm(x), 0.004);
+        if (i % 20 == 19) {
+          EXPECT_TRUE(std::isfinite(weight.sum().item<float>()));
+        }
+      }
+    };
+    std::vector<std::thread> threads;
+    for (int seed = 1; seed <= 3; ++seed) threads.emplace_back(TestThread(descend, seed));
+    for (auto& thread : threads) thread.join();
+    EXPECT_LT((weight.squeeze() - target).abs().max().item<float>(), 0.1);
+  }
 }
 
 LAZULI_FOR_EACH_BACKEND(ThreadsTest);

@@ -128,8 +128,8 @@ TEST_F(RecompileLogTest, FlagMismatch) {
 TEST_F(RecompileLogTest, AliasingMismatch) {
   const auto a = torch::ones({4});
   const auto b = torch::ones({4});
-  EXPECT_EQ(FailureBetween([&] { Additions(a, kPrefix) * b; }, [&] { Additions(a, kPrefix) * a; }),
-            "    - 1/0: input 1 of op 10 aten::mul.Tensor aliasing mismatch. expected storage 11, actual storage 0");
+  EXPECT_EQ(FailureBetween([&] { Additions(a, kPrefix), a.add_(b); }, [&] { Additions(a, kPrefix), a.add_(a); }),
+            "    - 1/0: input 1 of op 10 aten::add_.Tensor aliasing mismatch. expected storage 11, actual storage 0");
 }
 
 TEST_F(RecompileLogTest, LiveOutMismatch) {

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -36,17 +37,26 @@ class LogBuilder {
     return *this;
   }
 
-  LogBuilder& Tensor(int32_t storage, std::vector<int64_t> sizes, c10::ScalarType dtype = c10::kFloat) {
+  // `offset`: a run-time one, at that place among them.
+  LogBuilder& Tensor(int32_t storage, std::vector<int64_t> sizes, c10::ScalarType dtype = c10::kFloat,
+                     std::optional<size_t> offset = std::nullopt) {
     codegen::TensorWord word{};
     word.dtype = dtype;
     word.ndim = static_cast<uint8_t>(sizes.size());
     word.storage = static_cast<uint32_t>(storage);
     word.first_use = unmentioned_.erase(storage) != 0;
+    if (offset.has_value()) {
+      word.slot_plus_one = static_cast<uint32_t>(*offset) + 1;
+      if (log_.offsets.size() <= *offset) log_.offsets.resize(*offset + 1);
+    }
     log_.code.push_back(word.Pack());
     for (const int64_t size : sizes) log_.shapes.push_back(static_cast<codegen::Word>(size));
     for (const int64_t stride : ContiguousStrides(sizes)) log_.shapes.push_back(static_cast<codegen::Word>(stride));
     return *this;
   }
+
+  // Followed by so many tensors.
+  LogBuilder& List(size_t size) { return Words({codegen::MakeWord(codegen::Tag::kTensorList, size)}); }
 
   // A run-time number.
   LogBuilder& Slot(double value) {
@@ -86,6 +96,12 @@ class LogBuilder {
     op_.outputs = std::make_shared<const codegen::OutputMetas>(codegen::OutputMetas{meta});
     log_.ops.push_back(op_);
     return op_.first_result;
+  }
+
+  // Ends an op that writes its first operand.
+  void EndInPlace() {
+    op_.first_result = log_.num_storages;
+    log_.ops.push_back(op_);
   }
 
   // The complete log, with those created storages visible at the end.

@@ -1,0 +1,129 @@
+#include "guards/alias_pattern.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "guards/guard.h"
+
+namespace lazuli::guards {
+namespace {
+
+using codegen::TensorWord;
+using codegen::TraceLog;
+using codegen::Word;
+
+// A tensor operand, where the code mentions it.
+struct Mention {
+  size_t position;
+  size_t op;
+  bool written;
+};
+
+std::vector<Mention> MentionsIn(const TraceLog& log) {
+  std::vector<Mention> mentions;
+  for (const Guard& guard : BuildGuards(log)) {
+    if (guard.kind != Guard::Kind::kOperand || codegen::TagOf(guard.expected) != codegen::Tag::kTensor) continue;
+    const codegen::OpInfo& info = codegen::OpInfoById(log.ops[static_cast<size_t>(guard.op)].op_id);
+    mentions.push_back({guard.position, static_cast<size_t>(guard.op), (info.mutated_args >> guard.arg & 1) != 0});
+  }
+  return mentions;
+}
+
+// Numbers the storages and offsets of a log anew, in the order in which it mentions them.
+class Renumbering {
+ public:
+  Renumbering(const TraceLog& log, const std::vector<Mention>& mentions)
+      : log_(log), mentions_(mentions), only_read_(static_cast<size_t>(log.num_storages), false) {
+    for (const Mention& mention : mentions) {
+      const TensorWord word = TensorWord::Unpack(log.code[mention.position]);
+      if (word.first_use) only_read_[word.storage] = true;
+      if (mention.written) only_read_[word.storage] = false;
+    }
+  }
+
+  bool changes() const {
+    for (const Mention& mention : mentions_) {
+      const TensorWord word = TensorWord::Unpack(log_.code[mention.position]);
+      if (only_read_[word.storage] && !word.first_use) return true;
+    }
+    return false;
+  }
+
+  SeparatedLog Run() {
+    out_.log = log_;
+    out_.log.offsets.clear();
+    new_storage_.assign(only_read_.size(), -1);
+    new_slot_.assign(log_.offsets.size(), -1);
+    auto mention = mentions_.begin();
+    for (size_t op = 0; op < log_.ops.size(); ++op) {
+      for (; mention != mentions_.end() && mention->op == op; ++mention) Renumber(&out_.log.code[mention->position]);
+      const int32_t first = std::exchange(out_.log.ops[op].first_result, static_cast<int32_t>(out_.storages.size()));
+      for (int32_t result = 0; result < NumResults(log_.ops[op]); ++result) NewStorage(first + result);
+    }
+    out_.log.num_storages = static_cast<int32_t>(out_.storages.size());
+    EndWithVisible();
+    return std::move(out_);
+  }
+
+ private:
+  static int32_t NumResults(const TraceLog::Op& op) {
+    if (codegen::OpInfoById(op.op_id).returns_mutated_self) return 0;
+    return static_cast<int32_t>(std::count_if(op.outputs->begin(), op.outputs->end(), [](const auto& meta) { return meta.defined; }));
+  }
+
+  int32_t NewStorage(int32_t old) {
+    const auto number = static_cast<int32_t>(out_.storages.size());
+    out_.storages.push_back(old);
+    new_storage_[static_cast<size_t>(old)] = number;
+    return number;
+  }
+
+  void Renumber(Word* code) {
+    TensorWord word = TensorWord::Unpack(*code);
+    const auto old = static_cast<int32_t>(word.storage);
+    const bool apart = only_read_[word.storage];
+    if (apart) word.first_use = true;
+    word.storage = static_cast<uint32_t>(word.first_use ? NewStorage(old) : new_storage_[word.storage]);
+    if (word.slot_plus_one != 0) {
+      int64_t& slot = new_slot_[word.slot_plus_one - 1];
+      if (apart || slot < 0) {
+        slot = static_cast<int64_t>(out_.log.offsets.size());
+        out_.log.offsets.push_back(log_.offsets[word.slot_plus_one - 1]);
+      }
+      word.slot_plus_one = static_cast<uint32_t>(slot) + 1;
+    }
+    *code = word.Pack();
+  }
+
+  void EndWithVisible() {
+    auto& code = out_.log.code;
+    const size_t old_words = (only_read_.size() + 63) / 64;
+    const std::vector<Word> old(code.end() - static_cast<std::ptrdiff_t>(old_words), code.end());
+    code.resize(code.size() - old_words - 1);
+    code.push_back(codegen::MakeWord(codegen::Tag::kLiveOut, static_cast<uint64_t>(out_.log.num_storages)));
+    std::vector<Word> bits((out_.storages.size() + 63) / 64, 0);
+    for (size_t i = 0; i < out_.storages.size(); ++i) {
+      const auto from = static_cast<size_t>(out_.storages[i]);
+      bits[i / 64] |= (old[from / 64] >> (from % 64) & 1) << (i % 64);
+    }
+    code.insert(code.end(), bits.begin(), bits.end());
+  }
+
+  const TraceLog& log_;
+  const std::vector<Mention>& mentions_;
+  std::vector<bool> only_read_;       // By storage: an input that no operator writes.
+  std::vector<int32_t> new_storage_;  // By old number, its latest new one.
+  std::vector<int64_t> new_slot_;     // The same of offsets.
+  SeparatedLog out_;
+};
+
+}  // namespace
+
+std::optional<SeparatedLog> SeparateReads(const TraceLog& log) {
+  const std::vector<Mention> mentions = MentionsIn(log);
+  Renumbering renumbering(log, mentions);
+  if (!renumbering.changes() || mentions.size() + static_cast<size_t>(log.num_storages) > codegen::kMaxStorages) return std::nullopt;
+  return renumbering.Run();
+}
+
+}  // namespace lazuli::guards
