@@ -123,6 +123,7 @@ std::string ArgName(const TraceLog& log, const Guard& guard) {
 }
 
 std::string OperandText(Word word) {
+  if (TagOf(word) == Tag::kTensorList) return absl::StrCat("a list of ", PayloadOf(word), " tensors");
   if (TagOf(word) != Tag::kTensor) return TagOf(word) == Tag::kScalarSlot ? "a number" : "no tensor";
   const TensorWord tensor = TensorWord::Unpack(word);
   return absl::StrCat(c10::toString(tensor.dtype), " rank ", tensor.ndim, tensor.wrapped_number ? " number" : "", " storage ",

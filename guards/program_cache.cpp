@@ -290,9 +290,8 @@ void ProgramCache::ReportCompile(const Site& site, const codegen::TraceLog& log,
 
 bool ProgramCache::LimitAllows(Site* site, const codegen::TraceLog& log, int64_t serial, std::string_view location, CompilePolicy* policy) {
   const auto& active = runtime::Active();
-  const bool site_full = site->programs >= active.recompile_limit && site->cause != kBlock;
-  const bool all_full = site->programs > 0 && recompiles_ >= active.accumulated_recompile_limit;
-  if (!site_full && !all_full) return true;
+  if (!IsFull(*site)) return true;
+  const bool site_full = site->programs >= active.recompile_limit;
   Counters::Get().recompile_limit_hits.Add();
   const std::string limit = site_full ? absl::StrCat("recompile_limit (", active.recompile_limit, ")")
                                       : absl::StrCat("accumulated_recompile_limit (", active.accumulated_recompile_limit, ")");
@@ -448,6 +447,7 @@ void ProgramCache::Clear() {
   std::lock_guard<std::mutex> lock(mutex_);
   traces_.clear();
   alias_patterns_.clear();
+  forks_.clear();
   sites_.clear();
   skeletons_.clear();
   size_ = 0;

@@ -48,9 +48,29 @@ using CachedTracePtr = std::shared_ptr<CachedTrace>;
 // So many operators at its start, besides the cause of the cut before it, say at which site a trace is.
 constexpr size_t kSiteOps = 8;
 
-// The cause of cuts between blocks (tracer/block_cutter.h). What follows them is no place of the program: only the limit over all sites
-// counts.
+// The cause of cuts between blocks (tracer/block_cutter.h). What follows them is no place of the program, so a site may have as many
+// programs as this many others.
 constexpr std::string_view kBlock = "block";
+constexpr int64_t kBlockSites = 8;
+
+// How the rest of a trace is best taken, by what is known of those that began like it.
+enum class Advice : uint8_t {
+  kRecord,
+  kBlocks,   // They are new, ever again: in blocks, which may come back.
+  kEagerly,  // Next to none of them has a program, and none may be compiled.
+};
+
+// Traces that have the cause of the cut before them in common, and what they are up to a few operators after they left what was predicted.
+struct Fork {
+  double program_share = 1;  // Of late, those that had a program or got one.
+  size_t last_ops = 0;       // Of the last one without.
+  int64_t asides = 0;        // Those that were best run eagerly.
+};
+// 0: none.
+struct ForkKeys {
+  uint64_t same_ops = 0;
+  uint64_t same_trace = 0;  // Sizes and all.
+};
 
 struct Site {
   int64_t id = 0;
@@ -82,9 +102,11 @@ class ProgramCache {
   // What runs `entry`, which was seen once and comes again: compiles it if `policy` and the limits allow.
   CachedTracePtr CompileSeen(const CachedTracePtr& entry, std::string_view location, CompilePolicy* policy);
 
-  // Whether traces at the site of one that starts like `log`, which has kSiteOps operators or more, are ever new: more of them in a row
-  // than recompile_limit programs could serve.
-  bool NeverSettles(const codegen::TraceLog& log, std::string_view cause);
+  // For a trace that starts like `log`, which has kSiteOps operators or more, after a cut for `cause`: what it has so far are its forks.
+  // With kEagerly, `num_ops` becomes the length of the last trace there.
+  Advice AdviceFor(const codegen::TraceLog& log, std::string_view cause, ForkKeys* forks, size_t* num_ops);
+  // A trace of `forks` was cut, which `entry`, null for none, runs.
+  void NoteTrace(const ForkKeys& forks, const codegen::TraceLog& log, std::string_view cause, const CachedTracePtr& entry);
 
   // Whether a trace came before that is `log` but for which of its inputs share their memory; `separated` is SeparateReads of it.
   bool CameWithOtherAliases(const codegen::TraceLog& log, const codegen::TraceLog& separated);
@@ -101,6 +123,8 @@ class ProgramCache {
 
  private:
   static uint64_t SiteKey(const codegen::TraceLog& log, std::string_view cause);
+  // Whether `site` may have no more programs.
+  bool IsFull(const Site& site) const;
   Site& FindSite(const codegen::TraceLog& log, std::string_view cause);
   Skeleton* FindSkeleton(const codegen::TraceLog& log);
   Skeleton& GetSkeleton(const codegen::TraceLog& log);
@@ -126,6 +150,7 @@ class ProgramCache {
   absl::flat_hash_map<uint64_t, std::vector<CachedTracePtr>> traces_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Site>> sites_;
   absl::flat_hash_map<uint64_t, std::vector<std::unique_ptr<Skeleton>>> skeletons_;
+  absl::flat_hash_map<uint64_t, Fork> forks_;
   absl::flat_hash_map<uint64_t, uint64_t> alias_patterns_;  // The first trace that came, by what it is separated. Fingerprints.
   size_t size_ = 0;
   int64_t next_serial_ = 0;

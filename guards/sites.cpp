@@ -1,26 +1,79 @@
 // What the program cache knows by site.
 #include <algorithm>
 #include <functional>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "guards/guard.h"
 #include "guards/program_cache.h"
+#include "runtime/log.h"
 #include "runtime/options.h"
 
 namespace lazuli::guards {
 
-uint64_t ProgramCache::SiteKey(const codegen::TraceLog& log, std::string_view cause) {
+namespace {
+
+// Of the cause of the cut before `log` and its first operators.
+uint64_t KeyOf(const codegen::TraceLog& log, size_t num_ops, std::string_view cause) {
   uint64_t key = std::hash<std::string_view>()(cause);
-  for (size_t i = 0; i < std::min(kSiteOps, log.ops.size()); ++i) {
+  for (size_t i = 0; i < num_ops; ++i) {
     const auto op = static_cast<codegen::Word>(log.ops[i].op_id);
     key = codegen::HashWords(&op, 1, key);
   }
   return key;
 }
 
-bool ProgramCache::NeverSettles(const codegen::TraceLog& log, std::string_view cause) {
+}  // namespace
+
+uint64_t ProgramCache::SiteKey(const codegen::TraceLog& log, std::string_view cause) {
+  return KeyOf(log, std::min(kSiteOps, log.ops.size()), cause);
+}
+
+bool ProgramCache::IsFull(const Site& site) const {
+  const auto& active = runtime::Active();
+  return site.programs >= active.recompile_limit * (site.cause == kBlock ? kBlockSites : 1) ||
+         (site.programs > 0 && recompiles_ >= active.accumulated_recompile_limit);
+}
+
+Advice ProgramCache::AdviceFor(const codegen::TraceLog& log, std::string_view cause, ForkKeys* forks, size_t* num_ops) {
+  constexpr double kFew = 0.125;
+  constexpr int64_t kLookAgain = 16;
+  constexpr size_t kMostForks = 1 << 14;
+  forks->same_ops = KeyOf(log, log.ops.size(), cause);
+  forks->same_trace = codegen::HashWords(log.code.data(), log.code.size(), forks->same_ops);
+  forks->same_trace = codegen::HashWords(log.shapes.data(), log.shapes.size(), forks->same_trace);
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto site = sites_.find(SiteKey(log, cause));
-  return site != sites_.end() && site->second->new_in_a_row > runtime::Active().recompile_limit;
+  const auto it = sites_.find(SiteKey(log, cause));
+  if (it == sites_.end()) return Advice::kRecord;
+  const Site& site = *it->second;
+  if (cause != kBlock && site.new_in_a_row > runtime::Active().recompile_limit) return Advice::kBlocks;
+  if (!IsFull(site)) return Advice::kRecord;
+  if (forks_.size() >= kMostForks) forks_.clear();
+  for (const uint64_t key : {forks->same_ops, forks->same_trace}) {
+    Fork& fork = forks_[key];
+    if (fork.program_share >= kFew || ++fork.asides % kLookAgain == 0) continue;
+    *num_ops = fork.last_ops;
+    if (fork.asides == 1 && runtime::LogEnabled(runtime::LogCategory::kPerfHints)) {
+      runtime::Log(runtime::LogCategory::kPerfHints,
+                   absl::StrCat("site ", site.id, " has all the programs that it may have, and few of the traces that go on after ",
+                                codegen::OpInfoById(log.ops.back().op_id).name, " (op ", log.ops.size() - 1,
+                                ") are theirs: their operators run eagerly, but for one trace in ", kLookAgain));
+    }
+    return Advice::kEagerly;
+  }
+  return Advice::kRecord;
+}
+
+void ProgramCache::NoteTrace(const ForkKeys& forks, const codegen::TraceLog& log, std::string_view cause, const CachedTracePtr& entry) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const bool has_program = (entry != nullptr && !entry->body->seen_once()) || !IsFull(FindSite(log, cause));
+  // Of traces that begin as the very same few are others.
+  for (const auto& [key, recent] : {std::make_pair(forks.same_ops, 16.0), std::make_pair(forks.same_trace, 4.0)}) {
+    const auto fork = forks_.find(key);
+    if (fork == forks_.end()) continue;
+    fork->second.program_share += ((has_program ? 1 : 0) - fork->second.program_share) / recent;
+    if (!has_program) fork->second.last_ops = log.ops.size();
+  }
 }
 
 Site& ProgramCache::FindSite(const codegen::TraceLog& log, std::string_view cause) {

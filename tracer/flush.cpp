@@ -66,6 +66,7 @@ void Recorder::Flush(std::string_view cause, Cut cut) {
   }
   // Another thread that settles this one's work is in no full graph of its own.
   if (cut == Cut::kGraphBreak && scopes_.InFullGraph() && Current() == this) ThrowGraphBreak(cause, log_.ops.size());
+  CancelStepAsideUntilCut(this);
   NoteEagerWork();
   auto& counters = Counters::Get();
   counters.traces.Add();
@@ -79,6 +80,7 @@ void Recorder::Flush(std::string_view cause, Cut cut) {
   auto found = runtime::TraceRun::Found::kMiss;
   guards::CompilePolicy policy(scopes_.stance());
   const guards::CachedTracePtr entry = FindOrCompile(cut, &policy, &found);
+  if (forks_.same_ops != 0 && cut != Cut::kTransient) guards::ProgramCache::Get().NoteTrace(forks_, log_, StartCause(), entry);
   if (policy.kept_eager()) counters.stance_replays.Add();
   events.Found(entry, found);
   const bool predicted = found == runtime::TraceRun::Found::kPredicted;
@@ -114,7 +116,7 @@ guards::CachedTracePtr Recorder::FindOrCompile(Cut cut, guards::CompilePolicy* p
   auto& cache = guards::ProgramCache::Get();
   auto& counters = Counters::Get();
   const bool predicted = FollowsToTheEnd();
-  const std::string_view start_cause = in_blocks_ ? kBlock : std::string_view(start_cause_);
+  const std::string_view start_cause = StartCause();
   const auto location = [] { return runtime::Active().stacks ? codegen::CallerLocation(codegen::CaptureStack()) : std::string(); };
   guards::CachedTracePtr known = prediction_;
   if (!predicted) {

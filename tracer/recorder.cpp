@@ -246,14 +246,24 @@ void Recorder::BeginTrace() {
 }
 
 void Recorder::EndBlock() {
-  if (!in_blocks_) {
-    site_checked_ = true;
-    in_blocks_ = guards::ProgramCache::Get().NeverSettles(log_, start_cause_);
-    if (!in_blocks_) return;
-  }
   if (!block_cutter_.EndsAfter(log_.ops.back().op_id, log_.ops.size())) return;
   max_ops_ = log_.ops.size();
   due_ = kBlock;
+}
+
+void Recorder::FollowAdvice() {
+  constexpr size_t kTimesLonger = 16;  // A trace may be than the last one there.
+  size_t num_ops = 0;
+  const guards::Advice advice = guards::ProgramCache::Get().AdviceFor(log_, StartCause(), &forks_, &num_ops);
+  if (advice == guards::Advice::kBlocks) in_blocks_ = true;
+  if (advice != guards::Advice::kEagerly || Current() != this || !MayStepAside()) return;
+  StepAsideUntilCut(this, in_blocks_, kTimesLonger * num_ops);
+}
+
+bool Recorder::MayStepAside() const {
+  const auto& active = runtime::Active();
+  return active.step_aside && active.verify == 0 && !active.error_on_recompile && !active.fail_on_recompile_limit_hit &&
+         scopes_.stance() == runtime::Stance::kDefault && !scopes_.InFullGraph();
 }
 
 void Recorder::CutDue() {
@@ -275,12 +285,13 @@ void Recorder::UnlockWithGarbage() {
   mutex_.unlock();
 }
 
-void Recorder::ResumeAfter(const guards::CachedTracePtr& finished) {
+void Recorder::ResumeAfter(const guards::CachedTracePtr& finished, std::string_view cause) {
   RecorderLock lock(this);
   if (!IsEmpty()) return;
   previous_ = finished;
   prediction_ = finished == nullptr ? nullptr : guards::ProgramCache::Get().Successor(finished);
-  start_cause_ = "step_aside";
+  start_cause_ = std::string(cause);
+  in_blocks_ = cause == kBlock;
 }
 
 void Recorder::ForgetPrediction() {
@@ -326,6 +337,7 @@ void Recorder::CompleteOutputs() {
   }
   symbols_.Stop();
   prediction_ = nullptr;
+  advice_at_ = log_.ops.size() + guards::kSiteOps;
 }
 
 void Recorder::StartTrace(std::string_view cause, const guards::CachedTracePtr& previous) {
@@ -342,7 +354,8 @@ void Recorder::StartTrace(std::string_view cause, const guards::CachedTracePtr& 
   pending_bytes_ = 0;
   epoch_ = next_epoch++;
   start_cause_ = std::string(cause);
-  site_checked_ = false;
+  advice_at_ = guards::kSiteOps;
+  forks_ = {};
   due_ = kFull;
   loops_.OnCut();
   in_blocks_ = cause == kBlock;

@@ -78,8 +78,15 @@ class Recorder {
   // Cuts when the trace is yet to read memory that others may overwrite: operations are about to go past the recorder.
   void SettleReads(Cut cut);
 
-  // Records again after stepping aside: `finished` is the trace that was just run eagerly; null when that was left in the middle.
-  void ResumeAfter(const guards::CachedTracePtr& finished);
+  // Records again after stepping aside: `finished` is the trace that was just run eagerly; null when that was left in the middle, or
+  // unknown. `cause` is that of the cut that came last.
+  void ResumeAfter(const guards::CachedTracePtr& finished, std::string_view cause);
+
+  // Whether nothing is pending.
+  bool IsEmpty() const { return log_.ops.empty(); }
+
+  // For operators that run eagerly where blocks would be recorded: whether one of `size` operators ends after this one.
+  bool EndsBlockAfter(int32_t op_id, size_t size) { return block_cutter_.EndsAfter(op_id, size); }
 
   // Forgets prediction state.
   void ForgetPrediction();
@@ -119,7 +126,6 @@ class Recorder {
   // Causes of cuts where a trace may as well end, and of those where it must.
   static constexpr std::string_view kBlock = guards::kBlock, kLoop = "loop", kFull = "trace_limit", kOverlap = "overlap";
 
-  bool IsEmpty() const { return log_.ops.empty(); }
   void CutDue();
   // After each op: whether a round of a loop ends here, or a block, if this trace is recorded in those.
   void FollowLoops() {
@@ -128,10 +134,14 @@ class Recorder {
     due_ = kLoop;
   }
   void FollowBlocks() {
-    if (!in_blocks_ && (site_checked_ || prediction_ != nullptr || log_.ops.size() < guards::kSiteOps)) return;
-    EndBlock();
+    if (prediction_ == nullptr && log_.ops.size() == advice_at_) FollowAdvice();
+    if (in_blocks_) EndBlock();
   }
   void EndBlock();
+  void FollowAdvice();
+  std::string_view StartCause() const { return in_blocks_ ? kBlock : std::string_view(start_cause_); }
+  // Whether the options and scopes leave it open what runs eagerly.
+  bool MayStepAside() const;
   // The number of `storage` in this trace, added as an input when new; -1 when it cannot take part.
   int32_t StorageNumber(c10::StorageImpl* storage, bool* first_use);
   int32_t FindStorage(c10::StorageImpl* storage) const;
@@ -200,7 +210,8 @@ class Recorder {
   Scopes scopes_;
 
   ForeignMemory foreign_;
-  bool site_checked_ = false;  // Whether this trace starts where none ever comes back was looked up.
+  size_t advice_at_ = 0;    // So many operators into the trace, some after it left what was predicted, what is best for it is looked up.
+  guards::ForkKeys forks_;  // What it was then.
   bool in_blocks_ = false;
   std::string_view due_ = kFull;  // Cause of the cut at max_ops_.
   BlockCutter block_cutter_;

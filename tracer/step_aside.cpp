@@ -24,6 +24,8 @@ __thread AsidePosition* aside __attribute__((tls_model("initial-exec"))) = nullp
 namespace {
 
 constexpr size_t kMaxPath = 8;
+// In place of the cause of a cut.
+constexpr std::string_view kAside = "step_aside";
 
 void ReportSlower(const guards::CachedTrace& trace) {
   runtime::Counters::Get().programs_stepped_aside.Add();
@@ -133,8 +135,66 @@ class Cursor : public internal::AsidePosition {
   size_t at_ = 0;
 };
 
+// The rest of one trace, whatever it is.
+class Rest : public internal::AsidePosition {
+ public:
+  void Start(Recorder* recorder, bool in_blocks, size_t max_ops) {
+    recorder_ = recorder;
+    in_blocks_ = in_blocks;
+    begun_ = ended_ = false;
+    taken_ = 0;
+    most_ = max_ops;
+    internal::aside = this;
+  }
+  void Stop() {
+    if (recorder_ == nullptr) return;
+    internal::aside = nullptr;
+    runtime::Counters::Get().ops_stepped_aside.Add(static_cast<int64_t>(taken_));
+    recorder_ = nullptr;
+  }
+  // Records again, after a cut for `cause`.
+  void End(std::string_view cause) {
+    Recorder* const recorder = recorder_;
+    Stop();
+    recorder->ResumeAfter(nullptr, cause);
+  }
+
+  Recorder* recorder() const { return recorder_; }
+  bool begun() const { return begun_; }
+
+  // Whether operator `op_id` is part of it. Ends where it is not.
+  bool Take(int32_t op_id) {
+    if (!begun_) {
+      begun_ = true;
+      recorder_->Flush(in_blocks_ ? guards::kBlock : "recompile_limit", Cut::kTransient);
+    } else if (ended_ || taken_ == most_ || !recorder_->IsEmpty()) {
+      End(in_blocks_ ? guards::kBlock : kAside);
+      return false;
+    }
+    const codegen::OpInfo& info = codegen::OpInfoById(op_id);
+    if (!info.recordable && ReadsTensors(info)) {
+      End(info.name);
+      return false;
+    }
+    ++taken_;
+    ended_ = in_blocks_ && recorder_->EndsBlockAfter(op_id, guards::kSiteOps + taken_);
+    return true;
+  }
+
+  // What is not recorded and reads tensors would have cut the trace.
+  static bool ReadsTensors(const codegen::OpInfo& info) { return (info.tensor_args & ~info.mutated_args) != 0; }
+
+ private:
+  Recorder* recorder_ = nullptr;
+  bool in_blocks_ = false;
+  bool begun_ = false;  // What was recorded of the trace has run.
+  bool ended_ = false;
+  size_t taken_ = 0, most_ = 0;
+};
+
 struct ThreadState {
   Cursor cursor;
+  Rest rest;
   TrialTimer timer;
 };
 
@@ -149,20 +209,21 @@ void Leave(ThreadState* state) {
   state->cursor.trace()->trial.NoteMismatch();
   state->cursor.Stop();
   state->timer.Discard();
-  recorder->ResumeAfter(nullptr);
+  recorder->ResumeAfter(nullptr, kAside);
 }
 
 }  // namespace
 
 bool internal::EnterAside(int32_t op_id, bool on_numbers) {
   ThreadState& state = State();
+  if (state.rest.recorder() != nullptr) return state.rest.Take(op_id);
   Cursor& cursor = state.cursor;
   if (cursor.at_end()) {
     if (!cursor.Advance()) {
       const CachedTracePtr finished = cursor.trace();
       Recorder* const recorder = cursor.recorder();
       cursor.Stop();
-      recorder->ResumeAfter(finished);
+      recorder->ResumeAfter(finished, kAside);
       return false;
     }
   }
@@ -183,22 +244,45 @@ void ExpectTrace(Recorder* recorder, const CachedTracePtr& trace) {
 void NoteRecordedTrace(const CachedTracePtr& prediction) { State().timer.OnTraceStart(prediction, EagerTrial::Way::kProgram); }
 
 bool StepsAsideAcrossCut(Recorder* recorder) {
-  if (internal::aside == nullptr || State().cursor.recorder() != recorder) return false;
+  if (internal::aside == nullptr) return false;
+  if (State().rest.recorder() == recorder) {
+    State().rest.Stop();
+    return false;
+  }
+  if (State().cursor.recorder() != recorder) return false;
   const Cursor& cursor = State().cursor;
   if (!cursor.at_end() && !cursor.at_start()) Leave(&State());
   return true;
 }
 
+void internal::EndAsideAt(const codegen::OpInfo& info) {
+  Rest& rest = State().rest;
+  if (rest.recorder() != nullptr && rest.begun() && Rest::ReadsTensors(info)) rest.End(info.name);
+}
+
+void StepAsideUntilCut(Recorder* recorder, bool in_blocks, size_t max_ops) {
+  State().timer.Discard();
+  State().rest.Start(recorder, in_blocks, max_ops);
+}
+
+void CancelStepAsideUntilCut(const Recorder* recorder) {
+  if (internal::aside == nullptr) return;
+  Rest& rest = State().rest;
+  if (rest.recorder() == recorder && !rest.begun()) rest.Stop();
+}
+
 void StopSteppingAside() {
   State().cursor.Stop();
+  State().rest.Stop();
   State().timer.Discard();
 }
 
 void RecordFromHere() {
   if (internal::aside == nullptr) return;
-  Recorder* const recorder = State().cursor.recorder();
+  Recorder* const followed = State().cursor.recorder();
+  Recorder* const recorder = followed != nullptr ? followed : State().rest.recorder();
   StopSteppingAside();
-  recorder->ResumeAfter(nullptr);
+  recorder->ResumeAfter(nullptr, kAside);
 }
 
 }  // namespace lazuli::tracer

@@ -1,10 +1,14 @@
 // Stepping aside: where a trace was found slower than its operators run eagerly (guards/eager_trial.h), a thread follows it operator by
 // operator without recording. What runs eagerly is right whatever comes next, so the operators' ids are all that is compared.
+//
+// Where a site has all the programs that it may have and few of its traces are theirs, it runs the rest of a trace eagerly, up to where it
+// would have been cut.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "codegen/ir/op_info.h"
 #include "codegen/ir/trace_log.h"
 #include "guards/program_cache.h"
 
@@ -22,6 +26,7 @@ struct AsidePosition {
 // Null while the thread records. In static TLS, since every operator looks.
 extern __thread AsidePosition* aside __attribute__((tls_model("initial-exec")));
 bool EnterAside(int32_t op_id, bool on_numbers);
+void EndAsideAt(const codegen::OpInfo& info);
 
 }  // namespace internal
 
@@ -35,6 +40,18 @@ bool StepsAside(int32_t op_id, const OnNumbers& on_numbers) {
   ++at->next;
   return true;
 }
+
+// Operator `info`, which is never recorded, is about to run.
+inline void NoteUnrecorded(const codegen::OpInfo& info) {
+  if (internal::aside != nullptr) internal::EndAsideAt(info);
+}
+
+// What follows in this trace of `recorder`, this thread's own, runs eagerly: up to the end of the block, or to what would cut the trace; at
+// most `max_ops` operators.
+void StepAsideUntilCut(Recorder* recorder, bool in_blocks, size_t max_ops);
+
+// `recorder` is being cut: what was to follow does not.
+void CancelStepAsideUntilCut(const Recorder* recorder);
 
 // A new trace of `recorder`, this thread's own, is expected to be `trace`: steps aside when that one is to run eagerly.
 void ExpectTrace(Recorder* recorder, const guards::CachedTracePtr& trace);

@@ -52,6 +52,7 @@ struct EagerKernel<Op, R(A...)> {
   static R Call(c10::DispatchKeySet keys, A... args) {
     if (Recorder* recorder = Recorder::Current()) {
       const codegen::OpInfo& info = InfoOf<Op>();
+      NoteUnrecorded(info);
       bool cut = false;
       VisitOperands<Op>([&](const at::Tensor& tensor, bool writes) { cut |= recorder->NeedsCut(tensor, writes); }, args...);
       if (cut) {

@@ -74,6 +74,51 @@ TEST_P(StepAsideTest, NumbersAreComputedBetweenItsOperators) {
   EXPECT_EQ(count.item<float>(), static_cast<float>(kLong + 100));
 }
 
+// More operators than say where a trace is, then a number that the program reads.
+float Chain(int64_t size) {
+  torch::Tensor x = torch::ones({size});
+  for (int i = 0; i < 10; ++i) x = x * 1.25 - 0.5;
+  return x.sum().item<float>();
+}
+float ChainOf(int64_t size) {
+  float x = 1;
+  for (int i = 0; i < 10; ++i) x = x * 1.25F - 0.5F;
+  return x * static_cast<float>(size);
+}
+
+TEST_P(StepAsideTest, TracesPastTheLimitAreNotRecorded) {
+  const LogFile log;
+  const lazuli::DeviceMode mode(options().dynamic("0").recompile_limit(4).logs("perf_hints").log_file(log.path()));
+  const torch::NoGradGuard no_grad;
+  constexpr int64_t kSizes = 12;
+  for (int round = 0; round < 12; ++round) {
+    for (int64_t size = 2; size < 2 + kSizes; ++size) EXPECT_FLOAT_EQ(Chain(size), ChainOf(size));
+  }
+  EXPECT_LE(lazuli::stats().programs_compiled, 4 + 1);
+  EXPECT_GE(CountOf(log.text(), "their operators run eagerly, but for one trace in 16"), 1);
+  const StatsDelta late;
+  for (int64_t size = 2; size < 2 + kSizes; ++size) EXPECT_FLOAT_EQ(Chain(size), ChainOf(size));
+  EXPECT_GT(late.of(&Stats::ops_stepped_aside), 6 * 12);
+  EXPECT_LT(late.of(&Stats::ops_recorded), (kSizes - 2) * 22);
+  // The programs that there are run.
+  EXPECT_GE(late.of(&Stats::traces) - late.of(&Stats::eager_replays), 3);
+  // What comes next is recorded again, from its first operator.
+  const StatsDelta other;
+  const auto y = torch::arange(6, torch::kFloat);
+  EXPECT_EQ((y * 2 - 1).sum().item<float>(), 24);
+  EXPECT_EQ(other.of(&Stats::ops_stepped_aside), 0);
+  EXPECT_GE(other.of(&Stats::ops_recorded), 3);
+}
+
+TEST_P(StepAsideTest, OptionKeepsTracesPastTheLimitRecorded) {
+  const lazuli::DeviceMode mode(options().dynamic("0").recompile_limit(2).step_aside(false));
+  const torch::NoGradGuard no_grad;
+  for (int round = 0; round < 12; ++round) {
+    for (int64_t size = 2; size < 8; ++size) EXPECT_FLOAT_EQ(Chain(size), ChainOf(size));
+  }
+  EXPECT_EQ(lazuli::stats().ops_stepped_aside, 0);
+}
+
 TEST_P(StepAsideTest, OptionTurnsItOff) {
   const lazuli::DeviceMode mode(options().step_aside(false));
   const torch::NoGradGuard no_grad;
