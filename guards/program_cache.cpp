@@ -291,9 +291,9 @@ void ProgramCache::ReportCompile(const Site& site, const codegen::TraceLog& log,
 bool ProgramCache::LimitAllows(Site* site, const codegen::TraceLog& log, int64_t serial, std::string_view location, CompilePolicy* policy) {
   const auto& active = runtime::Active();
   if (!IsFull(*site)) return true;
-  const bool site_full = site->programs >= active.recompile_limit;
+  const bool site_full = site->programs >= LimitOf(*site);
   Counters::Get().recompile_limit_hits.Add();
-  const std::string limit = site_full ? absl::StrCat("recompile_limit (", active.recompile_limit, ")")
+  const std::string limit = site_full ? absl::StrCat("recompile_limit (", LimitOf(*site), ")")
                                       : absl::StrCat("accumulated_recompile_limit (", active.accumulated_recompile_limit, ")");
   policy->HitLimit(limit, *site, log, serial, location);
   auto& history = runtime::History::Get();

@@ -123,6 +123,8 @@ class ProgramCache {
 
  private:
   static uint64_t SiteKey(const codegen::TraceLog& log, std::string_view cause);
+  // So many programs `site` may have.
+  static int64_t LimitOf(const Site& site);
   // Whether `site` may have no more programs.
   bool IsFull(const Site& site) const;
   Site& FindSite(const codegen::TraceLog& log, std::string_view cause);

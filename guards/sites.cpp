@@ -29,10 +29,10 @@ uint64_t ProgramCache::SiteKey(const codegen::TraceLog& log, std::string_view ca
   return KeyOf(log, std::min(kSiteOps, log.ops.size()), cause);
 }
 
+int64_t ProgramCache::LimitOf(const Site& site) { return runtime::Active().recompile_limit * (site.cause == kBlock ? kBlockSites : 1); }
+
 bool ProgramCache::IsFull(const Site& site) const {
-  const auto& active = runtime::Active();
-  return site.programs >= active.recompile_limit * (site.cause == kBlock ? kBlockSites : 1) ||
-         (site.programs > 0 && recompiles_ >= active.accumulated_recompile_limit);
+  return site.programs >= LimitOf(site) || (site.programs > 0 && recompiles_ >= runtime::Active().accumulated_recompile_limit);
 }
 
 Advice ProgramCache::AdviceFor(const codegen::TraceLog& log, std::string_view cause, ForkKeys* forks, size_t* num_ops) {
