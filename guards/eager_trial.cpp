@@ -10,7 +10,10 @@ namespace {
 constexpr double kMargin = 1.02;
 
 constexpr int kMaxTrial = 16 * EagerTrial::kSamples;
-constexpr int kMaxMismatches = 3;
+constexpr int kMismatch = 8;
+constexpr int kMaxMismatches = 3 * kMismatch;
+// So many samples of the program tell whether its time is that of calls.
+constexpr size_t kFirstSamples = 5;
 
 int64_t Median(std::vector<int64_t> samples) {
   const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
@@ -49,6 +52,10 @@ bool EagerTrial::AddSample(Way way, int64_t nanoseconds) {
   if (std::exchange(last_way_, way) != way) return false;
   auto& samples = samples_[static_cast<int>(way)];
   if (samples.size() < kSamples) samples.push_back(nanoseconds);
+  if (samples_[1].empty() && samples.size() == kFirstSamples && Median(samples) > num_ops_ * kMaxNanosecondsPerOp) {
+    state_.store(State::kProgram, std::memory_order_relaxed);
+    return false;
+  }
   if (samples_[0].size() < kSamples || samples_[1].size() < kSamples) return false;
   program_ns_ = Median(samples_[0]);
   eager_ns_ = Median(samples_[1]);
@@ -58,7 +65,8 @@ bool EagerTrial::AddSample(Way way, int64_t nanoseconds) {
 }
 
 void EagerTrial::NoteMismatch() {
-  if (mismatches_.fetch_add(1, std::memory_order_relaxed) + 1 >= kMaxMismatches) state_.store(State::kProgram, std::memory_order_relaxed);
+  if (mismatches_.fetch_add(kMismatch, std::memory_order_relaxed) + kMismatch < kMaxMismatches) return;
+  state_.store(State::kProgram, std::memory_order_relaxed);
 }
 
 }  // namespace lazuli::guards

@@ -1,6 +1,8 @@
-// Whether a program is worth running: times a hot, short one against its operators run eagerly, once, and remembers which was faster.
+// Whether a program is worth running: times a hot one of small operators against its operators run eagerly, once, and remembers which was
+// faster.
 //
-// Only for programs whose results are bit-equal to eager's, so that what a program computes never depends on a clock.
+// Where programs wait for their compiles (LAZULI_ASYNC=0), only for those whose results are bit-equal to eager's: what is computed never
+// depends on a clock then. Compiled in the background, it does anyway.
 #pragma once
 
 #include <atomic>
@@ -10,23 +12,31 @@
 
 namespace lazuli::guards {
 
-// Of one cached trace. Thread-safe.
+// Of one program, whatever the sizes of the traces that it serves. Thread-safe.
 class EagerTrial {
  public:
   enum class Way : uint8_t { kProgram, kEager };
 
-  // Traces of more operators than this always win by recording alone.
-  static constexpr size_t kMaxOps = 16;
+  // Longer traces always run their programs: running one eagerly a few times may take long.
+  static constexpr size_t kMaxOps = 512;
+  // So do those that take longer than this for each operator: their time is not that of calls.
+  static constexpr int64_t kMaxNanosecondsPerOp = 20'000;
   // Occurrences before the trial starts; how many in a row run the same way in it; how many of each way count.
-  static constexpr int kWarmUp = 256;
+  static constexpr int kWarmUp = 64;
   static constexpr int kBlock = 8;
   static constexpr int kSamples = 21;
 
-  // Before the first use. A trace that is not eligible always runs its program.
-  void SetEligible() { state_.store(State::kWarm, std::memory_order_relaxed); }
+  // Before the first use, with the number of the trace's operators. A trace that is not eligible always runs its program.
+  void SetEligible(size_t num_ops) {
+    num_ops_ = static_cast<int64_t>(num_ops);
+    state_.store(State::kWarm, std::memory_order_relaxed);
+  }
 
   // How the trace runs this time it occurs. Call once per occurrence.
   Way Choose();
+
+  // Whether eager won.
+  bool runs_eagerly() const { return state_.load(std::memory_order_relaxed) == State::kEager; }
 
   // Whether this occurrence is to be timed.
   bool timing() const { return state_.load(std::memory_order_relaxed) == State::kTiming; }
@@ -34,8 +44,12 @@ class EagerTrial {
   // An occurrence that ran in `way` took `nanoseconds`. True when this ended the trial in favour of eager.
   bool AddSample(Way way, int64_t nanoseconds);
 
-  // Something else came than the trace that ran eagerly. After a few times of that, its program runs for good.
+  // Something else came than the trace that ran eagerly. After a few times of that in not many, its program runs for good.
   void NoteMismatch();
+  // It ran eagerly to its end.
+  void NoteMatch() {
+    if (mismatches_.load(std::memory_order_relaxed) > 0) mismatches_.fetch_sub(1, std::memory_order_relaxed);
+  }
 
   // Medians of the finished trial.
   int64_t program_nanoseconds() const { return program_ns_; }
@@ -46,7 +60,8 @@ class EagerTrial {
 
   std::atomic<State> state_{State::kProgram};
   std::atomic<int> occurrences_{0};
-  std::atomic<int> mismatches_{0};
+  std::atomic<int> mismatches_{0};  // Each weighs as much as kMismatch matches.
+  int64_t num_ops_ = 0;
   std::mutex mutex_;  // Of what follows.
   Way last_way_ = Way::kProgram;
   std::vector<int64_t> samples_[2];  // By way.

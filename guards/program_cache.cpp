@@ -83,6 +83,21 @@ absl::StatusOr<std::unique_ptr<runtime::Program>> CompileTrace(const codegen::Tr
 
 using State = CompiledProgram::State;
 
+bool RunsOnCpu(const codegen::TraceLog& log) {
+  return std::all_of(log.ops.begin(), log.ops.end(),
+                     [&](const codegen::TraceLog::Op& op) { return codegen::OpDeviceOf(log.code[op.code_begin]) == runtime::kCpuCode; });
+}
+
+// Lets `body`, compiled for `log`, be timed against its operators where it may lose.
+void OpenTrial(CompiledProgram* body, const codegen::TraceLog& log) {
+  // A GPU's work goes on when its operators have been called, so that only a few of them can be timed.
+  constexpr size_t kMaxOpsOnGpu = 16;
+  const auto& active = runtime::Active();
+  const bool on_cpu = RunsOnCpu(log);
+  if (!active.step_aside || log.ops.size() > (on_cpu ? EagerTrial::kMaxOps : kMaxOpsOnGpu)) return;
+  if (body->program->bit_exact() || (on_cpu && active.async)) body->trial.SetEligible(log.ops.size());
+}
+
 // The program of `entry`'s log alone; a trace that cannot be compiled is replayed from now on, and never tried again. False when nothing
 // was done, as in CompileTrace.
 bool CompileStatic(CachedTrace* entry, ShapeProfile* profile, const codegen::PipelineOptions& options) {
@@ -93,9 +108,7 @@ bool CompileStatic(CachedTrace* entry, ShapeProfile* profile, const codegen::Pip
   body.compiled = program.ok();
   if (program.ok()) {
     body.program = *std::move(program);
-    if (body.program->bit_exact() && entry->log.ops.size() <= EagerTrial::kMaxOps && runtime::Active().step_aside) {
-      entry->trial.SetEligible();
-    }
+    OpenTrial(&body, entry->log);
     profile->AddStatic(entry->log);
   } else {
     Counters::Get().compile_failures.Add();
@@ -151,6 +164,7 @@ bool CompileDynamic(CompiledProgram* body, const codegen::TraceLog& log, const D
   if (program.ok()) {
     body->program = *std::move(program);
     body->compiled = true;
+    OpenTrial(body, log);
     Counters::Get().dynamic_programs.Add();
     profile->AddDynamic(shapes);
   } else {
@@ -429,18 +443,38 @@ void ProgramCache::Forget(CachedTrace* entry) {
   bucket.erase(std::find_if(bucket.begin(), bucket.end(), [&](const auto& owner) { return owner.get() == skeleton; }));
 }
 
-void ProgramCache::SetSuccessor(const CachedTracePtr& previous, const CachedTracePtr& next) {
+void ProgramCache::NoteSuccessor(const CachedTracePtr& previous, std::string_view cause, const CachedTracePtr& next) {
+  constexpr size_t kMostCauses = 1 << 10;
   std::lock_guard<std::mutex> lock(mutex_);
-  previous->successor = next;
-  previous->body->successor = next;
+  if (previous != nullptr) {
+    previous->successors.Note(next);
+    previous->body->successors.Note(next);
+    return;
+  }
+  if (after_cause_.size() >= kMostCauses) after_cause_.clear();
+  after_cause_[std::string(cause)].Note(next);
 }
 
-CachedTracePtr ProgramCache::Successor(const CachedTracePtr& previous) {
+CachedTracePtr ProgramCache::FindSuccessor(const CachedTracePtr& previous, std::string_view cause,
+                                           absl::FunctionRef<CachedTracePtr(const Successors&)> choose) {
   std::lock_guard<std::mutex> lock(mutex_);
-  CachedTracePtr next = previous->successor.lock();
-  if (next == nullptr) next = previous->body->successor.lock();
+  CachedTracePtr next;
+  if (previous != nullptr) {
+    next = choose(previous->successors);
+    if (next == nullptr) next = choose(previous->body->successors);
+  } else if (const auto it = after_cause_.find(cause); it != after_cause_.end()) {
+    next = choose(it->second);
+  }
   if (next != nullptr) next->last_use = ++clock_;
   return next;
+}
+
+CachedTracePtr ProgramCache::Successor(const CachedTracePtr& previous, std::string_view cause) {
+  return FindSuccessor(previous, cause, [](const Successors& successors) { return successors.Likeliest(); });
+}
+
+CachedTracePtr ProgramCache::SuccessorStartingWith(const CachedTracePtr& previous, std::string_view cause, int32_t op_id) {
+  return FindSuccessor(previous, cause, [op_id](const Successors& successors) { return successors.StartingWith(op_id); });
 }
 
 void ProgramCache::Clear() {
@@ -448,6 +482,7 @@ void ProgramCache::Clear() {
   traces_.clear();
   alias_patterns_.clear();
   forks_.clear();
+  after_cause_.clear();
   sites_.clear();
   skeletons_.clear();
   size_ = 0;

@@ -7,6 +7,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -14,8 +16,8 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "codegen/ir/trace_log.h"
-#include "guards/eager_trial.h"
 #include "guards/skeleton.h"
 #include "runtime/program.h"
 
@@ -31,9 +33,9 @@ struct CachedTrace {
   int64_t serial = 0;    // "trace #4": order of first sight in this process; that of its program's first trace.
   Site* site = nullptr;  // Never freed while the cache lives.
   std::shared_ptr<CompiledProgram> body;
-  std::vector<int64_t> symbols;          // Values of the program's symbols.
-  Skeleton* skeleton = nullptr;          // Never freed while it has traces.
-  std::weak_ptr<CachedTrace> successor;  // The trace that followed last time. Guarded by the cache's lock.
+  std::vector<int64_t> symbols;  // Values of the program's symbols.
+  Skeleton* skeleton = nullptr;  // Never freed while it has traces.
+  Successors successors;         // Traces that followed. Guarded by the cache's lock.
   uint64_t last_use = 0;
   // While it is predicted (tracer/overlap_cutter.h): end a trace after so many operators, 0: anywhere; cut it into so many parts.
   std::atomic<size_t> ends_after{0};
@@ -41,9 +43,7 @@ struct CachedTrace {
   std::atomic<int> slow_rounds{0};           // In a row.
   std::atomic<int> wider_runs{0};            // In place of traces of which less was visible.
   std::unique_ptr<runtime::Program> replay;  // While `body` is not ready. Guarded by its run_mutex.
-  EagerTrial trial;                          // Of short traces whose results are bit-equal to eager's.
 };
-using CachedTracePtr = std::shared_ptr<CachedTrace>;
 
 // So many operators at its start, besides the cause of the cut before it, say at which site a trace is.
 constexpr size_t kSiteOps = 8;
@@ -111,9 +111,12 @@ class ProgramCache {
   // Whether a trace came before that is `log` but for which of its inputs share their memory; `separated` is SeparateReads of it.
   bool CameWithOtherAliases(const codegen::TraceLog& log, const codegen::TraceLog& separated);
 
-  // Notes that `next` came after `previous`, so that it can be predicted.
-  void SetSuccessor(const CachedTracePtr& previous, const CachedTracePtr& next);
-  CachedTracePtr Successor(const CachedTracePtr& previous);
+  // Notes that `next` came after `previous`, null for none that is known, and a cut for `cause`, so that it can be predicted.
+  void NoteSuccessor(const CachedTracePtr& previous, std::string_view cause, const CachedTracePtr& next);
+  // The trace that is most likely to come there. Null: nobody knows.
+  CachedTracePtr Successor(const CachedTracePtr& previous, std::string_view cause);
+  // The same when its first operator is known, `op_id`.
+  CachedTracePtr SuccessorStartingWith(const CachedTracePtr& previous, std::string_view cause, int32_t op_id);
 
   // How the shapes of results are known. Set once, before anything is compiled.
   void SetShapeInference(ShapeInference infer) { infer_shapes_ = infer; }
@@ -122,6 +125,8 @@ class ProgramCache {
   size_t size();
 
  private:
+  CachedTracePtr FindSuccessor(const CachedTracePtr& previous, std::string_view cause,
+                               absl::FunctionRef<CachedTracePtr(const Successors&)> choose);
   static uint64_t SiteKey(const codegen::TraceLog& log, std::string_view cause);
   // So many programs `site` may have.
   static int64_t LimitOf(const Site& site);
@@ -153,7 +158,8 @@ class ProgramCache {
   absl::flat_hash_map<uint64_t, std::unique_ptr<Site>> sites_;
   absl::flat_hash_map<uint64_t, std::vector<std::unique_ptr<Skeleton>>> skeletons_;
   absl::flat_hash_map<uint64_t, Fork> forks_;
-  absl::flat_hash_map<uint64_t, uint64_t> alias_patterns_;  // The first trace that came, by what it is separated. Fingerprints.
+  std::map<std::string, Successors, std::less<>> after_cause_;  // Of traces before which no other is known.
+  absl::flat_hash_map<uint64_t, uint64_t> alias_patterns_;      // The first trace that came, by what it is separated. Fingerprints.
   size_t size_ = 0;
   int64_t next_serial_ = 0;
   int64_t recompiles_ = 0;

@@ -12,15 +12,15 @@
 #include <vector>
 
 #include "codegen/ir/trace_log.h"
+#include "guards/eager_trial.h"
 #include "guards/shape_plan.h"
 #include "guards/shape_policy.h"
 #include "guards/shape_profile.h"
+#include "guards/successors.h"
 #include "runtime/compile_pool.h"
 #include "runtime/program.h"
 
 namespace lazuli::guards {
-
-struct CachedTrace;
 
 // A program and what it was compiled for. Shared by all traces that it serves.
 struct CompiledProgram {
@@ -44,7 +44,8 @@ struct CompiledProgram {
   std::shared_ptr<const ShapePlan> plan() const { return std::atomic_load(&plan_); }
   void SetPlan(std::shared_ptr<const ShapePlan> plan) { std::atomic_store(&plan_, std::move(plan)); }
 
-  std::weak_ptr<CachedTrace> successor;  // The trace that followed any of its traces last. Guarded by the cache's lock.
+  Successors successors;  // Traces that followed any of its traces. Guarded by the cache's lock.
+  EagerTrial trial;       // Against its operators.
 
   bool ready() const { return state.load(std::memory_order_acquire) == State::kReady; }
   bool seen_once() const { return state.load(std::memory_order_relaxed) == State::kSeen; }

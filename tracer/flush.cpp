@@ -42,11 +42,13 @@ runtime::RunResult RunReplay(const codegen::TraceLog& log, const runtime::RunArg
 // Runs `entry` op by op until it has a program, which is compiled `in_background` or not yet.
 runtime::RunResult RunMeanwhile(guards::CachedTrace* entry, bool in_background, const runtime::RunArgs& args) {
   auto& counters = Counters::Get();
-  counters.eager_replays.Add();
   if (in_background) counters.background_replays.Add();
   const auto start = std::chrono::steady_clock::now();
   std::lock_guard<std::mutex> run_lock(entry->body->run_mutex);
+  // Most traces that were seen once never come again: many small blocks would stay for each, all over the heap.
+  if (entry->body->seen_once()) return RunReplay(entry->log, args);
   if (entry->replay == nullptr) entry->replay = codegen::MakeReplay(codegen::DecodeTrace(entry->log));
+  counters.eager_replays.Add();
   counters.aten_calls.Add(entry->replay->num_aten_calls());
   runtime::RunResult result = entry->replay->Run(args);
   const auto elapsed = std::chrono::steady_clock::now() - start;
@@ -61,7 +63,7 @@ void Recorder::Flush(std::string_view cause, Cut cut) {
   RecorderLock lock(this);
   if (running_) return;
   if (IsEmpty()) {
-    if (!StepsAsideAcrossCut(this)) StartTrace(cause, previous_);
+    if (!StepsAsideAcrossCut(this, cause)) StartTrace(cause, previous_);
     return;
   }
   // Another thread that settles this one's work is in no full graph of its own.
@@ -93,7 +95,7 @@ void Recorder::Flush(std::string_view cause, Cut cut) {
   if (result.error != nullptr) AddLocation(result);
   Distribute(&binding, result);
   overlap_.OnCut(entry, /*early=*/cause == kOverlap, /*waits=*/cut == Cut::kGraphBreak && predicted, stream_.has_value());
-  if (entry != nullptr && previous_ != nullptr && !predicted) guards::ProgramCache::Get().SetSuccessor(previous_, entry);
+  if (entry != nullptr && !predicted) guards::ProgramCache::Get().NoteSuccessor(previous_, start_cause_, entry);
   StartTrace(cause, entry);
   if (result.error != nullptr) std::rethrow_exception(result.error);
   TORCH_CHECK(policy.error().empty(), "lazuli: ", policy.error());

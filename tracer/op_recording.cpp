@@ -64,8 +64,19 @@ bool Fits(const at::Scalar& number) {
 
 }  // namespace
 
+bool Recorder::IsSettledNumber(const at::Tensor& tensor, bool writes) {
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  if (impl.dim() != 0 || !IsRecordable(impl) || !impl.key_set().has(c10::DispatchKey::CPU) || runtime::Active().record_scalars)
+    return false;
+  c10::StorageImpl* storage = impl.unsafe_storage().unsafeGetStorageImpl();
+  if (storage == nullptr || IsPending(*storage) || IsForeign(storage)) return false;
+  if (!writes) return true;
+  RecorderLock lock(this);
+  return FindStorage(storage) < 0;
+}
+
 OpRecording::OpRecording(Recorder* recorder, const codegen::OpInfo& info) : recorder_(recorder), lock_(recorder), info_(info) {
-  recorder->CutOverBudget();
+  recorder->CutOverBudget(info.id);
   const auto& log = recorder->log_;
   code_begin_ = log.code.size();
   shapes_begin_ = log.shapes.size();

@@ -232,7 +232,10 @@ int64_t Recorder::MostPendingBytes(c10::Device device) {
   return std::max(kMostOnCpu, all / 4);
 }
 
-void Recorder::BeginTrace() {
+void Recorder::BeginTrace(int32_t op_id) {
+  if (prediction_ != nullptr && prediction_->log.ops.front().op_id != op_id) {
+    if (guards::CachedTracePtr other = ExpectedWith(op_id)) prediction_ = std::move(other);
+  }
   max_ops_ = static_cast<size_t>(runtime::Active().trace_limit);
   const size_t early = overlap_.OnBegin(prediction_.get());
   if (early > 0 && early < max_ops_) {
@@ -266,7 +269,7 @@ bool Recorder::MayStepAside() const {
          scopes_.stance() == runtime::Stance::kDefault && !scopes_.InFullGraph();
 }
 
-void Recorder::CutDue() {
+void Recorder::CutDue(int32_t op_id) {
   if (due_ == kOverlap && !overlap_.EndsHere(prediction_ != nullptr)) {
     // This is another trace than the one that should end here.
     due_ = kFull;
@@ -275,7 +278,7 @@ void Recorder::CutDue() {
   }
   if (due_ == kFull) loops_.OnFullTrace();
   Flush(due_, Cut::kHousekeeping);
-  BeginTrace();
+  BeginTrace(op_id);
 }
 
 void Recorder::UnlockWithGarbage() {
@@ -289,8 +292,8 @@ void Recorder::ResumeAfter(const guards::CachedTracePtr& finished, std::string_v
   RecorderLock lock(this);
   if (!IsEmpty()) return;
   previous_ = finished;
-  prediction_ = finished == nullptr ? nullptr : guards::ProgramCache::Get().Successor(finished);
-  start_cause_ = std::string(cause);
+  prediction_ = guards::ProgramCache::Get().Successor(finished, cause);
+  start_cause_.assign(cause);
   in_blocks_ = cause == kBlock;
 }
 
@@ -328,6 +331,7 @@ bool Recorder::FollowsToTheEnd() const {
 
 void Recorder::CompleteOutputs() {
   if (prediction_ == nullptr) return;
+  NotePredictionLeft();
   for (size_t i = 0; i < log_.ops.size(); ++i) {
     codegen::OutputMetasPtr& outputs = log_.ops[i].outputs;
     if (outputs != nullptr) continue;
@@ -353,7 +357,7 @@ void Recorder::StartTrace(std::string_view cause, const guards::CachedTracePtr& 
   stacks_.clear();
   pending_bytes_ = 0;
   epoch_ = next_epoch++;
-  start_cause_ = std::string(cause);
+  start_cause_.assign(cause);
   advice_at_ = guards::kSiteOps;
   forks_ = {};
   due_ = kFull;
@@ -363,7 +367,7 @@ void Recorder::StartTrace(std::string_view cause, const guards::CachedTracePtr& 
   symbols_.Stop();
   stream_.reset();
   previous_ = previous;
-  prediction_ = previous == nullptr ? nullptr : guards::ProgramCache::Get().Successor(previous);
+  prediction_ = guards::ProgramCache::Get().Successor(previous, cause);
   if (prediction_ != nullptr && Current() == this && !scopes_.InFullGraph()) ExpectTrace(this, prediction_);
 }
 

@@ -66,12 +66,16 @@ class Recorder {
   // trace. A storage that was only allocated so far gets its memory instead of a cut.
   bool NeedsCut(const at::Tensor& tensor, bool writes);
 
-  // Cuts when the trace has reached its budget of ops or pending bytes, or the end of a block. The lock is held.
-  void CutOverBudget() {
+  // Whether `tensor` is a 0-dim CPU tensor whose value is at hand, so that an operator may run at once that reads it or, if it `writes`,
+  // overwrites it.
+  bool IsSettledNumber(const at::Tensor& tensor, bool writes);
+
+  // Operator `op_id` is next. Cuts when the trace has reached its budget of ops or pending bytes, or the end of a block. The lock is held.
+  void CutOverBudget(int32_t op_id) {
     if (log_.ops.empty()) {
-      BeginTrace();
+      BeginTrace(op_id);
     } else if (log_.ops.size() >= max_ops_ || pending_bytes_ >= max_pending_bytes_) {
-      CutDue();
+      CutDue(op_id);
     }
   }
 
@@ -81,6 +85,10 @@ class Recorder {
   // Records again after stepping aside: `finished` is the trace that was just run eagerly; null when that was left in the middle, or
   // unknown. `cause` is that of the cut that came last.
   void ResumeAfter(const guards::CachedTracePtr& finished, std::string_view cause);
+  // A trace that starts with operator `op_id` where nothing is recorded yet; null: nobody knows.
+  guards::CachedTracePtr ExpectedWith(int32_t op_id) const {
+    return guards::ProgramCache::Get().SuccessorStartingWith(previous_, start_cause_, op_id);
+  }
 
   // Whether nothing is pending.
   bool IsEmpty() const { return log_.ops.empty(); }
@@ -126,7 +134,7 @@ class Recorder {
   // Causes of cuts where a trace may as well end, and of those where it must.
   static constexpr std::string_view kBlock = guards::kBlock, kLoop = "loop", kFull = "trace_limit", kOverlap = "overlap";
 
-  void CutDue();
+  void CutDue(int32_t op_id);
   // After each op: whether a round of a loop ends here, or a block, if this trace is recorded in those.
   void FollowLoops() {
     if (!loops_.EndsAfter(log_.ops.back().op_id, LiveBytes())) return;
@@ -181,7 +189,8 @@ class Recorder {
   // Says in the error, when the call stacks are kept, which op of the trace failed and where the program called it.
   void AddLocation(const runtime::RunResult& result) const;
   void StartTrace(std::string_view cause, const guards::CachedTracePtr& previous);
-  void BeginTrace();
+  // With operator `op_id`.
+  void BeginTrace(int32_t op_id);
   // The budget of pending results of a trace on `device`.
   static int64_t MostPendingBytes(c10::Device device);
   void UnlockWithGarbage();

@@ -28,14 +28,15 @@ constexpr size_t kMaxPath = 8;
 constexpr std::string_view kAside = "step_aside";
 
 void ReportSlower(const guards::CachedTrace& trace) {
+  const EagerTrial& trial = trace.body->trial;
   runtime::Counters::Get().programs_stepped_aside.Add();
-  runtime::History::Get().StepAside(trace.serial, static_cast<int64_t>(trace.log.ops.size()), trace.trial.program_nanoseconds(),
-                                    trace.trial.eager_nanoseconds());
+  runtime::History::Get().StepAside(trace.serial, static_cast<int64_t>(trace.log.ops.size()), trial.program_nanoseconds(),
+                                    trial.eager_nanoseconds());
   if (!runtime::LogEnabled(LogCategory::kPerfHints)) return;
   const auto us = [](int64_t nanoseconds) { return absl::StrFormat("%.2f us", static_cast<double>(nanoseconds) / 1000); };
-  runtime::Log(LogCategory::kPerfHints, absl::StrCat("trace #", trace.serial, " (", trace.log.ops.size(), " ops) takes ",
-                                                     us(trace.trial.program_nanoseconds()), " with its program and ",
-                                                     us(trace.trial.eager_nanoseconds()), " eagerly: its operators run eagerly from here"));
+  runtime::Log(LogCategory::kPerfHints,
+               absl::StrCat("trace #", trace.serial, " (", trace.log.ops.size(), " ops) takes ", us(trial.program_nanoseconds()),
+                            " with its program and ", us(trial.eager_nanoseconds()), " eagerly: its operators run eagerly from here"));
 }
 
 // Times occurrences of traces in a trial, from their first operator to the next trace's.
@@ -43,12 +44,12 @@ class TrialTimer {
  public:
   // The first operator of a trace that is expected to be `trace`, or null, and runs in `way`.
   void OnTraceStart(const CachedTracePtr& trace, EagerTrial::Way way) {
-    const bool timed = trace != nullptr && trace->trial.timing();
+    const bool timed = trace != nullptr && trace->body->trial.timing();
     if (!timed && trace_ == nullptr) return;
     const auto now = Clock::now();
     if (trace_ != nullptr) {
       const auto elapsed = std::chrono::duration_cast<std::chrono::nanoseconds>(now - start_).count();
-      if (trace_->trial.AddSample(way_, elapsed)) ReportSlower(*trace_);
+      if (trace_->body->trial.AddSample(way_, elapsed)) ReportSlower(*trace_);
     }
     trace_ = timed ? trace : nullptr;
     way_ = way;
@@ -64,7 +65,7 @@ class TrialTimer {
   Clock::time_point start_;
 };
 
-// The traces that a thread follows: a path along their successors, which usually closes to a loop.
+// The traces that a thread follows: a path along their successors, which often closes to a loop.
 class Cursor : public internal::AsidePosition {
  public:
   void Start(Recorder* recorder, const CachedTracePtr& trace) {
@@ -92,32 +93,35 @@ class Cursor : public internal::AsidePosition {
     return true;
   }
 
-  // Goes on with the trace after this one. False when it runs its program, or nobody knows it.
-  bool Advance() {
+  // Goes on with the trace after this one, which begins with operator `op_id`. False when it runs its program, or nobody knows it.
+  bool Advance(int32_t op_id) {
     size_t to = at_ + 1;
     if (to == path_.size() && closed_) to = 0;
-    if (to == path_.size()) {
-      CachedTracePtr successor = guards::ProgramCache::Get().Successor(trace());
+    if (to == path_.size() || path_[to]->log.ops.front().op_id != op_id) {
+      CachedTracePtr successor = guards::ProgramCache::Get().SuccessorStartingWith(trace(), kAside, op_id);
       if (successor == nullptr) return false;
-      if (successor == path_[0]) {
-        closed_ = true;
-        to = 0;
-      } else {
-        if (to == kMaxPath) {
-          path_.erase(path_.begin(), path_.end() - 1);
-          at_ = 0;
-        }
-        path_.push_back(std::move(successor));
-        to = path_.size() - 1;
-      }
+      to = Append(std::move(successor));
     }
-    if (path_[to]->trial.Choose() != EagerTrial::Way::kEager) return false;
+    if (path_[to]->body->trial.Choose() != EagerTrial::Way::kEager) return false;
+    trace()->body->trial.NoteMatch();
     CountOps();
     Enter(to);
     return true;
   }
 
  private:
+  // Puts `successor` behind the trace that ended, in place of what came there before. Where it is.
+  size_t Append(CachedTracePtr successor) {
+    path_.resize(at_ + 1);
+    closed_ = successor == path_[0];
+    if (closed_) return 0;
+    if (path_.size() == kMaxPath) {
+      path_.erase(path_.begin(), path_.end() - 1);
+      at_ = 0;
+    }
+    path_.push_back(std::move(successor));
+    return path_.size() - 1;
+  }
   void Enter(size_t at) {
     at_ = at;
     next = 0;
@@ -203,13 +207,23 @@ ThreadState& State() {
   return state;
 }
 
-// The program does something else than the trace that was stepped aside for.
-void Leave(ThreadState* state) {
+// The program does something else than what follows in the trace that was stepped aside for. `cause`: of the cut here.
+void LeaveInTheMiddle(ThreadState* state, std::string_view cause) {
   Recorder* const recorder = state->cursor.recorder();
-  state->cursor.trace()->trial.NoteMismatch();
+  state->cursor.trace()->body->trial.NoteMismatch();
   state->cursor.Stop();
   state->timer.Discard();
-  recorder->ResumeAfter(nullptr, kAside);
+  recorder->ResumeAfter(nullptr, cause);
+}
+
+// Another trace begins than the one that was expected to run eagerly. Whether that runs eagerly, too.
+bool TakeOther(ThreadState* state, int32_t op_id) {
+  Recorder* const recorder = state->cursor.recorder();
+  state->cursor.Stop();
+  const CachedTracePtr other = recorder->ExpectedWith(op_id);
+  if (other == nullptr || other->body->trial.Choose() != EagerTrial::Way::kEager) return false;
+  state->cursor.Start(recorder, other);
+  return state->cursor.TakeIf(op_id);
 }
 
 }  // namespace
@@ -218,40 +232,44 @@ bool internal::EnterAside(int32_t op_id, bool on_numbers) {
   ThreadState& state = State();
   if (state.rest.recorder() != nullptr) return state.rest.Take(op_id);
   Cursor& cursor = state.cursor;
-  if (cursor.at_end()) {
-    if (!cursor.Advance()) {
-      const CachedTracePtr finished = cursor.trace();
-      Recorder* const recorder = cursor.recorder();
-      cursor.Stop();
-      recorder->ResumeAfter(finished, kAside);
-      return false;
-    }
+  if (cursor.at_end() && !cursor.Advance(op_id)) {
+    if (on_numbers) return true;
+    const CachedTracePtr finished = cursor.trace();
+    Recorder* const recorder = cursor.recorder();
+    cursor.Stop();
+    recorder->ResumeAfter(finished, kAside);
+    return false;
   }
   const bool first = cursor.at_start();
   if (!cursor.TakeIf(op_id)) {
     if (on_numbers) return true;
-    Leave(&state);
-    return false;
+    if (!first) {
+      LeaveInTheMiddle(&state, kAside);
+      return false;
+    }
+    if (!TakeOther(&state, op_id)) return false;
   }
   if (first) state.timer.OnTraceStart(cursor.trace(), EagerTrial::Way::kEager);
   return true;
 }
 
 void ExpectTrace(Recorder* recorder, const CachedTracePtr& trace) {
-  if (trace->trial.Choose() == EagerTrial::Way::kEager) State().cursor.Start(recorder, trace);
+  if (trace->body->trial.Choose() == EagerTrial::Way::kEager) State().cursor.Start(recorder, trace);
 }
+
+void NotePredictionLeft() { State().timer.Discard(); }
 
 void NoteRecordedTrace(const CachedTracePtr& prediction) { State().timer.OnTraceStart(prediction, EagerTrial::Way::kProgram); }
 
-bool StepsAsideAcrossCut(Recorder* recorder) {
+bool StepsAsideAcrossCut(Recorder* recorder, std::string_view cause) {
   if (internal::aside == nullptr) return false;
   if (State().rest.recorder() == recorder) {
     State().rest.Stop();
     return false;
   }
-  if (State().cursor.recorder() != recorder) return false;
-  const Cursor& cursor = State().cursor;
-  if (!cursor.at_end() && !cursor.at_start()) Leave(&State());
+  Cursor& cursor = State().cursor;
+  if (cursor.recorder() != recorder) return false;
+  if (!cursor.at_end() && !cursor.at_start()) LeaveInTheMiddle(&State(), cause);
   return true;
 }
 

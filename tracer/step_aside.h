@@ -1,5 +1,7 @@
 // Stepping aside: where a trace was found slower than its operators run eagerly (guards/eager_trial.h), a thread follows it operator by
-// operator without recording. What runs eagerly is right whatever comes next, so the operators' ids are all that is compared.
+// operator without recording. What runs eagerly is right whatever comes next, so the operators' ids are all that is compared. Where another
+// trace follows than the last time, one that begins with the operator that came is taken; where a trace is left in the middle, what follows
+// is recorded as a trace of its own.
 //
 // Where a site has all the programs that it may have and few of its traces are theirs, it runs the rest of a trace eagerly, up to where it
 // would have been cut.
@@ -7,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "codegen/ir/op_info.h"
 #include "codegen/ir/trace_log.h"
@@ -56,11 +59,14 @@ void CancelStepAsideUntilCut(const Recorder* recorder);
 // A new trace of `recorder`, this thread's own, is expected to be `trace`: steps aside when that one is to run eagerly.
 void ExpectTrace(Recorder* recorder, const guards::CachedTracePtr& trace);
 
+// The trace that is recorded is not the expected one.
+void NotePredictionLeft();
+
 // The first operator of a trace is recorded, after all, and `prediction`, which may be null, is what it is expected to be.
 void NoteRecordedTrace(const guards::CachedTracePtr& prediction);
 
-// A cut with nothing pending in `recorder`. True when this thread goes on stepping aside.
-bool StepsAsideAcrossCut(Recorder* recorder);
+// A cut for `cause` with nothing pending in `recorder`. True when nothing is to be done for it.
+bool StepsAsideAcrossCut(Recorder* recorder, std::string_view cause);
 
 // Records again from here on this thread: its mode ends, or its programs are forgotten.
 void StopSteppingAside();

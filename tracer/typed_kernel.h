@@ -175,12 +175,21 @@ decltype(auto) CallBelowRecorder(c10::DispatchKeySet keys, A&&... args) {
 // The same of what looks at its operands' data.
 template <class Op, class... A>
 decltype(auto) RunBelowRecorder(c10::DispatchKeySet keys, A&&... args) {
+  if (!SeveralRecorders()) return CallBelowRecorder<Op>(keys, std::forward<A>(args)...);
   OperandsInUse operands(Recorder::Current());
-  if (SeveralRecorders()) {
-    VisitOperands<Op>([&](const at::Tensor& tensor, bool writes) { operands.Add(tensor, writes); }, args...);
-    operands.Settle();
-  }
+  VisitOperands<Op>([&](const at::Tensor& tensor, bool writes) { operands.Add(tensor, writes); }, args...);
+  operands.Settle();
   return CallBelowRecorder<Op>(keys, std::forward<A>(args)...);
+}
+
+// Whether an operator that writes `self`, one of `args`, computes a number from numbers, all of them at hand (OpRecording::RunsAtOnce).
+template <class Op, class... A>
+bool ComputesNumber(Recorder* recorder, const at::Tensor& self, const A&... args) {
+  if (self.dim() != 0 || !AreNumbers(args...)) return false;
+  bool settled = true;
+  VisitOperands<Op>([&](const at::Tensor& tensor, bool writes) { settled = settled && recorder->IsSettledNumber(tensor, writes); },
+                    args...);
+  return settled;
 }
 
 // Records calls with `Schema`'s C++ arguments as operator `Op`. The two differ for scalar twins: mul.Scalar is recorded as mul.Tensor with
@@ -195,7 +204,8 @@ struct TypedKernel<Op, R(A...), Called> {
     if (StepsAside(info.id, [&] { return AreNumbers(args...); })) return RunBelowRecorder<Called>(keys, std::forward<A>(args)...);
     if (Recorder* recorder = Recorder::Current()) {
       bool at_once = false;
-      {
+      if constexpr (std::is_reference_v<R>) at_once = ComputesNumber<Op>(recorder, First(args...), args...);
+      if (!at_once) {
         OpRecording recording(recorder, info);
         if ((Add(&recording, args) && ...) && recording.IsOnOneDevice() && recording.OverlapsAreSafe() && recording.Known() != nullptr &&
             recording.NumbersFit()) {

@@ -139,6 +139,41 @@ TEST_P(StepAsideTest, OnlyProgramsThatAreBitEqualToEager) {
   EXPECT_EQ(lazuli::stats().ops_stepped_aside, 0);
 }
 
+// Compiled in the background, a program takes over when it is ready: that depends on a clock anyway.
+TEST_P(StepAsideTest, AnyProgramThatIsCompiledInTheBackground) {
+  const lazuli::DeviceMode mode(options().async(true));
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor x = torch::rand({8});
+  const float expected = x.exp().sum().item<float>();
+  for (int i = 0; i < 4; ++i) EXPECT_FLOAT_EQ(x.exp().sum().item<float>(), expected);
+  lazuli::wait_for_compiles();
+  // Whichever way it runs, both were tried.
+  for (int64_t i = 0; i < kLong; ++i) ASSERT_FLOAT_EQ(x.exp().sum().item<float>(), expected);
+  EXPECT_GT(lazuli::stats().ops_stepped_aside, 0);
+  EXPECT_GT(lazuli::stats().cache_hits, guards::EagerTrial::kWarmUp);
+}
+
+// Where two traces follow the same place, the one is followed that begins as what comes does.
+TEST_P(StepAsideTest, AnotherTraceFollowsThanTheLastTime) {
+  const lazuli::DeviceMode mode(options());
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor x = torch::arange(8.0);
+  const auto other = [&] { return (x * 2 + 1).sum().item<float>(); };
+  for (int64_t i = 0; i < kLong; ++i) ASSERT_EQ(Tiny(i), static_cast<float>(i));
+  for (int round = 0; round < 8; ++round) {
+    EXPECT_EQ(other(), 64);
+    for (int64_t i = 0; i < 3; ++i) ASSERT_EQ(Tiny(i), static_cast<float>(i));
+  }
+  const StatsDelta delta;
+  for (int round = 0; round < 8; ++round) {
+    EXPECT_EQ(other(), 64);
+    for (int64_t i = 0; i < 3; ++i) ASSERT_EQ(Tiny(i), static_cast<float>(i));
+  }
+  EXPECT_EQ(delta.of(&Stats::traces), 8);
+  EXPECT_EQ(delta.of(&Stats::predicted_hits), 8);
+  EXPECT_GE(delta.of(&Stats::ops_stepped_aside), 8 * 2);
+}
+
 LAZULI_FOR_EACH_BACKEND(StepAsideTest);
 
 }  // namespace

@@ -30,7 +30,7 @@ TEST(EagerTrialTest, NotEligibleRunsItsProgramForGood) {
 
 TEST(EagerTrialTest, SlowerProgramLoses) {
   EagerTrial trial;
-  trial.SetEligible();
+  trial.SetEligible(/*num_ops=*/4);
   bool eager_won = false;
   const int eager = PlayTrial(&trial, 1100, 1000, &eager_won);
   EXPECT_GT(eager, EagerTrial::kSamples);
@@ -44,7 +44,7 @@ TEST(EagerTrialTest, SlowerProgramLoses) {
 TEST(EagerTrialTest, EqualOrFasterProgramStays) {
   for (const int64_t program_ns : {500, 1000, 1010}) {
     EagerTrial trial;
-    trial.SetEligible();
+    trial.SetEligible(/*num_ops=*/4);
     bool eager_won = false;
     PlayTrial(&trial, program_ns, 1000, &eager_won);
     EXPECT_FALSE(eager_won) << program_ns;
@@ -54,7 +54,7 @@ TEST(EagerTrialTest, EqualOrFasterProgramStays) {
 
 TEST(EagerTrialTest, TrialWithoutSamplesEnds) {
   EagerTrial trial;
-  trial.SetEligible();
+  trial.SetEligible(/*num_ops=*/4);
   for (int i = 0; i < 3 * EagerTrial::kWarmUp; ++i) trial.Choose();
   EXPECT_FALSE(trial.timing());
   EXPECT_EQ(trial.Choose(), Way::kProgram);
@@ -62,13 +62,37 @@ TEST(EagerTrialTest, TrialWithoutSamplesEnds) {
 
 TEST(EagerTrialTest, ProgramRunsAgainAfterAFewMismatches) {
   EagerTrial trial;
-  trial.SetEligible();
+  trial.SetEligible(/*num_ops=*/4);
   bool eager_won = false;
   PlayTrial(&trial, 2000, 1000, &eager_won);
   trial.NoteMismatch();
   trial.NoteMismatch();
   EXPECT_EQ(trial.Choose(), Way::kEager);
   trial.NoteMismatch();
+  EXPECT_EQ(trial.Choose(), Way::kProgram);
+}
+
+TEST(EagerTrialTest, MismatchesAreForgottenOverManyMatches) {
+  EagerTrial trial;
+  trial.SetEligible(/*num_ops=*/4);
+  bool eager_won = false;
+  PlayTrial(&trial, 2000, 1000, &eager_won);
+  for (int round = 0; round < 8; ++round) {
+    trial.NoteMismatch();
+    for (int i = 0; i < 10; ++i) trial.NoteMatch();
+  }
+  EXPECT_TRUE(trial.runs_eagerly());
+  for (int i = 0; i < 3; ++i) trial.NoteMismatch();
+  EXPECT_FALSE(trial.runs_eagerly());
+}
+
+// What takes long for each operator is not lost in calls: nothing runs eagerly to find that out.
+TEST(EagerTrialTest, LongOperatorsAreNotTriedEagerly) {
+  EagerTrial trial;
+  trial.SetEligible(/*num_ops=*/4);
+  bool eager_won = false;
+  EXPECT_EQ(PlayTrial(&trial, 4 * EagerTrial::kMaxNanosecondsPerOp + 1, 1000, &eager_won), 0);
+  EXPECT_FALSE(eager_won);
   EXPECT_EQ(trial.Choose(), Way::kProgram);
 }
 
