@@ -101,6 +101,21 @@ inline bool IsPlainOrLazy(const c10::TensorImpl& impl) {
   return vtable == kVtables.lazy_tensor || vtable == kVtables.plain_tensor;
 }
 
+// What makes a tensor more than a strided window over memory: such tensors stay eager.
+constexpr c10::DispatchKeySet kForeignKeys =
+    c10::DispatchKeySet({c10::DispatchKey::Sparse, c10::DispatchKey::SparseCsr, c10::DispatchKey::Quantized, c10::DispatchKey::NestedTensor,
+                         c10::DispatchKey::Python, c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor,
+                         c10::DispatchKey::Functionalize, c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
+                         c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::Named});
+
+// Whether `impl` is a window over a CPU's or a GPU's memory and no more, of as many dimensions as a trace can hold.
+inline bool IsStridedWindow(const c10::TensorImpl& impl) {
+  const c10::DispatchKeySet keys = impl.key_set();
+  const bool is_dense = keys.has(c10::DispatchKey::CPU) || keys.has(c10::DispatchKey::CUDA);
+  return is_dense && !keys.has_any(kForeignKeys) && IsPlainOrLazy(impl) && !impl.has_symbolic_sizes_strides() &&
+         impl.dim() <= codegen::kMaxDims;
+}
+
 // Makes a plain TensorImpl settle its storage on access, as LazyTensorImpl does. For tensors made before the mode (parameters) that come
 // to share a pending storage. No effect on any other class.
 inline void Adopt(c10::TensorImpl* impl) {

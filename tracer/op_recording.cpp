@@ -18,20 +18,6 @@ using codegen::Tag;
 using codegen::TensorWord;
 using codegen::Word;
 
-// Tensors that are more than a strided window over memory stay eager.
-constexpr c10::DispatchKeySet kForeignKeys =
-    c10::DispatchKeySet({c10::DispatchKey::Sparse, c10::DispatchKey::SparseCsr, c10::DispatchKey::Quantized, c10::DispatchKey::NestedTensor,
-                         c10::DispatchKey::Python, c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor,
-                         c10::DispatchKey::Functionalize, c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
-                         c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::Named});
-
-bool IsRecordable(const c10::TensorImpl& impl) {
-  const c10::DispatchKeySet keys = impl.key_set();
-  const bool is_dense = keys.has(c10::DispatchKey::CPU) || keys.has(c10::DispatchKey::CUDA);
-  return is_dense && !keys.has_any(kForeignKeys) && IsPlainOrLazy(impl) && !impl.has_symbolic_sizes_strides() &&
-         impl.dim() <= codegen::kMaxDims;
-}
-
 uint64_t BitsOf(double value) {
   uint64_t bits;
   std::memcpy(&bits, &value, sizeof(bits));
@@ -66,7 +52,7 @@ bool Fits(const at::Scalar& number) {
 
 bool Recorder::IsSettledNumber(const at::Tensor& tensor, bool writes) {
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-  if (impl.dim() != 0 || !IsRecordable(impl) || !impl.key_set().has(c10::DispatchKey::CPU) || runtime::Active().record_scalars)
+  if (impl.dim() != 0 || !IsStridedWindow(impl) || !impl.key_set().has(c10::DispatchKey::CPU) || runtime::Active().record_scalars)
     return false;
   c10::StorageImpl* storage = impl.unsafe_storage().unsafeGetStorageImpl();
   if (storage == nullptr || IsPending(*storage) || IsForeign(storage)) return false;
@@ -145,7 +131,7 @@ bool OpRecording::AddTensorItem(const at::Tensor& tensor) {
     return true;
   }
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  if (!IsRecordable(*impl)) return false;
+  if (!IsStridedWindow(*impl)) return false;
   c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
   if (storage == nullptr) return false;
   const std::optional<runtime::DeviceCode> device = runtime::CodeOf(storage->device());

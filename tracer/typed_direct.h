@@ -12,6 +12,7 @@
 
 #include "runtime/counters.h"
 #include "runtime/mode_keys.h"
+#include "tracer/direct_views.h"
 #include "tracer/dispatcher.h"
 #include "tracer/typed_kernel.h"
 #include "tracer/visit_tensors.h"
@@ -20,7 +21,7 @@ namespace lazuli::tracer {
 
 // ---- Kernels ----------------------------------------------------------------------------------------------------------------------------
 
-// ATen's own view kernels compute a view, and never look at the data.
+// A view is made here, or by ATen's own kernel, which never looks at the data.
 template <class Op, class Schema>
 struct ViewKernel;
 template <class Op, class R, class... A>
@@ -34,6 +35,12 @@ struct ViewKernel<Op, R(A...)> {
       const MetadataScope metadata;
       return CallBelowRecorder<Op>(keys, std::forward<A>(args)...);
     } else {
+      if constexpr (std::is_same_v<R, at::Tensor>) {
+        ViewWindow window;
+        if (StartFrom(First(args...), &window) && FindWindow(static_cast<const Op*>(nullptr), &window, args...)) {
+          return MakeView(First(args...), window);
+        }
+      }
       R views = [&] {
         const MetadataScope metadata;
         return CallBelowRecorder<Op>(keys, std::forward<A>(args)...);
@@ -41,6 +48,12 @@ struct ViewKernel<Op, R(A...)> {
       VisitTensors(views, adopt);
       return views;
     }
+  }
+
+ private:
+  template <class... Rest>
+  static const at::Tensor& First(const at::Tensor& self, const Rest&...) {
+    return self;
   }
 };
 
