@@ -199,6 +199,10 @@ void Schedule(const std::shared_ptr<CompiledProgram>& body, bool known, std::fun
   runtime::CompilePool::Get().Submit(std::shared_ptr<const runtime::CompileDemand>(body, &body->demand), compile, active.compile_threads);
 }
 
+size_t BytesOf(const codegen::TraceLog& log) {
+  return (log.code.size() + log.shapes.size()) * sizeof(codegen::Word) + log.ops.size() * sizeof(codegen::TraceLog::Op);
+}
+
 uint64_t HashCode(const codegen::TraceLog& log) { return codegen::HashWords(log.code.data(), log.code.size(), 0x536B656Cull); }
 
 }  // namespace
@@ -292,6 +296,7 @@ void ProgramCache::Insert(const CachedTracePtr& entry) {
   entry->last_use = ++clock_;
   traces_[entry->hash].push_back(entry);
   ++size_;
+  log_bytes_ += BytesOf(entry->log);
   EvictOverCapacity();
 }
 
@@ -413,7 +418,7 @@ bool ProgramCache::MakeDynamic(CachedTrace* entry) {
 }
 
 void ProgramCache::EvictOverCapacity() {
-  while (size_ > static_cast<size_t>(runtime::Active().cache_size)) {
+  while (size_ > static_cast<size_t>(runtime::Active().cache_size) || (log_bytes_ > most_log_bytes_ && size_ > 1)) {
     CachedTracePtr oldest;
     for (const auto& [hash, entries] : traces_) {
       for (const auto& entry : entries) {
@@ -430,6 +435,7 @@ void ProgramCache::Evict(CachedTracePtr entry) {
   entries.erase(std::find(entries.begin(), entries.end(), entry));
   if (entries.empty()) traces_.erase(it);
   --size_;
+  log_bytes_ -= BytesOf(entry->log);
   Forget(entry.get());
 }
 
@@ -486,6 +492,7 @@ void ProgramCache::Clear() {
   sites_.clear();
   skeletons_.clear();
   size_ = 0;
+  log_bytes_ = 0;
   next_serial_ = 0;
   recompiles_ = 0;
 }

@@ -86,6 +86,9 @@ class ProgramCache {
  public:
   static ProgramCache& Get();
 
+  // Keeps traces whose logs take so many bytes at most, or one: long traces that never come again are not worth much memory.
+  explicit ProgramCache(size_t most_log_bytes = 64 << 20) : most_log_bytes_(most_log_bytes) {}
+
   // The cached trace equal to `log`, or a new one that a program with symbols serves; null when there is none. `log` must be complete.
   CachedTracePtr Find(const codegen::TraceLog& log);
 
@@ -152,6 +155,7 @@ class ProgramCache {
   void Forget(CachedTrace* entry);
   void ReportCompile(const Site& site, const codegen::TraceLog& log, int64_t serial, std::string_view location);
 
+  const size_t most_log_bytes_;
   ShapeInference infer_shapes_ = nullptr;
   std::mutex mutex_;
   absl::flat_hash_map<uint64_t, std::vector<CachedTracePtr>> traces_;
@@ -161,6 +165,7 @@ class ProgramCache {
   std::map<std::string, Successors, std::less<>> after_cause_;  // Of traces before which no other is known.
   absl::flat_hash_map<uint64_t, uint64_t> alias_patterns_;      // The first trace that came, by what it is separated. Fingerprints.
   size_t size_ = 0;
+  size_t log_bytes_ = 0;
   int64_t next_serial_ = 0;
   int64_t recompiles_ = 0;
   uint64_t clock_ = 0;

@@ -17,6 +17,8 @@ namespace {
 
 // Work is counted in bytes moved. What a launch takes, what a byte takes the time of in a product, and what a cut may cost, of all work.
 constexpr double kLaunch = 4 << 20, kFlopsPerByte = 100, kMostCost = 1.0 / 32;
+// What a cut may add to the most memory that is in use at once.
+constexpr double kMostMemory = 1.0 / 64;
 
 // Library calls that multiply matrices.
 constexpr const char* kProducts[] = {"mm", "linear", "convolution", "attention"};
@@ -32,15 +34,15 @@ class EarlyEndFinder {
     int32_t num_ops = 0;
     for (const Node& node : graph.nodes) num_ops = std::max(num_ops, node.op.index + 1);
     work_.resize(static_cast<size_t>(num_ops) + 1, 0);
-    cost_.resize(static_cast<size_t>(num_ops) + 1, 0);
+    for (std::vector<double>* by_place : {&cost_, &in_use_, &added_}) by_place->resize(static_cast<size_t>(num_ops) + 1, 0);
     for (const Group& group : graph.groups) AddWork(group);
     const std::vector<int32_t> last_reader = LastReaders();
     AddStored(last_reader);
     AddTaken(last_reader);
+    AddInUse(last_reader);
     for (const Group& group : graph.groups) AddReadsOfBoth(group);
     for (size_t i = 1; i < work_.size(); ++i) {
-      work_[i] += work_[i - 1];
-      cost_[i] += cost_[i - 1];
+      for (std::vector<double>* by_place : {&work_, &cost_, &in_use_, &added_}) (*by_place)[i] += (*by_place)[i - 1];
     }
   }
 
@@ -93,19 +95,23 @@ class EarlyEndFinder {
     return last_reader;
   }
 
-  // What a cut costs that comes after operator `first`, but not after `last`.
-  void AddCost(int32_t first, int32_t last, double bytes) {
+  // Adds `bytes` at the places after operator `first`, but not after `last`.
+  static void Add(std::vector<double>* by_place, int32_t first, int32_t last, double bytes) {
     if (first < 0 || last <= first) return;
-    cost_[static_cast<size_t>(first) + 1] += bytes;
-    cost_[static_cast<size_t>(last) + 1] -= bytes;
+    (*by_place)[static_cast<size_t>(first) + 1] += bytes;
+    (*by_place)[static_cast<size_t>(last) + 1] -= bytes;
   }
+  // What a cut there costs.
+  void AddCost(int32_t first, int32_t last, double bytes) { Add(&cost_, first, last, bytes); }
 
   // A value that only a kernel knows has to be stored and read where a cut comes between its maker and its last reader.
   void AddStored(const std::vector<int32_t>& last_reader) {
     for (size_t v = 0; v < graph_.values.size(); ++v) {
       const Value& value = graph_.values[v];
       if (in_memory_[v] || value.producer == kNoNode || !value.has_layout()) continue;
-      AddCost(graph_.nodes[value.producer].op.index, last_reader[v], 2 * Bytes(value.layout));
+      const int32_t made = graph_.nodes[value.producer].op.index;
+      AddCost(made, last_reader[v], 2 * Bytes(value.layout));
+      Add(&added_, made, last_reader[v], Bytes(value.layout));
     }
   }
 
@@ -123,7 +129,27 @@ class EarlyEndFinder {
     for (size_t v = 0; v < graph_.values.size(); ++v) {
       if (takers[v] != static_cast<ValueId>(v)) continue;
       const Value& old = graph_.values[graph_.values[v].previous];
-      if (old.producer != kNoNode && old.has_layout()) AddCost(graph_.nodes[old.producer].op.index, end[v], Bytes(old.layout));
+      if (old.producer == kNoNode || !old.has_layout()) continue;
+      const int32_t made = graph_.nodes[old.producer].op.index;
+      AddCost(made, end[v], Bytes(old.layout));
+      Add(&added_, made, end[v], Bytes(old.layout));
+    }
+  }
+
+  // The trace's own memories, each from its first maker to its last reader.
+  void AddInUse(const std::vector<int32_t>& last_reader) {
+    std::vector<int32_t> last(graph_.values.size(), -1);  // By the first value of a memory.
+    for (size_t v = 0; v < graph_.values.size(); ++v) {
+      const ValueId memory = graph_.MemoryOf(static_cast<ValueId>(v));
+      const int32_t end = graph_.IsVisible(graph_.values[v].storage) ? static_cast<int32_t>(in_use_.size()) - 1 : last_reader[v];
+      last[memory] = std::max(last[memory], end);
+    }
+    for (size_t v = 0; v < graph_.values.size(); ++v) {
+      const Value& value = graph_.values[v];
+      const bool is_first = value.previous == kNoValue && value.producer != kNoNode;
+      if (is_first && in_memory_[v] && value.has_layout()) {
+        Add(&in_use_, graph_.nodes[value.producer].op.index, last[v], Bytes(value.layout));
+      }
     }
   }
 
@@ -147,22 +173,25 @@ class EarlyEndFinder {
     for (const auto& [value, of] : readers) AddCost(of.first, of.last, of.bytes);
   }
 
-  // The cheapest place with about so much work before it, the nearest of equals; 0 for none.
+  // The cheapest place with about so much work before it where a cut does not raise the most memory in use, the nearest of equals; 0 for
+  // none.
   int32_t BestNear(double wanted, double reach) const {
     size_t best = 0;
     const auto is_better = [&](size_t a, size_t b) {
       return cost_[a] != cost_[b] ? cost_[a] < cost_[b] : std::abs(work_[a] - wanted) < std::abs(work_[b] - wanted);
     };
+    const double most_in_use = *std::max_element(in_use_.begin(), in_use_.end()) * (1 + kMostMemory);
     const auto begin = static_cast<size_t>(std::lower_bound(work_.begin() + 1, work_.end(), wanted - reach) - work_.begin());
     for (size_t at = begin; at + 1 < work_.size() && work_[at] <= wanted + reach; ++at) {
-      if (best == 0 || is_better(at, best)) best = at;
+      if (in_use_[at] + added_[at] <= most_in_use && (best == 0 || is_better(at, best))) best = at;
     }
     return best != 0 && cost_[best] <= work_.back() * kMostCost ? static_cast<int32_t>(best) : 0;
   }
 
   const Graph& graph_;
   const std::vector<bool> in_memory_;
-  std::vector<double> work_, cost_;  // By number of operators before a place.
+  // By number of operators before a place: work up to there, the cost of a cut, bytes in use, bytes that a cut adds to them.
+  std::vector<double> work_, cost_, in_use_, added_;
 };
 
 }  // namespace

@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
 
+#include "absl/strings/str_cat.h"
+#include "codegen/ir/trace_text.h"
 #include "codegen/pipeline.h"
 #include "tests/support/eager_trace.h"
 
@@ -13,7 +16,12 @@ namespace lazuli::codegen {
 namespace {
 
 using lazuli::testing::EagerTrace;
+using ::testing::AnyOf;
+using ::testing::Contains;
 using ::testing::Each;
+using ::testing::Ge;
+using ::testing::Gt;
+using ::testing::Le;
 
 runtime::EarlyEnds EarlyEndsOf(const EagerTrace& trace) {
   const auto graph = RunPasses(trace.trace(), {}, "reuse");
@@ -83,6 +91,39 @@ TEST(EarlyEndTest, WhatAKernelReadsOnceIsNotReadTwiceForACut) {
   trace.Keep(x);
   trace.Keep(trace.Op1("aten::sub.Tensor", {rows, sums, 1}));
   EXPECT_THAT(EarlyEndsOf(trace), Each(0));
+}
+
+// A loss over many classes: its gradient takes the memory of the logits, the largest there is. Cut between them, both would be there.
+TEST(EarlyEndTest, ACutDoesNotRaiseTheMostMemoryInUse) {
+  constexpr int kLayers = 12;
+  std::string text = "trace scalars=0 offsets=0\nstorage %0: input cuda:0\nstorage %1: input cuda:0\nstorage %2: input cuda:0\n";
+  std::string ops;
+  int next = 3;
+  const auto op = [&](const std::string& name, int64_t rows, int64_t columns, const std::string& args, bool live = false) {
+    absl::StrAppend(&text, "storage %", next, ": fresh ", rows * columns * 4, " bytes cuda:0", live ? " live\n" : "\n");
+    absl::StrAppend(&ops, "%", next, " f32[", rows, ",", columns, "] = aten::", name, "(", args, ")\n");
+    return absl::StrCat("%", next++, " f32[", rows, ",", columns, "]");
+  };
+  std::string x = "%0 f32[2000,400]";
+  for (int layer = 0; layer < kLayers; ++layer) x = op("mm", 2000, 400, x + ", %1 f32[400,400]");
+  const int product = next;
+  const std::string logits = op("mm", 2000, 30000, x + ", %2 f32[400,30000]");
+  const std::string gradient = op("exp", 2000, 30000, logits);
+  x = op("mm", 2000, 400, gradient + ", %2 f32[30000,400](1,30000)");
+  const int last = next;
+  for (int layer = 0; layer < kLayers; ++layer) x = op("mm", 2000, 400, x + ", %1 f32[400,400]", layer + 1 == kLayers);
+  const auto trace = ParseTrace(text + ops);
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  PipelineOptions options;
+  options.target.cuda_arch = "sm_90";
+  const auto graph = RunPasses(*trace, options, "reuse");
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  const bool taken = std::any_of(graph->values.begin(), graph->values.end(), [](const Value& value) { return value.previous != kNoValue; });
+  ASSERT_TRUE(taken);
+  const auto ends = FindEarlyEnds(*graph);
+  // Operators 0 to product - 3 come before the logits; a cut right after the product would keep them.
+  EXPECT_THAT(ends, Each(AnyOf(Le(product - 3), Ge(last - 3))));
+  EXPECT_THAT(ends, Contains(Gt(0)));
 }
 
 }  // namespace

@@ -136,12 +136,34 @@ TEST_F(ProgramCacheTest, EvictsTheLeastRecentlyUsed) {
 TEST_F(ProgramCacheTest, SuccessorsArePredictionsUntilEvicted) {
   Use(Options().cache_size(2));
   const auto first = Compile("aten::exp", 1);
-  EXPECT_EQ(cache_.Successor(first), nullptr);
-  cache_.SetSuccessor(first, Compile("aten::exp", 2));
-  EXPECT_EQ(cache_.Successor(first), Find("aten::exp", 2));
+  EXPECT_EQ(cache_.Successor(first, "sync"), nullptr);
+  cache_.NoteSuccessor(first, "sync", Compile("aten::exp", 2));
+  EXPECT_EQ(cache_.Successor(first, "sync"), Find("aten::exp", 2));
   Compile("aten::exp", 3);
   Compile("aten::exp", 4);
-  EXPECT_EQ(cache_.Successor(first), nullptr);
+  EXPECT_EQ(cache_.Successor(first, "sync"), nullptr);
+}
+
+TEST_F(ProgramCacheTest, WithoutAPreviousTraceWhatFollowedTheSameCauseIsPredicted) {
+  const auto exp = Compile("aten::exp", 1), neg = Compile("aten::neg", 1);
+  cache_.NoteSuccessor(nullptr, "sync", exp);
+  cache_.NoteSuccessor(nullptr, "sync", neg);
+  EXPECT_EQ(cache_.Successor(nullptr, "sync"), neg);
+  EXPECT_EQ(cache_.SuccessorStartingWith(nullptr, "sync", exp->log.ops[0].op_id), exp);
+  EXPECT_EQ(cache_.Successor(nullptr, "data_ptr"), nullptr);
+  EXPECT_EQ(cache_.Successor(exp, "sync"), nullptr);
+}
+
+TEST_F(ProgramCacheTest, LongTracesAreFewerThanTheLimit) {
+  CompilePolicy policy(runtime::Stance::kDefault);
+  ProgramCache cache(/*most_log_bytes=*/400);
+  for (int64_t size = 2; size < 12; ++size) {
+    EXPECT_NE(cache.Compile(Unary("aten::exp", size), "start", "", &policy), nullptr);
+    EXPECT_NE(cache.Find(Unary("aten::exp", size)), nullptr);
+  }
+  EXPECT_GE(cache.size(), 1U);
+  EXPECT_LT(cache.size(), 6U);
+  EXPECT_EQ(cache.Find(Unary("aten::exp", 2)), nullptr);
 }
 
 TEST_F(ProgramCacheTest, ClearForgetsEverything) {
