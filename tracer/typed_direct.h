@@ -14,6 +14,7 @@
 #include "runtime/mode_keys.h"
 #include "tracer/direct_views.h"
 #include "tracer/dispatcher.h"
+#include "tracer/read_number.h"
 #include "tracer/typed_kernel.h"
 #include "tracer/visit_tensors.h"
 
@@ -74,6 +75,12 @@ struct EagerKernel<Op, R(A...)> {
       } else {
         static runtime::Counter& uncut = runtime::Counters::Get().EagerUncut(info.name);
         uncut.Add();
+      }
+    }
+    if constexpr (std::is_same_v<Op, at::_ops::_local_scalar_dense>) {
+      // Another recorder may be about to write it.
+      if (!SeveralRecorders()) {
+        if (const std::optional<at::Scalar> number = ReadNumber(args...)) return *number;
       }
     }
     return RunBelowRecorder<Op>(keys, std::forward<A>(args)...);

@@ -104,7 +104,7 @@ struct Outcome {
   std::string error;
 };
 
-Outcome Run(const Case& test, const Tensor& x) {
+Outcome Try(const Case& test, const Tensor& x) {
   try {
     return {test.view(x), ""};
   } catch (const c10::Error& error) {
@@ -132,11 +132,11 @@ TEST(DirectViewsTest, AreATensInEveryLayoutAndForEveryArgument) {
   int64_t views = 0, errors = 0;
   for (size_t i = 0; i < operands.size(); ++i) {
     for (const Case& test : cases) {
-      const Outcome expected = Run(test, operands[i]);
+      const Outcome expected = Try(test, operands[i]);
       Outcome actual;
       {
         const lazuli::DeviceMode mode;
-        actual = Run(test, operands[i]);
+        actual = Try(test, operands[i]);
       }
       ASSERT_NO_FATAL_FAILURE(ExpectSame(expected, actual, operands[i])) << test.name << " of operand " << i;
       ++(expected.view.defined() ? views : errors);
