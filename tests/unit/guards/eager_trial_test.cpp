@@ -55,7 +55,7 @@ TEST(EagerTrialTest, EqualOrFasterProgramStays) {
 TEST(EagerTrialTest, TrialWithoutSamplesEnds) {
   EagerTrial trial;
   trial.SetEligible(/*num_ops=*/4);
-  for (int i = 0; i < 3 * EagerTrial::kWarmUp; ++i) trial.Choose();
+  for (int i = 0; i < EagerTrial::kWarmUp + 17 * EagerTrial::kSamples; ++i) trial.Choose();
   EXPECT_FALSE(trial.timing());
   EXPECT_EQ(trial.Choose(), Way::kProgram);
 }

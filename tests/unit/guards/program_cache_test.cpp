@@ -155,6 +155,7 @@ TEST_F(ProgramCacheTest, WithoutAPreviousTraceWhatFollowedTheSameCauseIsPredicte
 }
 
 TEST_F(ProgramCacheTest, LongTracesAreFewerThanTheLimit) {
+  Use(Options().dynamic("0").recompile_limit(64));
   CompilePolicy policy(runtime::Stance::kDefault);
   ProgramCache cache(/*most_log_bytes=*/400);
   for (int64_t size = 2; size < 12; ++size) {
