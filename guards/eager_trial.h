@@ -22,7 +22,7 @@ class EagerTrial {
   // So do those that take longer than this for each operator: their time is not that of calls.
   static constexpr int64_t kMaxNanosecondsPerOp = 20'000;
   // Occurrences before the trial starts; how many in a row run the same way in it; how many of each way count.
-  static constexpr int kWarmUp = 64;
+  static constexpr int kWarmUp = 256;
   static constexpr int kBlock = 8;
   static constexpr int kSamples = 21;
 
