@@ -28,7 +28,7 @@ class EagerTrial {
 
   // Before the first use, with the number of the trace's operators. A trace that is not eligible always runs its program.
   void SetEligible(size_t num_ops) {
-    num_ops_ = static_cast<int64_t>(num_ops);
+    num_ops_.store(static_cast<int64_t>(num_ops), std::memory_order_relaxed);
     state_.store(State::kWarm, std::memory_order_relaxed);
   }
 
@@ -61,7 +61,7 @@ class EagerTrial {
   std::atomic<State> state_{State::kProgram};
   std::atomic<int> occurrences_{0};
   std::atomic<int> mismatches_{0};  // Each weighs as much as kMismatch matches.
-  int64_t num_ops_ = 0;
+  std::atomic<int64_t> num_ops_{0};
   std::mutex mutex_;  // Of what follows.
   Way last_way_ = Way::kProgram;
   std::vector<int64_t> samples_[2];  // By way.

@@ -33,4 +33,38 @@ CachedTracePtr Successors::StartingWith(int32_t op_id) const {
   return Choose([op_id](const CachedTrace& trace) { return trace.log.ops.front().op_id == op_id; });
 }
 
+void ProgramCache::NoteSuccessor(const CachedTracePtr& previous, std::string_view cause, const CachedTracePtr& next) {
+  constexpr size_t kMostCauses = 1 << 10;
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (previous != nullptr) {
+    previous->successors.Note(next);
+    previous->body->successors.Note(next);
+    return;
+  }
+  if (after_cause_.size() >= kMostCauses) after_cause_.clear();
+  after_cause_[std::string(cause)].Note(next);
+}
+
+CachedTracePtr ProgramCache::FindSuccessor(const CachedTracePtr& previous, std::string_view cause,
+                                           absl::FunctionRef<CachedTracePtr(const Successors&)> choose) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  CachedTracePtr next;
+  if (previous != nullptr) {
+    next = choose(previous->successors);
+    if (next == nullptr) next = choose(previous->body->successors);
+  } else if (const auto it = after_cause_.find(cause); it != after_cause_.end()) {
+    next = choose(it->second);
+  }
+  if (next != nullptr) next->last_use = ++clock_;
+  return next;
+}
+
+CachedTracePtr ProgramCache::Successor(const CachedTracePtr& previous, std::string_view cause) {
+  return FindSuccessor(previous, cause, [](const Successors& successors) { return successors.Likeliest(); });
+}
+
+CachedTracePtr ProgramCache::SuccessorStartingWith(const CachedTracePtr& previous, std::string_view cause, int32_t op_id) {
+  return FindSuccessor(previous, cause, [op_id](const Successors& successors) { return successors.StartingWith(op_id); });
+}
+
 }  // namespace lazuli::guards

@@ -297,6 +297,11 @@ void Recorder::ResumeAfter(const guards::CachedTracePtr& finished, std::string_v
   in_blocks_ = cause == kBlock;
 }
 
+guards::CachedTracePtr Recorder::ExpectedWith(int32_t op_id) {
+  RecorderLock lock(this);
+  return guards::ProgramCache::Get().SuccessorStartingWith(previous_, start_cause_, op_id);
+}
+
 void Recorder::ForgetPrediction() {
   RecorderLock lock(this);
   CompleteOutputs();

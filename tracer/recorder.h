@@ -86,9 +86,7 @@ class Recorder {
   // unknown. `cause` is that of the cut that came last.
   void ResumeAfter(const guards::CachedTracePtr& finished, std::string_view cause);
   // A trace that starts with operator `op_id` where nothing is recorded yet; null: nobody knows.
-  guards::CachedTracePtr ExpectedWith(int32_t op_id) const {
-    return guards::ProgramCache::Get().SuccessorStartingWith(previous_, start_cause_, op_id);
-  }
+  guards::CachedTracePtr ExpectedWith(int32_t op_id);
 
   // Whether nothing is pending.
   bool IsEmpty() const { return log_.ops.empty(); }

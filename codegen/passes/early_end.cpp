@@ -138,12 +138,12 @@ class EarlyEndFinder {
 
   // The trace's own memories, each from its first maker to its last reader.
   void AddInUse(const std::vector<int32_t>& last_reader) {
+    const std::vector<bool> pinned = PinnedValues(graph_);
     const int32_t last_op = static_cast<int32_t>(in_use_.size()) - 2;
     std::vector<int32_t> last(graph_.values.size(), -1);  // By the first value of a memory.
     for (size_t v = 0; v < graph_.values.size(); ++v) {
       const ValueId memory = graph_.MemoryOf(static_cast<ValueId>(v));
-      const int32_t end = graph_.IsVisible(graph_.values[v].storage) ? last_op : last_reader[v];
-      last[memory] = std::max(last[memory], end);
+      last[memory] = std::max(last[memory], pinned[v] ? last_op : last_reader[v]);
     }
     for (size_t v = 0; v < graph_.values.size(); ++v) {
       const Value& value = graph_.values[v];
