@@ -234,7 +234,10 @@ int64_t Recorder::MostPendingBytes(c10::Device device) {
 
 void Recorder::BeginTrace(int32_t op_id) {
   if (prediction_ != nullptr && prediction_->log.ops.front().op_id != op_id) {
-    if (guards::CachedTracePtr other = ExpectedWith(op_id)) prediction_ = std::move(other);
+    if (guards::CachedTracePtr other = ExpectedWith(op_id)) {
+      prediction_ = std::move(other);
+      guards::ProgramCache::Get().NoteSuccessor(previous_, start_cause_, prediction_);
+    }
   }
   max_ops_ = static_cast<size_t>(runtime::Active().trace_limit);
   const size_t early = overlap_.OnBegin(prediction_.get());

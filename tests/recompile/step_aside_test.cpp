@@ -174,6 +174,21 @@ TEST_P(StepAsideTest, AnotherTraceFollowsThanTheLastTime) {
   EXPECT_GE(delta.of(&Stats::ops_stepped_aside), 8 * 2);
 }
 
+// What comes most often is what is expected, and tried, though something else comes in between.
+TEST_P(StepAsideTest, TracesThatTakeTurnsAreTried) {
+  const lazuli::DeviceMode mode(options());
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor x = torch::arange(8.0);
+  for (int64_t round = 0; round < kLong / 2; ++round) {
+    for (int64_t i = 0; i < 3; ++i) ASSERT_EQ(Tiny(i), static_cast<float>(i));
+    ASSERT_EQ((x * 2 + 1).sum().item<float>(), 64);
+  }
+  EXPECT_GE(lazuli::stats().programs_stepped_aside, 1);
+  const StatsDelta late;
+  for (int64_t i = 0; i < 3; ++i) ASSERT_EQ(Tiny(i), static_cast<float>(i));
+  EXPECT_GT(late.of(&Stats::ops_stepped_aside), 0);
+}
+
 LAZULI_FOR_EACH_BACKEND(StepAsideTest);
 
 }  // namespace
