@@ -178,10 +178,8 @@ std::vector<OptionRow> MakeTable() {
            "0: an operator that computes a 0-dim CPU tensor from others whose values are at hand (an optimizer's step counters) runs at "
            "once, which takes less than recording it. 1: it is recorded like all others."),
       Bool("LAZULI_STEP_ASIDE", A::step_aside(), "1",
-           "1: a trace of small operators that runs often is timed against its operators run eagerly, once; where its program is slower, "
-           "they "
-           "run eagerly from then on, without being recorded. With LAZULI_ASYNC=0 that is for programs of the very bits that eager mode "
-           "computes, so that results never depend on a clock. Traces past a recompile limit run eagerly, too."),
+           "1: a hot trace of small operators is timed against them run eagerly, once; where its program is slower (with LAZULI_ASYNC=0: "
+           "and of eager's very bits), they run eagerly from then on, without being recorded. So do traces past a recompile limit."),
       Bool("LAZULI_PACK_WEIGHTS", A::pack_weights(), "0",
            "1: convolutions' weights that stay the same from run to run (inference) are kept in the library's own order, too, which saves "
            "reordering them at each call. They are hashed at each run, so that any change is seen."),
