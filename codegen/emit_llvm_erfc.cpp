@@ -10,7 +10,6 @@ namespace {
 
 using llvm::Value;
 
-constexpr double kLog2E = 1.4426950408889634;
 constexpr double kHigh = 27.5;  // From here erfc is 0.
 constexpr int kMantissaBits = 3;
 

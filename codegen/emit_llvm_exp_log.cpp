@@ -10,7 +10,6 @@ namespace {
 
 using llvm::Value;
 
-constexpr double kLog2E = 1.4426950408889634;
 constexpr double kCubic = 0x1p-27;  // Below, x + x^3 / 3 rounds to x, for doubles.
 
 // Functions made of exp and log, in the type's own arithmetic: the same formulas for floats and doubles.

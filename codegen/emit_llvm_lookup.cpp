@@ -14,7 +14,6 @@ using llvm::Value;
 using llvm::Intrinsic::ID;
 
 constexpr int kLanes = 16;
-constexpr double kLog2E = 1.4426950408889634;
 
 // What a logarithm is of a quiet or signalling NaN (the NaN), 0 (-inf), -inf (NaN), inf (inf) and negative numbers (NaN), four bits each,
 // as the instruction takes them; of 1 and positive numbers it is what was computed.

@@ -28,6 +28,7 @@ class VectorMath {
 
  protected:
   static constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  static constexpr double kLog2E = 1.4426950408889634;
   static constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
   // A whole number, and an integer whose low bits are its.

@@ -97,7 +97,7 @@ RowIndex& Index() {
   return *index;
 }
 
-const OpRow* LookUp(const OpInfo& info) {
+const OpRow* RowNamed(const OpInfo& info) {
   RowIndex& index = Index();
   std::lock_guard<std::mutex> lock(index.mutex);
   auto [it, inserted] = index.by_id.try_emplace(info.id, nullptr);
@@ -112,7 +112,7 @@ const OpRow* LookUp(const OpInfo& info) {
 }  // namespace
 
 const OpRow* FindRow(const TraceOp& op) {
-  const OpRow* row = LookUp(*op.info);
+  const OpRow* row = RowNamed(*op.info);
   if (row == nullptr || op.info->is_random) return nullptr;
   if (row->expand != nullptr) return row->accepts(*row, op) ? row : nullptr;
   if (!HasPlainTypes(op)) return nullptr;

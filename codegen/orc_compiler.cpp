@@ -23,7 +23,7 @@
 namespace lazuli::codegen {
 namespace {
 
-absl::Status ToStatus(llvm::Error error, const char* what) {
+absl::Status CompilerError(llvm::Error error, const char* what) {
   return absl::InternalError(absl::StrCat("kernel compiler: ", what, ": ", llvm::toString(std::move(error))));
 }
 
@@ -137,7 +137,7 @@ absl::StatusOr<std::string> CompileObject(llvm::Module& module, Isa isa) {
   if (absl::Status status = Optimize(module, **machine, isa); !status.ok()) return status;
   llvm::orc::SimpleCompiler compiler(**machine);
   llvm::Expected<std::unique_ptr<llvm::MemoryBuffer>> object = compiler(module);
-  if (!object) return ToStatus(object.takeError(), "code generation");
+  if (!object) return CompilerError(object.takeError(), "code generation");
   return (*object)->getBuffer().str();
 }
 

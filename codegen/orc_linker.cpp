@@ -14,7 +14,7 @@
 namespace lazuli::codegen {
 namespace {
 
-absl::Status ToStatus(llvm::Error error, const char* what) {
+absl::Status LinkerError(llvm::Error error, const char* what) {
   return absl::InternalError(absl::StrCat("kernel linker: ", what, ": ", llvm::toString(std::move(error))));
 }
 
@@ -32,7 +32,7 @@ class Linker {
  private:
   static absl::StatusOr<Linker*> Create() {
     auto process = llvm::orc::SelfExecutorProcessControl::Create(nullptr, std::make_unique<llvm::orc::InPlaceTaskDispatcher>());
-    if (!process) return ToStatus(process.takeError(), "process");
+    if (!process) return LinkerError(process.takeError(), "process");
     auto linker = std::make_unique<Linker>();
     linker->session_ = std::make_unique<llvm::orc::ExecutionSession>(std::move(*process));
     linker->layer_ = std::make_unique<llvm::orc::ObjectLinkingLayer>(*linker->session_);
@@ -60,14 +60,14 @@ class OrcCode : public JitCode {
 // The symbols that `object` refers to and does not define.
 absl::StatusOr<std::vector<std::string>> UndefinedSymbols(llvm::MemoryBufferRef object) {
   auto file = llvm::object::ObjectFile::createObjectFile(object);
-  if (!file) return ToStatus(file.takeError(), "object");
+  if (!file) return LinkerError(file.takeError(), "object");
   std::vector<std::string> names;
   for (const llvm::object::SymbolRef& symbol : (*file)->symbols()) {
     llvm::Expected<uint32_t> flags = symbol.getFlags();
-    if (!flags) return ToStatus(flags.takeError(), "symbol");
+    if (!flags) return LinkerError(flags.takeError(), "symbol");
     if ((*flags & llvm::object::SymbolRef::SF_Undefined) == 0) continue;
     llvm::Expected<llvm::StringRef> name = symbol.getName();
-    if (!name) return ToStatus(name.takeError(), "symbol");
+    if (!name) return LinkerError(name.takeError(), "symbol");
     // The linker makes the table itself.
     if (!name->empty() && *name != "_GLOBAL_OFFSET_TABLE_") names.push_back(name->str());
   }
@@ -84,7 +84,7 @@ absl::Status DefineExternals(const std::vector<std::string>& names, const std::f
                                                          llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
   }
   if (symbols.empty()) return absl::OkStatus();
-  if (llvm::Error error = dylib.define(llvm::orc::absoluteSymbols(std::move(symbols)))) return ToStatus(std::move(error), "symbols");
+  if (llvm::Error error = dylib.define(llvm::orc::absoluteSymbols(std::move(symbols)))) return LinkerError(std::move(error), "symbols");
   return absl::OkStatus();
 }
 
@@ -103,11 +103,11 @@ absl::StatusOr<std::shared_ptr<const JitCode>> LinkObject(const std::string& obj
   static std::atomic<int64_t> next_id{0};
   auto code = std::make_shared<OrcCode>(session, session.createBareJITDylib(absl::StrCat("kernel", next_id.fetch_add(1))));
   if (absl::Status status = DefineExternals(*externals, resolve, code->dylib()); !status.ok()) return status;
-  if (llvm::Error error = (*linker)->layer().add(code->dylib(), std::move(buffer))) return ToStatus(std::move(error), "linking");
+  if (llvm::Error error = (*linker)->layer().add(code->dylib(), std::move(buffer))) return LinkerError(std::move(error), "linking");
   llvm::orc::SymbolLookupSet wanted;
   for (const std::string& function : functions) wanted.add(session.intern(function));
   auto found = session.lookup(llvm::orc::makeJITDylibSearchOrder(&code->dylib()), std::move(wanted));
-  if (!found) return ToStatus(found.takeError(), "lookup");
+  if (!found) return LinkerError(found.takeError(), "lookup");
   for (const std::string& function : functions) code->AddAddress((*found)[session.intern(function)].getAddress().toPtr<void*>());
   return std::shared_ptr<const JitCode>(std::move(code));
 }

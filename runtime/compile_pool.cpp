@@ -19,14 +19,14 @@ void CloseAtExit();
 thread_local bool on_pool_thread = false;
 std::atomic<bool> hurries{false};
 
-struct Job {
-  std::shared_ptr<const CompileDemand> demand;
-  std::function<void()> run;
-};
-
 }  // namespace
 
 struct CompilePool::State {
+  struct Job {
+    std::shared_ptr<const CompileDemand> demand;
+    std::function<void()> run;
+  };
+
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<Job> waiting;

@@ -101,6 +101,11 @@ inline bool IsPlainOrLazy(const c10::TensorImpl& impl) {
   return vtable == kVtables.lazy_tensor || vtable == kVtables.plain_tensor;
 }
 
+// Null for an undefined tensor and for one without memory.
+inline c10::StorageImpl* StorageOf(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() : nullptr;
+}
+
 // What makes a tensor more than a strided window over memory: such tensors stay eager.
 constexpr c10::DispatchKeySet kForeignKeys =
     c10::DispatchKeySet({c10::DispatchKey::Sparse, c10::DispatchKey::SparseCsr, c10::DispatchKey::Quantized, c10::DispatchKey::NestedTensor,

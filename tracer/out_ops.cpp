@@ -36,10 +36,6 @@ bool IsPlace(const c10::IValue& value) {
   return IsPlainOrLazy(*tensor.unsafeGetTensorImpl()) && on_device && !tensor.is_conj() && !tensor.is_neg() && !tensor.has_names();
 }
 
-c10::StorageImpl* StorageOf(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() : nullptr;
-}
-
 bool SameWindow(const at::Tensor& a, const at::Tensor& b) {
   return a.dtype() == b.dtype() && a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() && a.strides() == b.strides();
 }

@@ -83,7 +83,7 @@ Shapes CudnnBatchNormBackwardShape(Args args) {
 }
 
 // (grad, mask, scale): the CPU's lies as the gradient does.
-Shapes DropoutBackwardShape(Args args) {
+Shapes CudaDropoutBackwardShape(Args args) {
   const Shapes results = (*FindShapeFunction("aten::native_dropout_backward"))(args);
   if (results.empty()) return {};
   const at::Tensor grad = TensorArg(args[0]);
@@ -113,7 +113,7 @@ void AddGpuShapes(ShapeTable* table) {
   table->emplace("aten::native_batch_norm_backward", BatchNormBackwardShape);
   table->emplace("aten::cudnn_batch_norm", CudnnBatchNormShape);
   table->emplace("aten::cudnn_batch_norm_backward", CudnnBatchNormBackwardShape);
-  table->emplace("aten::native_dropout_backward", DropoutBackwardShape);
+  table->emplace("aten::native_dropout_backward", CudaDropoutBackwardShape);
   for (const char* name : kUnknown) table->emplace(name, nullptr);
 }
 

@@ -68,10 +68,6 @@ codegen::OutputMeta MetaOf(int64_t number) {
 // Several elements share a place (empty_strided with a stride of 0): no memory of a result's own.
 bool OverlapsItself(const at::Tensor& tensor) { return tensor.defined() && at::has_internal_overlap(tensor) == at::MemOverlap::Yes; }
 
-const c10::StorageImpl* StorageOf(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() : nullptr;
-}
-
 bool SharesStorage(const c10::IValue& arg, const c10::StorageImpl* storage) {
   if (arg.isTensor()) return StorageOf(arg.toTensor()) == storage;
   if (!arg.isTensorList()) return false;
@@ -131,7 +127,7 @@ bool HasElements(c10::ArrayRef<c10::IValue> args) {
 }
 
 // Types that have kernels of their own almost everywhere, or take part in type promotion.
-bool IsPlain(c10::ScalarType dtype) { return codegen::TypeBit(dtype) != 0; }
+bool IsPlainDtype(c10::ScalarType dtype) { return codegen::TypeBit(dtype) != 0; }
 
 // Whether `tensor`, in argument `i`, holds positions, classes or a mask rather than numbers to compute with.
 bool HoldsPlaces(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, size_t i, const at::Tensor& tensor) {
@@ -260,7 +256,7 @@ std::optional<codegen::OutputMetas> InferShapes(const codegen::OpInfo& info, c10
 bool TakesDtypes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, const codegen::OutputMetas& outputs, c10::Device device) {
   const uint64_t dtypes = OperandDtypes(info, args);
   const uint64_t results = ResultDtypes(outputs);
-  if (AllDtypes(dtypes | results, IsPlain)) {
+  if (AllDtypes(dtypes | results, IsPlainDtype)) {
     if (KnowsDtypes(info.name) || dtypes == 0) return true;
     const bool has_wide = (dtypes & (BitOf(at::kFloat) | BitOf(at::kDouble))) != 0;
     const bool is_one = (dtypes & (dtypes - 1)) == 0;

@@ -62,8 +62,6 @@ void RunReaders(c10::StorageImpl* storage, const Recorder* own) {
   }
 }
 
-c10::StorageImpl* StorageOf(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(); }
-
 }  // namespace
 
 void NoteSeveralRecorders() { internal::several_recorders.store(true, std::memory_order_relaxed); }

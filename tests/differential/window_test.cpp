@@ -84,7 +84,7 @@ const std::vector<OpCase>& WindowOps() {
   return *ops;
 }
 
-const std::vector<OpCase>& WriteOps() {
+const std::vector<OpCase>& WindowWriteOps() {
   static const auto* ops = new std::vector<OpCase>{
       LAZULI_BINARY("index_add alpha", kFinite, kFinite, kReduction, x.index_add(0, Places(x, 0, x.size(0)), y.expand_as(x), 2)),
       LAZULI_BINARY("index_add last", kFinite, kFinite, kReduction, x.index_add(-1, Places(x, 1, x.size(1)), y.expand_as(x) * 2)),
@@ -147,9 +147,9 @@ const std::vector<OpCase>& WriteOps() {
 class WindowSuite : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(WindowSuite, Windows) { RunDifferential("windows", GetParam(), WindowOps()); }
-TEST_P(WindowSuite, Writes) { RunDifferential("writes", GetParam(), WriteOps()); }
+TEST_P(WindowSuite, Writes) { RunDifferential("writes", GetParam(), WindowWriteOps()); }
 TEST_P(WindowSuite, WindowsGradients) { RunGradients("windows", GetParam(), WindowOps()); }
-TEST_P(WindowSuite, WritesGradients) { RunGradients("writes", GetParam(), WriteOps()); }
+TEST_P(WindowSuite, WritesGradients) { RunGradients("writes", GetParam(), WindowWriteOps()); }
 
 LAZULI_BOTH_BACKENDS(WindowSuite);
 

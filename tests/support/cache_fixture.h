@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -15,6 +16,9 @@
 #include "runtime/log.h"
 
 namespace lazuli::testing {
+
+// Bytes that no test fills.
+constexpr int64_t kLarge = int64_t{1} << 30;
 
 inline std::string ReadBytes(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);

@@ -22,9 +22,9 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::kLarge;
 using ::testing::SizeIs;
 
-constexpr int64_t kLarge = int64_t{1} << 30;
 using Random = std::mt19937_64;
 
 std::string KeyOf(int i) { return "isa test\n\nkernel " + std::to_string(i) + "\n"; }

@@ -18,11 +18,10 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::kLarge;
 using ::testing::Not;
 using ::testing::Optional;
 using ::testing::SizeIs;
-
-constexpr int64_t kLarge = int64_t{1} << 30;
 
 TEST(Hash128Test, HasThePublishedValues) {
   const auto hash_of = [](int size) {
