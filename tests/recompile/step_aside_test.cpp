@@ -1,5 +1,5 @@
 // A hot trace whose program is slower than eager runs eagerly, says so, and records again when the program goes elsewhere.
-#include "guards/eager_trial.h"
+#include "tests/support/step_aside.h"
 #include "tests/support/log_file.h"
 #include "tests/support/same_as_eager.h"
 
@@ -13,20 +13,18 @@ class StepAsideTest : public BackendTest {
     const torch::Tensor x = torch::full({4}, static_cast<double>(i));
     return x.data_ptr<float>()[3];
   }
-  // Long enough for the trial, whatever the machine does meanwhile.
-  static constexpr int64_t kLong = guards::EagerTrial::kWarmUp + 64 * guards::EagerTrial::kBlock;
+  static void ExpectTiny(int64_t i) { ASSERT_EQ(Tiny(i), static_cast<float>(i)); }
 };
 
 TEST_P(StepAsideTest, SlowerTraceRunsEagerlyAndSaysSo) {
   const LogFile log;
   const lazuli::DeviceMode mode(options().logs("perf_hints").log_file(log.path()));
   const torch::NoGradGuard no_grad;
-  for (int64_t i = 0; i < kLong; ++i) ASSERT_EQ(Tiny(i), static_cast<float>(i));
-  EXPECT_EQ(lazuli::stats().programs_stepped_aside, 1);
+  RunUntilAside(&ExpectTiny);
   EXPECT_EQ(CountOf(log.text(), "eagerly: its operators run eagerly from here"), 1);
   // From here on nothing is recorded.
   const StatsDelta aside;
-  for (int64_t i = 0; i < 100; ++i) ASSERT_EQ(Tiny(i), static_cast<float>(i));
+  for (int64_t i = 0; i < 100; ++i) ExpectTiny(i);
   EXPECT_EQ(aside.of(&Stats::ops_recorded), 0);
   EXPECT_EQ(aside.of(&Stats::traces), 0);
   // Something else is recorded and compiled as ever.
@@ -41,7 +39,7 @@ TEST_P(StepAsideTest, SlowerTraceRunsEagerlyAndSaysSo) {
 TEST_P(StepAsideTest, AnotherProgramBehindTheSameOperators) {
   const lazuli::DeviceMode mode(options());
   const torch::NoGradGuard no_grad;
-  for (int64_t i = 0; i < kLong; ++i) ASSERT_EQ(Tiny(i), static_cast<float>(i));
+  RunUntilAside(&ExpectTiny);
   // Starts like the trace that runs eagerly, and goes on otherwise: right at once, and compiled after a few times.
   for (int64_t i = 0; i < 8; ++i) {
     const torch::Tensor x = torch::full({4}, static_cast<double>(i));
@@ -61,17 +59,17 @@ TEST_P(StepAsideTest, NumbersAreComputedBetweenItsOperators) {
   torch::Tensor count = torch::tensor(0.0F);
   lazuli::sync();
   const auto tiny = [&](int64_t i) {
-    const float value = Tiny(i);
+    ASSERT_EQ(Tiny(i), static_cast<float>(i));
     count += 1;
-    return value;
   };
-  for (int64_t i = 0; i < kLong; ++i) ASSERT_EQ(tiny(i), static_cast<float>(i));
-  EXPECT_EQ(lazuli::stats().programs_stepped_aside, 1);
+  RunUntilAside(tiny);
+  const float before = count.item<float>();
+  lazuli::sync();
   const StatsDelta aside;
-  for (int64_t i = 0; i < 100; ++i) ASSERT_EQ(tiny(i), static_cast<float>(i));
+  for (int64_t i = 0; i < 100; ++i) tiny(i);
   EXPECT_EQ(aside.of(&Stats::ops_recorded), 0);
   EXPECT_EQ(aside.of(&Stats::traces), 0);
-  EXPECT_EQ(count.item<float>(), static_cast<float>(kLong + 100));
+  EXPECT_EQ(count.item<float>(), before + 100);
 }
 
 // More operators than say where a trace is, then a number that the program reads.
@@ -122,10 +120,10 @@ TEST_P(StepAsideTest, OptionKeepsTracesPastTheLimitRecorded) {
 TEST_P(StepAsideTest, OptionTurnsItOff) {
   const lazuli::DeviceMode mode(options().step_aside(false));
   const torch::NoGradGuard no_grad;
-  for (int64_t i = 0; i < kLong; ++i) ASSERT_EQ(Tiny(i), static_cast<float>(i));
+  for (int64_t i = 0; i < kLongTrial; ++i) ExpectTiny(i);
   EXPECT_EQ(lazuli::stats().programs_stepped_aside, 0);
   EXPECT_EQ(lazuli::stats().ops_stepped_aside, 0);
-  EXPECT_GE(lazuli::stats().cache_hits, kLong - 2);
+  EXPECT_GE(lazuli::stats().cache_hits, kLongTrial - 2);
 }
 
 // What is computed must not depend on a clock: sums and functions round in another order than eager's.
@@ -134,7 +132,7 @@ TEST_P(StepAsideTest, OnlyProgramsThatAreBitEqualToEager) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor x = torch::rand({8});
   const float first = x.exp().sum().item<float>();
-  for (int64_t i = 0; i < kLong; ++i) ASSERT_EQ(x.exp().sum().item<float>(), first);
+  for (int64_t i = 0; i < kLongTrial; ++i) ASSERT_EQ(x.exp().sum().item<float>(), first);
   if (GetParam() == "aten") return;  // Its programs are eager's own operators.
   EXPECT_EQ(lazuli::stats().ops_stepped_aside, 0);
 }
@@ -148,7 +146,7 @@ TEST_P(StepAsideTest, AnyProgramThatIsCompiledInTheBackground) {
   for (int i = 0; i < 4; ++i) EXPECT_FLOAT_EQ(x.exp().sum().item<float>(), expected);
   lazuli::wait_for_compiles();
   // Whichever way it runs, both were tried.
-  for (int64_t i = 0; i < kLong; ++i) ASSERT_FLOAT_EQ(x.exp().sum().item<float>(), expected);
+  for (int64_t i = 0; i < kLongTrial; ++i) ASSERT_FLOAT_EQ(x.exp().sum().item<float>(), expected);
   EXPECT_GT(lazuli::stats().ops_stepped_aside, 0);
   EXPECT_GT(lazuli::stats().cache_hits, guards::EagerTrial::kWarmUp);
 }
@@ -159,15 +157,15 @@ TEST_P(StepAsideTest, AnotherTraceFollowsThanTheLastTime) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor x = torch::arange(8.0);
   const auto other = [&] { return (x * 2 + 1).sum().item<float>(); };
-  for (int64_t i = 0; i < kLong; ++i) ASSERT_EQ(Tiny(i), static_cast<float>(i));
+  RunUntilAside(&ExpectTiny);
   for (int round = 0; round < 8; ++round) {
     EXPECT_EQ(other(), 64);
-    for (int64_t i = 0; i < 3; ++i) ASSERT_EQ(Tiny(i), static_cast<float>(i));
+    for (int64_t i = 0; i < 3; ++i) ExpectTiny(i);
   }
   const StatsDelta delta;
   for (int round = 0; round < 8; ++round) {
     EXPECT_EQ(other(), 64);
-    for (int64_t i = 0; i < 3; ++i) ASSERT_EQ(Tiny(i), static_cast<float>(i));
+    for (int64_t i = 0; i < 3; ++i) ExpectTiny(i);
   }
   EXPECT_EQ(delta.of(&Stats::traces), 8);
   EXPECT_EQ(delta.of(&Stats::predicted_hits), 8);
@@ -179,13 +177,12 @@ TEST_P(StepAsideTest, TracesThatTakeTurnsAreTried) {
   const lazuli::DeviceMode mode(options());
   const torch::NoGradGuard no_grad;
   const torch::Tensor x = torch::arange(8.0);
-  for (int64_t round = 0; round < kLong / 2; ++round) {
-    for (int64_t i = 0; i < 3; ++i) ASSERT_EQ(Tiny(i), static_cast<float>(i));
+  RunUntilAside([&](int64_t) {
+    for (int64_t i = 0; i < 3; ++i) ExpectTiny(i);
     ASSERT_EQ((x * 2 + 1).sum().item<float>(), 64);
-  }
-  EXPECT_GE(lazuli::stats().programs_stepped_aside, 1);
+  });
   const StatsDelta late;
-  for (int64_t i = 0; i < 3; ++i) ASSERT_EQ(Tiny(i), static_cast<float>(i));
+  for (int64_t i = 0; i < 3; ++i) ExpectTiny(i);
   EXPECT_GT(late.of(&Stats::ops_stepped_aside), 0);
 }
 
