@@ -22,7 +22,7 @@ const std::vector<OpCase>& ViewOps() {
       LAZULI_UNARY("unsqueeze", kAny, kExact, x.unsqueeze(0) + 1),
       LAZULI_UNARY("squeeze", kAny, kExact, x.squeeze() + 1),
       LAZULI_UNARY("expand", kAny, kExact, x.unsqueeze(0).expand({3, -1, -1}) + 1),
-      LAZULI_UNARY("expand zero stride", kAny, kExact, x.mean(torch::kDouble).expand({4, 3}) + 1),
+      LAZULI_UNARY("expand zero stride", kAny, kExact, x.max().to(torch::kDouble).expand({4, 3}) + 1),
       LAZULI_BINARY("broadcast_to", kAny, kAny, kExact, y.broadcast_to(x.sizes()) - x),
       LAZULI_UNARY("select", kAny, kExact, x.select(0, 0) * 2),
       LAZULI_UNARY("select last", kAny, kExact, (x + 1).select(-1, -1) * 2),

@@ -78,13 +78,15 @@ TEST_P(ForeignTensorsTest, ZeroTensorsTimesNumbersHaveNoMemoryToRead) {
 }
 
 TEST_P(ForeignTensorsTest, Nested) {
-  ExpectSameAsEager([] {
+  const auto program = [] {
     auto a = torch::randn({2, 4}) + 1;
     auto b = torch::randn({3, 4}) + 1;
     auto nested = at::_nested_tensor_from_tensor_list({a, b}, torch::kFloat);
     auto padded = nested.to_padded_tensor(0);
     return Tensors{padded * 2, (nested + nested).to_padded_tensor(-1), a};
-  });
+  };
+  // Their operators are learnt to read memory one after the other, which moves the ends of traces.
+  ExpectSameAsEager(program, options(), /*runs=*/5);
 }
 
 TEST_P(ForeignTensorsTest, MetaTensorsStayMeta) {

@@ -5,7 +5,6 @@
 namespace lazuli::testing {
 namespace {
 
-constexpr int kRuns = 3;
 constexpr uint64_t kSeed = 20240607;
 
 // A few units in the last place of the dtype, times the length of the sums that tests make.
@@ -70,10 +69,10 @@ void ExpectSame(const Tensors& eager, const Tensors& lazy, bool exact, const std
   for (size_t i = 0; i < eager.size(); ++i) ExpectSame(eager[i], lazy[i], exact, what + ", tensor " + std::to_string(i));
 }
 
-void BackendTest::RunThrice(const Program& program, const Options& options) const {
+void BackendTest::Run(const Program& program, const Options& options, int runs) const {
   torch::manual_seed(kSeed);
   const Tensors eager = program();
-  for (int run = 0; run < kRuns; ++run) {
+  for (int run = 0; run < runs; ++run) {
     const StatsDelta delta;
     Tensors lazy;
     {
@@ -84,7 +83,7 @@ void BackendTest::RunThrice(const Program& program, const Options& options) cons
     }
     ExpectSame(eager, lazy, exact(), "run " + std::to_string(run));
     // Operators seen for the first time may cut a trace that will not come again, which is not compiled.
-    if (run + 1 == kRuns) {
+    if (run + 1 == runs) {
       EXPECT_EQ(delta.of(&Stats::cache_hits), delta.of(&Stats::traces)) << "a trace of the last run had no program";
       EXPECT_EQ(delta.of(&Stats::eager_replays), 0);
       EXPECT_EQ(delta.of(&Stats::observations), 0);
@@ -92,14 +91,14 @@ void BackendTest::RunThrice(const Program& program, const Options& options) cons
   }
 }
 
-void BackendTest::ExpectSameAsEager(const Program& program, const Options& options) const {
+void BackendTest::ExpectSameAsEager(const Program& program, const Options& options, int runs) const {
   const StatsDelta delta;
-  RunThrice(program, options);
+  Run(program, options, runs);
   EXPECT_GT(delta.of(&Stats::ops_recorded), 0) << "nothing was recorded";
   EXPECT_GT(delta.of(&Stats::programs_compiled), 0) << "nothing was compiled";
   EXPECT_GT(delta.of(&Stats::cache_hits), 0) << "no program was found again";
 }
 
-void BackendTest::ExpectSameButEager(const Program& program) const { RunThrice(program, options()); }
+void BackendTest::ExpectSameButEager(const Program& program) const { Run(program, options(), kRuns); }
 
 }  // namespace lazuli::testing

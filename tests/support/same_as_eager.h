@@ -47,16 +47,18 @@ class BackendTest : public ::testing::TestWithParam<std::string> {
   Options options() const { return Options().backend(GetParam()); }
   bool exact() const { return GetParam() == "aten"; }
 
-  // Seeds, runs `program` eagerly, then three times in a mode, each from the same seed: the first time infers shapes and compiles, the
-  // second finds programs, the third follows predictions. Every run must give what eager gave, and work must have run from programs.
+  // Seeds, runs `program` eagerly, then `runs` times in a mode, each from the same seed: the first time infers shapes and compiles, the
+  // second finds programs, the third follows predictions. Every run must give what eager gave, and all work of the last one must have run
+  // from programs.
   void ExpectSameAsEager(const Program& program) const { ExpectSameAsEager(program, options()); }
-  void ExpectSameAsEager(const Program& program, const Options& options) const;
+  void ExpectSameAsEager(const Program& program, const Options& options, int runs = kRuns) const;
 
   // The same for a program of which nothing can be recorded.
   void ExpectSameButEager(const Program& program) const;
 
  private:
-  void RunThrice(const Program& program, const Options& options) const;
+  static constexpr int kRuns = 3;
+  void Run(const Program& program, const Options& options, int runs) const;
 };
 
 // At the end of a file with `class SuiteTest : public BackendTest {}`.
