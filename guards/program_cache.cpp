@@ -17,8 +17,8 @@
 #include "runtime/dump.h"
 #include "runtime/history.h"
 #include "runtime/log.h"
+#include "runtime/memory_back.h"
 #include "runtime/options.h"
-#include "runtime/own_code.h"
 
 namespace lazuli::guards {
 namespace {
@@ -76,7 +76,7 @@ absl::StatusOr<std::unique_ptr<runtime::Program>> CompileTrace(const codegen::Tr
   NoteCompiled(options.serial, site, report, program.status(), begin);
   counters.kernels_compiled.Add(report.kernels_compiled);
   counters.kernel_cache_hits.Add(report.kernel_cache_hits);
-  runtime::GiveMemoryBack();
+  runtime::GiveCompilerBack();
   if (program.ok()) counters.programs_compiled.Add();
   return program;
 }

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <vector>
 
+#include "runtime/memory_back.h"
+
 namespace lazuli::runtime {
 namespace {
 
@@ -17,6 +19,8 @@ constexpr int64_t kGranule = 4096;
 // From here on the pages that a block covers whole are asked to be huge. On a virtual machine kernels read such memory 10 to 30 % faster,
 // and its first write is 3 to 10 times as fast.
 constexpr int64_t kHugeBlock = int64_t{4} << 20;
+// From here on the system is asked for each block: DEFAULT_MMAP_THRESHOLD_MAX of glibc's malloc.
+constexpr int64_t kBeyondHeap = int64_t{32} << 20;
 constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
 
 void AskForHugePages(const at::DataPtr& data, int64_t nbytes) {
@@ -66,6 +70,12 @@ struct BufferPool::State {
   }
 };
 
+int64_t BufferPool::Delete(Block* block) {
+  const int64_t nbytes = block->nbytes;
+  delete block;
+  return nbytes;
+}
+
 BufferPool::BufferPool() : state_(new State) {}
 
 BufferPool& BufferPool::Get() {
@@ -86,11 +96,12 @@ BufferPool::Block* BufferPool::TakeIdle(int64_t rounded, bool scratch) {
     state_->used_bytes += nbytes;
     state_->peak_bytes = std::max(state_->peak_bytes, state_->used_bytes);
   }
-  for (Block* old : evicted) delete old;
+  for (Block* old : evicted) Delete(old);
   return block;
 }
 
 BufferPool::Block* BufferPool::MakeBlock(int64_t rounded, bool scratch) {
+  if (rounded >= kBeyondHeap) GiveHeapBack();
   const auto make = [&] {
     auto* block = new Block{c10::GetCPUAllocator()->allocate(static_cast<size_t>(rounded)), rounded, scratch};
     AskForHugePages(block->data, rounded);
@@ -141,19 +152,30 @@ BufferPool::Usage BufferPool::usage() const {
 
 int64_t BufferPool::Trim() {
   std::vector<Block*> blocks;
-  int64_t freed = 0;
+  int64_t nbytes = 0;
   {
     std::lock_guard<std::mutex> lock(state_->mutex);
     for (auto* idle : {&state_->idle, &state_->idle_scratch}) {
-      for (auto& [size, list] : *idle) blocks.insert(blocks.end(), list.begin(), list.end());
-      idle->clear();
+      while (!idle->empty()) blocks.push_back(state_->Take(idle, idle->begin()));
     }
-    freed = state_->idle_bytes;
-    state_->idle_bytes = 0;
     state_->peak_bytes = state_->used_bytes;
   }
-  for (Block* block : blocks) delete block;
-  return freed;
+  for (Block* block : blocks) nbytes += Delete(block);
+  return nbytes;
+}
+
+int64_t BufferPool::TrimScratch() {
+  std::vector<Block*> blocks;
+  int64_t nbytes = 0;
+  {
+    std::lock_guard<std::mutex> lock(state_->mutex);
+    auto& idle = state_->idle_scratch;
+    for (auto it = idle.lower_bound(kHugeBlock); it != idle.end(); it = idle.lower_bound(kHugeBlock)) {
+      blocks.push_back(state_->Take(&idle, it));
+    }
+  }
+  for (Block* block : blocks) nbytes += Delete(block);
+  return nbytes;
 }
 
 }  // namespace lazuli::runtime

@@ -28,13 +28,15 @@ class BufferPool {
   };
   Usage usage() const;
 
-  // Frees the blocks that nobody uses. Returns how many bytes that was.
+  // Frees the blocks that nobody uses, or the large scratch blocks among them. Return how many bytes that was.
   int64_t Trim();
+  int64_t TrimScratch();
 
  private:
   BufferPool();
   struct State;
   struct Block;
+  static int64_t Delete(Block* block);
   at::DataPtr Provide(int64_t nbytes, bool scratch);
   Block* TakeIdle(int64_t rounded, bool scratch);
   Block* MakeBlock(int64_t rounded, bool scratch);

@@ -2,13 +2,10 @@
 
 #include <fcntl.h>
 #include <link.h>
-#include <malloc.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <vector>
 
 namespace lazuli::runtime {
@@ -82,18 +79,6 @@ int64_t ReleaseOwnCode() {
   }
   close(pagemap);
   return pages * static_cast<int64_t>(kPage);
-}
-
-void GiveMemoryBack() {
-  constexpr int64_t kPause = 20;  // Times as long as it took.
-  static std::atomic<int64_t> due{0};
-  const auto now = [] { return std::chrono::steady_clock::now().time_since_epoch().count(); };
-  const int64_t begin = now();
-  if (begin < due.load(std::memory_order_relaxed)) return;
-  malloc_trim(0);
-  ReleaseOwnCode();
-  const int64_t end = now();
-  due.store(end + kPause * (end - begin), std::memory_order_relaxed);
 }
 
 }  // namespace lazuli::runtime

@@ -14,6 +14,7 @@
 #include "runtime/counters.h"
 #include "runtime/device.h"
 #include "runtime/log.h"
+#include "runtime/memory_back.h"
 #include "runtime/mode_keys.h"
 #include "runtime/options.h"
 #include "runtime/own_code.h"
@@ -34,6 +35,7 @@ namespace {
 runtime::RunResult RunReplay(const codegen::TraceLog& log, const runtime::RunArgs& args) {
   auto& counters = Counters::Get();
   counters.eager_replays.Add();
+  runtime::GiveScratchBack();
   auto replay = codegen::MakeReplay(codegen::DecodeTrace(log));
   counters.aten_calls.Add(replay->num_aten_calls());
   return replay->Run(args);
@@ -49,6 +51,7 @@ runtime::RunResult RunMeanwhile(guards::CachedTrace* entry, bool in_background, 
   if (entry->body->seen_once()) return RunReplay(entry->log, args);
   if (entry->replay == nullptr) entry->replay = codegen::MakeReplay(codegen::DecodeTrace(entry->log));
   counters.eager_replays.Add();
+  runtime::GiveScratchBack();
   counters.aten_calls.Add(entry->replay->num_aten_calls());
   runtime::RunResult result = entry->replay->Run(args);
   const auto elapsed = std::chrono::steady_clock::now() - start;

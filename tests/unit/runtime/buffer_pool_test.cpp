@@ -45,5 +45,19 @@ TEST(BufferPool, GivesFreedBlocksOutAgain) {
   EXPECT_EQ(block.get(), first);
 }
 
+TEST(BufferPool, ScratchAloneIsGivenBack) {
+  BufferPool& pool = BufferPool::Get();
+  pool.Trim();
+  const int64_t idle = pool.usage().idle_bytes;
+  {
+    const at::DataPtr result = pool.Allocate(6 << 20), scratch = pool.AllocateScratch(7 << 20), small = pool.AllocateScratch(1 << 20);
+    EXPECT_EQ(pool.TrimScratch(), 0);  // In use.
+  }
+  EXPECT_EQ(pool.usage().idle_bytes, idle + (14 << 20));
+  EXPECT_EQ(pool.TrimScratch(), 7 << 20);
+  EXPECT_EQ(pool.usage().idle_bytes, idle + (7 << 20));
+  EXPECT_EQ(pool.Trim(), 7 << 20);
+}
+
 }  // namespace
 }  // namespace lazuli::testing
