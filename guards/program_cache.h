@@ -37,9 +37,9 @@ struct CachedTrace {
   Skeleton* skeleton = nullptr;  // Never freed while it has traces.
   Successors successors;         // Traces that followed. Guarded by the cache's lock.
   uint64_t last_use = 0;
-  // While it is predicted (tracer/overlap_cutter.h): end a trace after so many operators, 0: anywhere; cut it into so many parts.
+  // While it is predicted (tracer/overlap_cutter.h): end a trace after so many operators, 0: anywhere; cut it into parts so.
   std::atomic<size_t> ends_after{0};
-  std::atomic<int> overlap_parts{1};
+  std::atomic<int> overlap_schedule{0};
   std::atomic<int> slow_rounds{0};           // In a row.
   std::atomic<int> wider_runs{0};            // In place of traces of which less was visible.
   std::unique_ptr<runtime::Program> replay;  // While `body` is not ready. Guarded by its run_mutex.

@@ -6,20 +6,35 @@
 namespace lazuli::tracer {
 namespace {
 
-// After which twelfths of its work a trace is cut, the most parts first.
-const std::vector<std::vector<size_t>>& Cuts() {
-  static const auto& cuts = *new std::vector<std::vector<size_t>>{{1, 3, 5, 7, 9, 11}, {2, 5, 9}, {3, 8}, {5}};
-  return cuts;
+struct Schedule {
+  bool gpu_is_slower;        // Much slower than recording: for whom it is.
+  std::vector<size_t> cuts;  // After which 24ths of its work a trace is cut.
+};
+
+// The most parts first, but for the first one: what is not cut.
+const std::vector<Schedule>& Schedules() {
+  static const auto& schedules = *new std::vector<Schedule>{
+      {false, {}},
+      {true, {1, 2, 3, 5, 7, 9, 12, 16, 20}},
+      {true, {1, 3, 5, 8, 12, 18}},
+      {false, {2, 6, 10, 14, 18, 22}},
+      {true, {2, 6, 12}},
+      {false, {4, 10, 18}},
+      {true, {3, 10}},
+      {false, {6, 16}},
+      {true, {6}},
+      {false, {10}},
+  };
+  return schedules;
 }
 
 // The numbers of operators of `entry`'s first parts, all but the last, the first of them at the end. A place that is not good is left out.
-std::vector<size_t> FirstParts(const guards::CachedTrace& entry, int parts) {
-  const auto cuts = std::find_if(Cuts().begin(), Cuts().end(), [&](const auto& c) { return c.size() + 1 == static_cast<size_t>(parts); });
+std::vector<size_t> FirstParts(const guards::CachedTrace& entry, int schedule) {
   const runtime::EarlyEnds ends = entry.body->program->early_ends();
   std::vector<size_t> sizes;
   size_t last = 0;
-  for (const size_t twelfth : *cuts) {
-    const auto end = static_cast<size_t>(ends[twelfth - 1]);
+  for (const size_t cut : Schedules()[static_cast<size_t>(schedule)].cuts) {
+    const auto end = static_cast<size_t>(ends[cut - 1]);
     if (end > last) sizes.push_back(end - std::exchange(last, end));
   }
   std::reverse(sizes.begin(), sizes.end());
@@ -28,13 +43,15 @@ std::vector<size_t> FirstParts(const guards::CachedTrace& entry, int parts) {
 
 }  // namespace
 
-int OverlapCutter::PartsOf(const guards::CachedTrace& entry, Clock::duration recording, Clock::duration waiting) {
+int OverlapCutter::ScheduleFor(const guards::CachedTrace& entry, Clock::duration recording, Clock::duration waiting) {
   const auto most =
       std::min<int64_t>(std::min(recording, waiting) / kShortestPart, static_cast<int64_t>(entry.log.ops.size()) / kFewestOps);
-  for (const std::vector<size_t>& cuts : Cuts()) {
-    if (static_cast<int64_t>(cuts.size()) + 1 <= most) return static_cast<int>(cuts.size()) + 1;
+  const bool gpu_is_slower = waiting > recording * 3 / 2;
+  for (size_t s = 1; s < Schedules().size(); ++s) {
+    const Schedule& schedule = Schedules()[s];
+    if (schedule.gpu_is_slower == gpu_is_slower && static_cast<int64_t>(schedule.cuts.size()) + 1 <= most) return static_cast<int>(s);
   }
-  return 1;
+  return 0;
 }
 
 size_t OverlapCutter::OnBegin(const guards::CachedTrace* predicted) {
@@ -43,13 +60,13 @@ size_t OverlapCutter::OnBegin(const guards::CachedTrace* predicted) {
     if (begin_ - end_ < kLong) {
       entry->slow_rounds.store(0, std::memory_order_relaxed);
     } else if (entry->slow_rounds.fetch_add(1, std::memory_order_relaxed) + 1 == kSlowRounds) {
-      entry->overlap_parts.store(PartsOf(*entry, recording_, begin_ - end_), std::memory_order_relaxed);
+      entry->overlap_schedule.store(ScheduleFor(*entry, recording_, begin_ - end_), std::memory_order_relaxed);
     }
   }
   if (!after_early_end_) {
     parts_.clear();
-    const int parts = predicted == nullptr ? 1 : predicted->overlap_parts.load(std::memory_order_relaxed);
-    if (parts > 1) parts_ = FirstParts(*predicted, parts);
+    const int schedule = predicted == nullptr ? 0 : predicted->overlap_schedule.load(std::memory_order_relaxed);
+    if (schedule != 0) parts_ = FirstParts(*predicted, schedule);
   }
   // A part that has been seen is predicted, and knows its end.
   const size_t known = predicted == nullptr ? 0 : predicted->ends_after.load(std::memory_order_relaxed);

@@ -139,8 +139,21 @@ D double nmax(double a, double b) { return a != a ? a : b != b ? b : fmax(a, b);
 )"},
       {{"Sum()"}, "struct Sum { template <class T> D T operator()(T a, T b) const { return wadd(a, b); } };\n"},
       {{"Prod()"}, "struct Prod { template <class T> D T operator()(T a, T b) const { return wmul(a, b); } };\n"},
-      {{"Max()"}, "struct Max { template <class T> D T operator()(T a, T b) const { return nmax(a, b); } };\n"},
-      {{"Min()"}, "struct Min { template <class T> D T operator()(T a, T b) const { return nmin(a, b); } };\n"},
+      {{"Min()", "Max()"}, R"(
+// Of reductions: one instruction, whichever NaN it gives. Elements keep theirs.
+#if __CUDA_ARCH__ >= 800
+D float least(float a, float b) { asm("min.NaN.f32 %0, %1, %2;" : "=f"(a) : "f"(a), "f"(b)); return a; }
+D float greatest(float a, float b) { asm("max.NaN.f32 %0, %1, %2;" : "=f"(a) : "f"(a), "f"(b)); return a; }
+#endif
+template <class T> D T least(T a, T b) { return nmin(a, b); }
+template <class T> D T greatest(T a, T b) { return nmax(a, b); }
+struct Min { template <class T> D T operator()(T a, T b) const { return least(a, b); } };
+struct Max { template <class T> D T operator()(T a, T b) const { return greatest(a, b); } };
+)"},
+      {{"is_at("}, R"(
+// Whether a number is a coordinate. What is said of the number alone is computed ahead of loops.
+template <class T> D bool is_at(i64 a, T i) { return (T)a == i && (i64)(T)a == a; }
+)"},
       {{"Any()"}, "struct Any { D bool operator()(bool a, bool b) const { return a || b; } };\n"},
       {{"All()"}, "struct All { D bool operator()(bool a, bool b) const { return a && b; } };\n"},
       {{"lanes<", "warps<"}, R"(

@@ -25,6 +25,12 @@ std::string CudaFunctionEmitter::Operand(int i, bool in_lanes) const {
   return in_lanes && IsArray(i) ? absl::StrCat(Value(i), "[v]") : Value(i);
 }
 
+// Of a kIndex, in the type of coordinates.
+std::string CudaFunctionEmitter::Coordinate(int i) const {
+  const int64_t dim = inst(i).imm;
+  return dim == plan_.vector_dim ? absl::StrCat("(i", dim, " + v)") : absl::StrCat("i", dim);
+}
+
 // Of an instruction that touches no memory.
 std::string CudaFunctionEmitter::Expression(int i) const {
   const KInst& at = inst(i);
@@ -35,9 +41,17 @@ std::string CudaFunctionEmitter::Expression(int i) const {
       if (c10::isFloatingType(at.type)) return absl::StrCat("(", CudaType(at.type), ")__longlong_as_double(x", at.imm, ")");
       return CudaCast(c10::ScalarType::Long, at.type, absl::StrCat("x", at.imm));
     case KOp::kIndex:
-      return absl::StrCat("(i64)i", at.imm, at.imm == plan_.vector_dim ? " + v" : "");
+      return absl::StrCat("(i64)", Coordinate(i));
     case KOp::kSize:
       return CudaCast(c10::ScalarType::Long, at.type, Number(at.imm, /*wide=*/true));
+    case KOp::kEq:
+    case KOp::kNe:
+      for (const int k : {0, 1}) {
+        if (inst(at.in[k]).op != KOp::kIndex || inst(at.in[1 - k]).op == KOp::kIndex) continue;
+        const std::string number = Operand(at.in[1 - k], plan_.HasLanes(i));
+        return absl::StrCat(at.op == KOp::kNe ? "!" : "", "is_at(", number, ", ", Coordinate(at.in[k]), ")");
+      }
+      [[fallthrough]];
     default: {
       const auto operand = [&](int k) { return at.in[k] < 0 ? std::string() : Operand(at.in[k], plan_.HasLanes(i)); };
       return CudaOp(at, inst(at.in[0]).type, operand(0), operand(1), operand(2));

@@ -68,6 +68,7 @@ class CudaFunctionEmitter {
   void EmitUniformEffect(int i);
   void Accumulate(int i);
   std::string Offset(int b, bool in_row = true) const;
+  std::string Coordinate(int i) const;
   std::string Expression(int i) const;
   std::string Value(int i) const { return "t" + std::to_string(i); }
   std::string Operand(int i, bool in_lanes) const;

@@ -9,14 +9,18 @@
 namespace lazuli::tracer {
 namespace {
 
-// Good places after each twelfth of the work but the seventh.
+// Good places after each 24th of the work but the 14th.
 class LayeredProgram : public runtime::Program {
  public:
   runtime::RunResult Run(const runtime::RunArgs& /*args*/) override { return {}; }
   int num_kernels() const override { return 0; }
   int num_aten_calls() const override { return 0; }
   bool bit_exact() const override { return true; }
-  runtime::EarlyEnds early_ends() const override { return {10, 20, 30, 40, 50, 60, 0, 80, 90, 100, 110}; }
+  runtime::EarlyEnds early_ends() const override {
+    runtime::EarlyEnds ends;
+    for (size_t i = 0; i < ends.size(); ++i) ends[i] = i == 13 ? 0 : static_cast<int32_t>(5 * (i + 1));
+    return ends;
+  }
 };
 
 class OverlapCutterTest : public ::testing::Test {
@@ -52,6 +56,15 @@ TEST_F(OverlapCutterTest, WhatIsWaitedForIsCutIntoPartsAfterThreeRounds) {
     cutter_.OnCut(nullptr, /*early=*/true, false, true);
   }
   EXPECT_EQ(cutter_.OnBegin(nullptr), 0u);
+}
+
+TEST_F(OverlapCutterTest, WhereTheGpuIsSlowerTheFirstPartsAreSmall) {
+  for (int round = 0; round < 3; ++round) EXPECT_EQ(Record(4 * kLong, 16 * kLong), 0u);
+  const guards::CachedTrace* predicted = entry_.get();
+  for (const size_t end : {5u, 10u, 20u, 15u, 30u, 15u}) {
+    EXPECT_EQ(cutter_.OnBegin(std::exchange(predicted, nullptr)), end);
+    cutter_.OnCut(nullptr, /*early=*/true, false, true);
+  }
 }
 
 TEST_F(OverlapCutterTest, OneShortWaitStartsTheCountAgain) {
