@@ -110,6 +110,21 @@ TEST_F(CudaGpu, MoreNumbersOfColumnsThanOfPoints) {
   }
 }
 
+// Of a row and of each element; numbers beyond 32 bits are none, whatever their lower half.
+TEST_F(CudaGpu, NumbersThatAreCoordinates) {
+  KernelBuilder b({300, 1000});
+  for (const c10::DimVector& strides : {c10::DimVector{1, 0}, c10::DimVector{1000, 1}}) {
+    const int number = b.Cast(b.Load(b.Buffer(T::Byte, strides)), T::Long);
+    const int large = b.Op(K::kAdd, number, b.Const(int64_t{1} << 32, T::Long));
+    for (const int dim : {0, 1}) {
+      b.Store(b.Buffer(T::Bool, true), b.Op(K::kEq, b.Index(dim), number));
+      b.Store(b.Buffer(T::Bool, true), b.Op(K::kNe, number, b.Index(dim)));
+      b.Store(b.Buffer(T::Bool, true), b.Op(K::kEq, large, b.Index(dim)));
+    }
+  }
+  EXPECT_EQ(CheckKernel(b.kernel(), Options()), "");
+}
+
 // Arithmetic on two operands and a function of one, of every type, on special values.
 TEST_F(CudaGpu, OpsOnEveryType) {
   for (T type : {T::Float, T::Double, T::Long, T::Int, T::Short, T::Char, T::Byte, T::Bool}) {

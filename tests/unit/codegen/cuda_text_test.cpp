@@ -296,6 +296,20 @@ TEST(CudaText, RowsThatAnIndexNamesAreReadInVectors) {
   EXPECT_EQ(codegen::PlanCuda(b.kernel(), false).lanes, 8);
 }
 
+TEST(CudaNvrtc, NumbersAreComparedWithCoordinatesInTheTypeOfCoordinates) {
+  KernelBuilder b({512, 640});
+  const int number = b.Load(b.Buffer(T::Long, {1, 0}));
+  b.Store(b.Buffer(T::Bool, true), b.Op(K::kEq, number, b.Index(1)));
+  b.Store(b.Buffer(T::Bool, true), b.Op(K::kNe, b.Index(0), number));
+  b.Store(b.Buffer(T::Bool, true), b.Op(K::kEq, b.Index(0), b.Index(1)));
+  const std::string text = TextOf(b.kernel());
+  EXPECT_EQ(Count(text, "= is_at(t"), 1);
+  EXPECT_EQ(Count(text, "= !is_at(t"), 1);
+  LAZULI_SKIP_WITHOUT_NVRTC();
+  EXPECT_EQ(Compiles(b.kernel()), "");
+  EXPECT_EQ(Compiles(b.kernel(), /*wide=*/true), "");
+}
+
 TEST(CudaDriver, SaysWhatIsMissingAndWhatToDo) {
   const auto opened = runtime::internal::OpenFirst("NVIDIA's driver", {"libnothere.so.1", "libnothere.so"}, "install it");
   ASSERT_FALSE(opened.ok());
