@@ -7,7 +7,7 @@ namespace lazuli::tracer {
 namespace {
 
 struct Schedule {
-  bool gpu_is_slower;        // Much slower than recording: for whom it is.
+  bool gpu_is_slower;        // Than recording: for whom it is.
   std::vector<size_t> cuts;  // After which 24ths of its work a trace is cut.
 };
 
@@ -46,7 +46,7 @@ std::vector<size_t> FirstParts(const guards::CachedTrace& entry, int schedule) {
 int OverlapCutter::ScheduleFor(const guards::CachedTrace& entry, Clock::duration recording, Clock::duration waiting) {
   const auto most =
       std::min<int64_t>(std::min(recording, waiting) / kShortestPart, static_cast<int64_t>(entry.log.ops.size()) / kFewestOps);
-  const bool gpu_is_slower = waiting > recording * 3 / 2;
+  const bool gpu_is_slower = waiting > recording;
   for (size_t s = 1; s < Schedules().size(); ++s) {
     const Schedule& schedule = Schedules()[s];
     if (schedule.gpu_is_slower == gpu_is_slower && static_cast<int64_t>(schedule.cuts.size()) + 1 <= most) return static_cast<int>(s);

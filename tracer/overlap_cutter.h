@@ -4,7 +4,7 @@
 // So a trace that took long to record, that ended because the program wanted a result, and for which the program then waited long, several
 // times in a row as predicted, is cut from then on into parts, where its program can be (codegen/passes/early_end.h). What the first part
 // takes to record the GPU waits for, and what the last takes to run the program waits for: these two are small, the others of about the
-// same size. Where the GPU takes much longer than recording does, it is only at first that it can run out of work: a model's forward pass,
+// same size. Where the GPU takes longer than recording does, it is only at first that it can run out of work: a model's forward pass,
 // say, is recorded about as fast as it runs, and has more operators for its work than what follows. The first parts are small then.
 #pragma once
 
