@@ -37,8 +37,9 @@ struct CachedTrace {
   Skeleton* skeleton = nullptr;  // Never freed while it has traces.
   Successors successors;         // Traces that followed. Guarded by the cache's lock.
   uint64_t last_use = 0;
-  // While it is predicted (tracer/overlap_cutter.h): end a trace after so many operators, 0: anywhere; cut it into parts so.
-  std::atomic<size_t> ends_after{0};
+  // While it is predicted (tracer/overlap_cutter.h): cut it into parts so; or it is the first of parts of so many operators, the last of
+  // which comes first, and the one that ends anywhere is left out. Read and written atomically.
+  std::shared_ptr<const std::vector<size_t>> parts;
   std::atomic<int> overlap_schedule{0};
   std::atomic<int> slow_rounds{0};           // In a row.
   std::atomic<int> wider_runs{0};            // In place of traces of which less was visible.

@@ -1,6 +1,8 @@
 #include "tracer/overlap_cutter.h"
 
 #include <algorithm>
+#include <atomic>
+#include <memory>
 #include <utility>
 
 namespace lazuli::tracer {
@@ -41,6 +43,13 @@ std::vector<size_t> FirstParts(const guards::CachedTrace& entry, int schedule) {
   return sizes;
 }
 
+// The same for what is predicted, be it whole or the first part. Empty: it ends anywhere.
+std::vector<size_t> PartsOf(const guards::CachedTrace& predicted) {
+  if (const auto parts = std::atomic_load(&predicted.parts)) return *parts;
+  const int schedule = predicted.overlap_schedule.load(std::memory_order_relaxed);
+  return schedule == 0 ? std::vector<size_t>() : FirstParts(predicted, schedule);
+}
+
 }  // namespace
 
 int OverlapCutter::ScheduleFor(const guards::CachedTrace& entry, Clock::duration recording, Clock::duration waiting) {
@@ -65,12 +74,9 @@ size_t OverlapCutter::OnBegin(const guards::CachedTrace* predicted) {
   }
   if (!after_early_end_) {
     parts_.clear();
-    const int schedule = predicted == nullptr ? 0 : predicted->overlap_schedule.load(std::memory_order_relaxed);
-    if (schedule != 0) parts_ = FirstParts(*predicted, schedule);
+    if (predicted != nullptr) parts_ = PartsOf(*predicted);
   }
-  // A part that has been seen is predicted, and knows its end.
-  const size_t known = predicted == nullptr ? 0 : predicted->ends_after.load(std::memory_order_relaxed);
-  return known != 0 || parts_.empty() ? known : parts_.back();
+  return parts_.empty() ? 0 : parts_.back();
 }
 
 void OverlapCutter::OnCut(const guards::CachedTracePtr& entry, bool early, bool waits, bool on_gpu) {
@@ -78,8 +84,9 @@ void OverlapCutter::OnCut(const guards::CachedTracePtr& entry, bool early, bool 
   waited_for_ = nullptr;
   const bool is_part = std::exchange(after_early_end_, early);
   if (early) {
+    // Which is predicted the next time. It alone tells the others: where a model's layers are alike, so are parts.
+    if (!is_part && entry != nullptr) std::atomic_store(&entry->parts, std::make_shared<const std::vector<size_t>>(parts_));
     if (!parts_.empty()) parts_.pop_back();
-    if (entry != nullptr) entry->ends_after.store(entry->log.ops.size(), std::memory_order_relaxed);
     return;
   }
   recording_ = end_ - begin_;
