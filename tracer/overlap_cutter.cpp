@@ -8,34 +8,20 @@
 namespace lazuli::tracer {
 namespace {
 
-struct Schedule {
-  bool gpu_is_slower;        // Than recording: for whom it is.
-  std::vector<size_t> cuts;  // After which 24ths of its work a trace is cut.
-};
-
-// The most parts first, but for the first one: what is not cut.
-const std::vector<Schedule>& Schedules() {
-  static const auto& schedules = *new std::vector<Schedule>{
-      {false, {}},
-      {true, {1, 2, 3, 5, 7, 9, 12, 16, 20}},
-      {true, {1, 3, 5, 8, 12, 18}},
-      {false, {2, 6, 10, 14, 18, 22}},
-      {true, {2, 6, 12}},
-      {false, {4, 10, 18}},
-      {true, {3, 10}},
-      {false, {6, 16}},
-      {true, {6}},
-      {false, {10}},
-  };
+// After which 24ths of its work a trace is cut, the most parts first; the last is what is not cut.
+const std::vector<std::vector<size_t>>& Schedules() {
+  static const auto& schedules = *new std::vector<std::vector<size_t>>{
+      {1, 2, 3, 5, 7, 9, 12, 16, 20, 22, 23}, {1, 3, 6, 11, 16, 20, 23}, {2, 6, 10, 14, 18, 22}, {4, 10, 18}, {6, 16}, {10}, {}};
   return schedules;
 }
 
 // The numbers of operators of `entry`'s first parts, all but the last, the first of them at the end. A place that is not good is left out.
-std::vector<size_t> FirstParts(const guards::CachedTrace& entry, int schedule) {
+std::vector<size_t> FirstParts(const guards::CachedTrace& entry, size_t parts) {
+  const auto schedule = std::find_if(Schedules().begin(), Schedules().end(), [&](const auto& cuts) { return cuts.size() + 1 <= parts; });
   const runtime::EarlyEnds ends = entry.body->program->early_ends();
   std::vector<size_t> sizes;
   size_t last = 0;
-  for (const size_t cut : Schedules()[static_cast<size_t>(schedule)].cuts) {
+  for (const size_t cut : *schedule) {
     const auto end = static_cast<size_t>(ends[cut - 1]);
     if (end > last) sizes.push_back(end - std::exchange(last, end));
   }
@@ -46,21 +32,15 @@ std::vector<size_t> FirstParts(const guards::CachedTrace& entry, int schedule) {
 // The same for what is predicted, be it whole or the first part. Empty: it ends anywhere.
 std::vector<size_t> PartsOf(const guards::CachedTrace& predicted) {
   if (const auto parts = std::atomic_load(&predicted.parts)) return *parts;
-  const int schedule = predicted.overlap_schedule.load(std::memory_order_relaxed);
-  return schedule == 0 ? std::vector<size_t>() : FirstParts(predicted, schedule);
+  const int most = predicted.most_parts.load(std::memory_order_relaxed);
+  return most == 1 ? std::vector<size_t>() : FirstParts(predicted, static_cast<size_t>(most));
 }
 
 }  // namespace
 
-int OverlapCutter::ScheduleFor(const guards::CachedTrace& entry, Clock::duration recording, Clock::duration waiting) {
-  const auto most =
-      std::min<int64_t>(std::min(recording, waiting) / kShortestPart, static_cast<int64_t>(entry.log.ops.size()) / kFewestOps);
-  const bool gpu_is_slower = waiting > recording;
-  for (size_t s = 1; s < Schedules().size(); ++s) {
-    const Schedule& schedule = Schedules()[s];
-    if (schedule.gpu_is_slower == gpu_is_slower && static_cast<int64_t>(schedule.cuts.size()) + 1 <= most) return static_cast<int>(s);
-  }
-  return 0;
+int OverlapCutter::MostParts(const guards::CachedTrace& entry, Clock::duration recording, Clock::duration waiting) {
+  const auto by_time = static_cast<int64_t>(std::min(recording, waiting) / kShortestPart);
+  return static_cast<int>(std::clamp<int64_t>(static_cast<int64_t>(entry.log.ops.size()) / kFewestOps, 1, std::max<int64_t>(by_time, 1)));
 }
 
 size_t OverlapCutter::OnBegin(const guards::CachedTrace* predicted) {
@@ -69,7 +49,7 @@ size_t OverlapCutter::OnBegin(const guards::CachedTrace* predicted) {
     if (begin_ - end_ < kLong) {
       entry->slow_rounds.store(0, std::memory_order_relaxed);
     } else if (entry->slow_rounds.fetch_add(1, std::memory_order_relaxed) + 1 == kSlowRounds) {
-      entry->overlap_schedule.store(ScheduleFor(*entry, recording_, begin_ - end_), std::memory_order_relaxed);
+      entry->most_parts.store(MostParts(*entry, recording_, begin_ - end_), std::memory_order_relaxed);
     }
   }
   if (!after_early_end_) {
