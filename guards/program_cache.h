@@ -37,9 +37,9 @@ struct CachedTrace {
   Skeleton* skeleton = nullptr;  // Never freed while it has traces.
   Successors successors;         // Traces that followed. Guarded by the cache's lock.
   uint64_t last_use = 0;
-  // While it is predicted (tracer/overlap_cutter.h): into how many parts to cut it at most; or, for the first part of what was cut, the
-  // numbers of operators of all parts but the last, the first part's at the end (read and written atomically; null: it is none).
-  std::atomic<int> most_parts{1};
+  // While it is predicted (tracer/overlap_cutter.h): into how many parts to cut it; or, for the first part of what was cut, the numbers of
+  // operators of all parts but the last, the first part's at the end (read and written atomically; null: it is none).
+  std::atomic<int> overlap_parts{1};
   std::shared_ptr<const std::vector<size_t>> parts;
   std::atomic<int> slow_rounds{0};           // In a row.
   std::atomic<int> wider_runs{0};            // In place of traces of which less was visible.

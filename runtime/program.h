@@ -38,9 +38,9 @@ struct RunResult {
   bool not_started = false;   // Memory for the run could not be allocated: nothing ran, and nothing changed.
 };
 
-// Places to cut a trace, so that what comes before runs while the rest is recorded: one near the end of each 24th of its work but the last,
-// as the number of operators before it; 0: none is good there.
-using EarlyEnds = std::array<int32_t, 23>;
+// Places to cut a trace, so that what comes before runs while the rest is recorded: one near the end of each twelfth of its work but the
+// last, as the number of operators before it; 0: none is good there.
+using EarlyEnds = std::array<int32_t, 11>;
 
 class Program {
  public:

@@ -8,21 +8,20 @@
 namespace lazuli::tracer {
 namespace {
 
-// After which 24ths of its work a trace is cut, the most parts first; the last is what is not cut.
-const std::vector<std::vector<size_t>>& Schedules() {
-  static const auto& schedules = *new std::vector<std::vector<size_t>>{
-      {1, 2, 3, 5, 7, 9, 12, 16, 20, 22, 23}, {1, 3, 6, 11, 16, 20, 23}, {2, 6, 10, 14, 18, 22}, {4, 10, 18}, {6, 16}, {10}, {}};
-  return schedules;
+// After which twelfths of its work a trace is cut, the most parts first.
+const std::vector<std::vector<size_t>>& Cuts() {
+  static const auto& cuts = *new std::vector<std::vector<size_t>>{{1, 3, 5, 7, 9, 11}, {2, 5, 9}, {3, 8}, {5}};
+  return cuts;
 }
 
 // The numbers of operators of `entry`'s first parts, all but the last, the first of them at the end. A place that is not good is left out.
-std::vector<size_t> FirstParts(const guards::CachedTrace& entry, size_t parts) {
-  const auto schedule = std::find_if(Schedules().begin(), Schedules().end(), [&](const auto& cuts) { return cuts.size() + 1 <= parts; });
+std::vector<size_t> FirstParts(const guards::CachedTrace& entry, int parts) {
+  const auto cuts = std::find_if(Cuts().begin(), Cuts().end(), [&](const auto& c) { return c.size() + 1 == static_cast<size_t>(parts); });
   const runtime::EarlyEnds ends = entry.body->program->early_ends();
   std::vector<size_t> sizes;
   size_t last = 0;
-  for (const size_t cut : *schedule) {
-    const auto end = static_cast<size_t>(ends[cut - 1]);
+  for (const size_t twelfth : *cuts) {
+    const auto end = static_cast<size_t>(ends[twelfth - 1]);
     if (end > last) sizes.push_back(end - std::exchange(last, end));
   }
   std::reverse(sizes.begin(), sizes.end());
@@ -30,17 +29,21 @@ std::vector<size_t> FirstParts(const guards::CachedTrace& entry, size_t parts) {
 }
 
 // The same for what is predicted, be it whole or the first part. Empty: it ends anywhere.
-std::vector<size_t> PartsOf(const guards::CachedTrace& predicted) {
+std::vector<size_t> FirstPartsOf(const guards::CachedTrace& predicted) {
   if (const auto parts = std::atomic_load(&predicted.parts)) return *parts;
-  const int most = predicted.most_parts.load(std::memory_order_relaxed);
-  return most == 1 ? std::vector<size_t>() : FirstParts(predicted, static_cast<size_t>(most));
+  const int parts = predicted.overlap_parts.load(std::memory_order_relaxed);
+  return parts == 1 ? std::vector<size_t>() : FirstParts(predicted, parts);
 }
 
 }  // namespace
 
-int OverlapCutter::MostParts(const guards::CachedTrace& entry, Clock::duration recording, Clock::duration waiting) {
-  const auto by_time = static_cast<int64_t>(std::min(recording, waiting) / kShortestPart);
-  return static_cast<int>(std::clamp<int64_t>(static_cast<int64_t>(entry.log.ops.size()) / kFewestOps, 1, std::max<int64_t>(by_time, 1)));
+int OverlapCutter::PartsOf(const guards::CachedTrace& entry, Clock::duration recording, Clock::duration waiting) {
+  const auto most =
+      std::min<int64_t>(std::min(recording, waiting) / kShortestPart, static_cast<int64_t>(entry.log.ops.size()) / kFewestOps);
+  for (const std::vector<size_t>& cuts : Cuts()) {
+    if (static_cast<int64_t>(cuts.size()) + 1 <= most) return static_cast<int>(cuts.size()) + 1;
+  }
+  return 1;
 }
 
 size_t OverlapCutter::OnBegin(const guards::CachedTrace* predicted) {
@@ -49,12 +52,12 @@ size_t OverlapCutter::OnBegin(const guards::CachedTrace* predicted) {
     if (begin_ - end_ < kLong) {
       entry->slow_rounds.store(0, std::memory_order_relaxed);
     } else if (entry->slow_rounds.fetch_add(1, std::memory_order_relaxed) + 1 == kSlowRounds) {
-      entry->most_parts.store(MostParts(*entry, recording_, begin_ - end_), std::memory_order_relaxed);
+      entry->overlap_parts.store(PartsOf(*entry, recording_, begin_ - end_), std::memory_order_relaxed);
     }
   }
   if (!after_early_end_) {
     parts_.clear();
-    if (predicted != nullptr) parts_ = PartsOf(*predicted);
+    if (predicted != nullptr) parts_ = FirstPartsOf(*predicted);
   }
   return parts_.empty() ? 0 : parts_.back();
 }

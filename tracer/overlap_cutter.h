@@ -3,8 +3,8 @@
 // A program that looks at a result of each step waits for the GPU there, and in the next step the GPU waits until all of it is recorded.
 // So a trace that took long to record, that ended because the program wanted a result, and for which the program then waited long, several
 // times in a row as predicted, is cut from then on into parts, where its program can be (codegen/passes/early_end.h). What the first part
-// takes to record the GPU waits for, and what the last takes to run the program waits for: parts are small at both ends. They are
-// smallest at first, where the GPU has no work in store yet: a model's forward pass is recorded about as fast as it runs.
+// takes to record the GPU waits for, and what the last takes to run the program waits for: these two are small, the others of about the
+// same size.
 #pragma once
 
 #include <chrono>
@@ -34,8 +34,8 @@ class OverlapCutter {
   // Of each part: that recording it takes, that the GPU takes for it.
   static constexpr std::chrono::microseconds kShortestPart{200};
   static constexpr int kSlowRounds = 3, kFewestOps = 16;
-  // Into how many parts to cut `entry` at most when recording it takes `recording`, and then its program `waiting`.
-  static int MostParts(const guards::CachedTrace& entry, Clock::duration recording, Clock::duration waiting);
+  // How many parts to cut `entry` into when recording it takes `recording`, and then its program `waiting`.
+  static int PartsOf(const guards::CachedTrace& entry, Clock::duration recording, Clock::duration waiting);
 
   Clock::time_point begin_, end_;
   Clock::duration recording_{};        // Of the trace before.

@@ -15,10 +15,8 @@
 namespace lazuli::codegen {
 namespace {
 
-// Work is counted in bytes moved. What a launch takes, and what a byte takes the time of in a product.
-constexpr double kLaunch = 4 << 20, kFlopsPerByte = 100;
-// Of all work: what a cut may cost, and how far it may be from where it is wanted.
-constexpr double kMostCost = 1.0 / 64, kReach = 1.0 / 36;
+// Work is counted in bytes moved. What a launch takes, what a byte takes the time of in a product, and what a cut may cost, of all work.
+constexpr double kLaunch = 4 << 20, kFlopsPerByte = 100, kMostCost = 1.0 / 32;
 // What a cut may add to the most memory that is in use at once.
 constexpr double kMostMemory = 1.0 / 64;
 
@@ -51,7 +49,7 @@ class EarlyEndFinder {
   runtime::EarlyEnds Run() const {
     runtime::EarlyEnds ends{};
     const double part = work_.back() / static_cast<double>(ends.size() + 1);
-    for (size_t i = 0; i < ends.size(); ++i) ends[i] = BestNear(part * static_cast<double>(i + 1), kReach * work_.back());
+    for (size_t i = 0; i < ends.size(); ++i) ends[i] = BestNear(part * static_cast<double>(i + 1), part / 3);
     return ends;
   }
 

@@ -6,7 +6,7 @@
 
 namespace lazuli::codegen {
 
-// By 24th of the work that the trace's operators are for a GPU: the number of operators before the best place to cut near its end; 0:
+// By twelfth of the work that the trace's operators are for a GPU: the number of operators before the best place to cut near its end; 0:
 // there is no good one. A cut costs what has to be stored and read again where one kernel has operators of both sides, and memory that is
 // not taken then (passes/reuse.h): little between two layers, much where an optimizer updates each weight in one kernel or where a loss
 // meets its gradient. A place is good where that is little beside the work between two places, and where it does not raise the most memory

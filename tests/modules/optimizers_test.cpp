@@ -57,9 +57,9 @@ void ExpectCompiled(const std::string& name, const Training& lazy) {
   EXPECT_EQ(end.recompile_limit_hits, 0);
   // A line search may branch late to where it never was; everything else is known by now.
   const int64_t new_programs = end.programs_compiled - middle.programs_compiled;
-  // On a GPU a step may turn out late to be worth launching in up to twelve parts, each with a program.
+  // On a GPU a step may turn out late to be worth launching in up to seven parts, each with a program.
   const int64_t early_ends = EarlyEnds(end) - EarlyEnds(middle);
-  EXPECT_LE(new_programs, name == "lbfgs_wolfe" ? 1 : early_ends != 0 && EarlyEnds(middle) == 0 ? 12 : 0);
+  EXPECT_LE(new_programs, name == "lbfgs_wolfe" ? 1 : early_ends != 0 && EarlyEnds(middle) == 0 ? 7 : 0);
   EXPECT_GT(end.traces, middle.traces);
   EXPECT_EQ(end.cache_hits - middle.cache_hits + new_programs, end.traces - middle.traces);
   EXPECT_EQ(end.eager_replays, middle.eager_replays);

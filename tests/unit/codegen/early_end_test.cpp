@@ -43,7 +43,7 @@ TEST(EarlyEndTest, LayersAreCutBetweenTwo) {
   for (size_t i = 0; i < ends.size(); ++i) {
     // Before a layer's product or after it, both of whose results are stored anyway.
     EXPECT_LE(ends[i] % kOps, 1) << i;
-    EXPECT_NEAR(ends[i], (i + 1) * kLayers * kOps / 24, kOps) << i;
+    EXPECT_NEAR(ends[i], (i + 1) * kLayers * kOps / 12, kOps) << i;
   }
 }
 
