@@ -41,21 +41,27 @@ function(lazuli_warnings target)
                          "$<$<BOOL:${LAZULI_WERROR}>:-Werror;-Wno-error=maybe-uninitialized;-Wno-error=stringop-overflow;-Wno-error=array-bounds>")
 endfunction()
 
-# Has `sources` of `target` compiled four at a time. Those that take names out of LLVM's namespace, which Lazuli's own may clash with, and
-# those with properties of their own do not mix with others.
-function(lazuli_unity target sources)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+# Puts those of `sources` that have a line like `regex` into `matching`, all others into `others`.
+function(lazuli_split sources regex matching others)
+  set(with "")  # Not the caller's.
+  set(without "")
   foreach(source ${sources})
-    get_source_file_property(options ${source} COMPILE_OPTIONS)
-    file(STRINGS ${source} names REGEX "^using llvm::" LIMIT_COUNT 1)
-    if(options)
-      continue()
-    elseif(names)
-      list(APPEND llvm ${source})
+    file(STRINGS ${source} lines REGEX "${regex}" LIMIT_COUNT 1)
+    if(lines)
+      list(APPEND with ${source})
     else()
-      list(APPEND others ${source})
+      list(APPEND without ${source})
     endif()
   endforeach()
+  set(${matching} ${with} PARENT_SCOPE)
+  set(${others} ${without} PARENT_SCOPE)
+endfunction()
+
+# Has `sources` of `target` compiled four at a time. Those that take names out of LLVM's namespace, which Lazuli's own may clash with, do
+# not mix with others. (CMake leaves out those with compile options of their own.)
+function(lazuli_unity target sources)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  lazuli_split("${sources}" "^using llvm::" llvm others)
   foreach(kind llvm others)
     set(number 0)
     foreach(source ${${kind}})
