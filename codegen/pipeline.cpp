@@ -9,7 +9,6 @@
 #include "codegen/graph_builder.h"
 #include "codegen/passes/cse.h"
 #include "codegen/passes/dce.h"
-#include "codegen/passes/early_end.h"
 #include "codegen/passes/fold.h"
 #include "codegen/passes/fuse.h"
 #include "codegen/passes/place.h"
@@ -158,7 +157,6 @@ absl::StatusOr<std::unique_ptr<runtime::Program>> Compile(const Trace& trace, co
   report->kernels_compiled = plan.kernels_compiled;
   report->kernel_cache_hits = plan.kernel_cache_hits;
   if (!spec.ok()) return spec.status();
-  spec->early_ends = FindEarlyEnds(*graph);
   for (const runtime::ArenaSpec& arena : spec->arenas) report->arena_bytes += arena.nbytes;
   return runtime::MakeProgram(*std::move(spec));
 }

@@ -26,6 +26,13 @@ namespace lazuli::guards {
 class CompilePolicy;
 struct Site;
 
+// What is known of a trace's head starts (tracer/head_start.h).
+struct HeadStartHistory {
+  std::atomic<int> long_rounds{0};    // In a row, so often the program waited long for what took long to record.
+  std::atomic<int> interruptions{0};  // Of its recording, to run what can run; 0: it gets no head start.
+  std::atomic<int> in_vain{0};        // Head starts that were taken back, weighed.
+};
+
 // One trace that was seen, and what runs it. Shared by the cache and by recorders that predict it.
 struct CachedTrace {
   codegen::TraceLog log;  // Complete; scalars as they were, offsets empty.
@@ -37,11 +44,7 @@ struct CachedTrace {
   Skeleton* skeleton = nullptr;  // Never freed while it has traces.
   Successors successors;         // Traces that followed. Guarded by the cache's lock.
   uint64_t last_use = 0;
-  // While it is predicted (tracer/overlap_cutter.h): into how many parts to cut it; or, for the first part of what was cut, the numbers of
-  // operators of all parts but the last, the first part's at the end (read and written atomically; null: it is none).
-  std::atomic<int> overlap_parts{1};
-  std::shared_ptr<const std::vector<size_t>> parts;
-  std::atomic<int> slow_rounds{0};           // In a row.
+  HeadStartHistory head_start;
   std::atomic<int> wider_runs{0};            // In place of traces of which less was visible.
   std::unique_ptr<runtime::Program> replay;  // While `body` is not ready. Guarded by its run_mutex.
 };

@@ -42,6 +42,8 @@ namespace lazuli::runtime {
   X(cudagraph_captures)     \
   X(cudagraph_launches)     \
   X(cudagraph_failures)     \
+  X(head_starts)            \
+  X(head_starts_in_vain)    \
   X(weights_packed)         \
   X(packed_weight_calls)    \
   X(observations)           \

@@ -1,58 +1,20 @@
 #include "runtime/executor.h"
 
-#include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty_strided.h>
 
-#include <cstring>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
 #include "runtime/mode_keys.h"
 #include "runtime/options.h"
+#include "runtime/prepared_call.h"
 #include "runtime/program_graphs.h"
 #include "runtime/program_memory.h"
+#include "runtime/run_ahead.h"
 #include "runtime/spec_symbols.h"
 
 namespace lazuli::runtime {
 namespace {
-
-// An IValue of a prepared call that has to be refreshed before each run.
-struct ScalarPatch {
-  int position;
-  int32_t slot;
-  c10::ScalarType type;
-  bool as_tensor;
-};
-
-struct OffsetPatch {
-  c10::TensorImpl* tensor;
-  int32_t slot;
-};
-
-struct PreparedCall {
-  const AtenCall* call = nullptr;
-  torch::jit::Stack arguments;
-  std::vector<ScalarPatch> scalars;
-  std::vector<OffsetPatch> offsets;
-  std::vector<int> lists;  // Positions of tensor lists.
-  absl::InlinedVector<std::pair<const WindowSpec*, at::Tensor>, 4> windows;
-};
-
-at::Scalar ReadScalar(c10::ScalarType type, uint64_t bits) {
-  if (type == c10::ScalarType::Bool) return bits != 0;
-  if (type != c10::ScalarType::Double) return static_cast<int64_t>(bits);
-  double value;
-  std::memcpy(&value, &bits, sizeof(value));
-  return value;
-}
-
-at::Tensor WrappedNumber(const at::Scalar& number) {
-  at::Tensor tensor = at::empty_strided({}, {}, at::TensorOptions().dtype(number.type()));
-  tensor.fill_(number);
-  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
-  return tensor;
-}
 
 struct Operands {
   absl::InlinedVector<void*, 16> buffers;
@@ -61,7 +23,8 @@ struct Operands {
 
 class StepProgram : public Program {
  public:
-  explicit StepProgram(ProgramSpec spec) : spec_(std::move(spec)), symbols_(&spec_), memory_(&spec_), poisoned_(spec_.memories.size()) {
+  explicit StepProgram(ProgramSpec spec)
+      : spec_(std::move(spec)), symbols_(&spec_), memory_(&spec_), ahead_steps_(spec_), poisoned_(spec_.memories.size()) {
     calls_.resize(spec_.steps.size());
     operands_.resize(1);
     for (const StepSpec& step : spec_.steps) operands_.resize(std::max(operands_.size(), static_cast<size_t>(step.batch)));
@@ -71,17 +34,48 @@ class StepProgram : public Program {
   int num_kernels() const override { return Count<KernelLaunch>(); }
   int num_aten_calls() const override { return Count<AtenCall>(); }
   bool bit_exact() const override { return spec_.bit_exact; }
-  EarlyEnds early_ends() const override { return spec_.early_ends; }
 
   RunResult Run(const RunArgs& args) override {
     AtenScope scope;
     RunResult result;
     bool as_graph = false;
-    if (!Start(args, &as_graph, &result)) return result;
-    if (!as_graph) RunSteps(0, spec_.steps.size(), args, &result);
+    if (is_ahead_) {
+      GoOn(args, &result);
+    } else if (!Start(args, &as_graph, &result)) {
+      return result;
+    }
+    if (!as_graph) RunSteps(num_ahead_, spec_.steps.size() - num_ahead_, args, &result);
     memory_.HandOver(args, poisoned_);
-    memory_.FreeArenas();
+    End();
     return result;
+  }
+
+  size_t AheadAt() const override { return may_go_ahead_ ? ahead_steps_.NextAt(num_ahead_) : kNever; }
+
+  bool RunAhead(const RunArgs& args, size_t num_ops) override {
+    AtenScope scope;
+    RunResult result;
+    if (!is_ahead_ && !StartAhead(args, &result)) return false;
+    memory_.BindInputs(args);
+    BindOffsets(args);
+    const size_t end = ahead_steps_.NumberFor(num_ops);
+    while (num_ahead_ < end && may_go_ahead_) {
+      const auto count = static_cast<size_t>(spec_.steps[num_ahead_].batch);
+      may_go_ahead_ = Save(num_ahead_, count, args);
+      if (!may_go_ahead_) break;
+      RunSteps(num_ahead_, count, args, &ahead_result_);
+      num_ahead_ += count;
+    }
+    return true;
+  }
+
+  void UndoAhead() override {
+    if (!is_ahead_) return;
+    AtenScope scope;
+    saved_.Restore();
+    memory_.FreeAdopted();
+    memory_.FreeOutputs();
+    End();
   }
 
  private:
@@ -98,7 +92,8 @@ class StepProgram : public Program {
       try {
         if (symbols_.Set(args.symbols) && prepared_) Resize();
         if (!prepared_) Prepare();
-        memory_.Bind(args);
+        memory_.BindInputs(args);
+        memory_.BindOutputs();
         BindOffsets(args);
         Reset();
         *as_graph = RunAsGraph(args, result);
@@ -106,7 +101,7 @@ class StepProgram : public Program {
         return true;
       } catch (const c10::OutOfMemoryError&) {
         memory_.FreeOutputs();
-        memory_.FreeArenas();
+        End();
         if (ProgramGraphs::ReleaseAll()) continue;  // They keep the memory that they need.
         return NotStarted(result);
       } catch (...) {
@@ -115,10 +110,62 @@ class StepProgram : public Program {
     }
   }
 
+  // The same for steps that run ahead, which have their inputs one by one. Without memory for them, the run itself does what it can.
+  bool StartAhead(const RunArgs& args, RunResult* result) {
+    try {
+      if (symbols_.Set(args.symbols) && prepared_) Resize();
+      if (!prepared_) Prepare();
+      memory_.BindOutputs();
+      memory_.BindArenas(/*cpu_only=*/false);
+      Reset();
+    } catch (...) {
+      return NotStarted(result);
+    }
+    is_ahead_ = true;
+    ahead_result_ = {};
+    return true;
+  }
+
+  // The run of which steps ran ahead.
+  void GoOn(const RunArgs& args, RunResult* result) {
+    memory_.BindInputs(args);
+    BindOffsets(args);
+    *result = std::move(ahead_result_);
+    for (size_t i = 0; i < num_ahead_; ++i) ReleaseInputs(spec_.steps[i], args);
+  }
+
+  void End() {
+    memory_.FreeArenas();
+    memory_.UnbindInputs();
+    saved_.Forget();
+    is_ahead_ = false;
+    may_go_ahead_ = true;
+    num_ahead_ = 0;
+  }
+
+  // Saves the inputs that these steps overwrite. False: they are too large, or there is no memory for it.
+  bool Save(size_t first, size_t count, const RunArgs& args) {
+    for (size_t i = first; i < first + count; ++i) {
+      if (spec_.steps[i].overwrites == 0) continue;
+      for (const int32_t m : spec_.steps[i].writes) {
+        const MemorySpec& memory = spec_.memories[m];
+        if (memory.kind != MemorySpec::Kind::kInput) continue;
+        const size_t nbytes = args.storages[memory.storage]->nbytes();
+        if (nbytes > static_cast<size_t>(kMostSavedBytes)) return false;
+        try {
+          saved_.Save(memory_.bases()[m], nbytes, memory.device);
+        } catch (...) {  // The steps run later.
+          return false;
+        }
+      }
+    }
+    return true;
+  }
+
   // Because of the exception in flight.
   bool NotStarted(RunResult* result) {
     memory_.FreeOutputs();
-    memory_.FreeArenas();
+    End();
     result->error = std::current_exception();
     result->not_started = true;
     return false;
@@ -205,25 +252,30 @@ class StepProgram : public Program {
       };
       const BoundKernel before = fused.has_before ? bind(0, &operands_[0]) : BoundKernel();
       const BoundKernel after = call + 1 < count ? bind(call + 1, &operands_[1]) : BoundKernel();
-      Patch(&prepared, args);
-      if (!fused.run(fused.plan.get(), prepared.arguments, before, after)) {
+      prepared.Patch(args.scalars, offsets_);
+      if (!fused.run(fused.plan.get(), prepared.arguments(), before, after)) {
         for (size_t i = first; i < first + count; ++i) RunStep(i, args, result);
         return;
       }
     } catch (...) {
-      for (size_t i = 0; i < count; ++i) Fail(prepared.call, prepared.call->name, steps[i].writes, result);
+      for (size_t i = 0; i < count; ++i) Fail(&prepared.call(), prepared.call().name, steps[i].writes, result);
     }
     for (size_t i = 0; i < count; ++i) Release(steps[i], args);
   }
 
   void Release(const StepSpec& step, const RunArgs& args) {
     for (const int32_t m : step.releases) {
+      if (spec_.memories[m].kind != MemorySpec::Kind::kInput) memory_.adopted(m).clear();
+    }
+    ReleaseInputs(step, args);
+  }
+
+  void ReleaseInputs(const StepSpec& step, const RunArgs& args) {
+    if (args.unshared.empty() || IsInGraph()) return;
+    for (const int32_t m : step.releases) {
       const MemorySpec& memory = spec_.memories[m];
-      if (memory.kind != MemorySpec::Kind::kInput) {
-        memory_.adopted(m).clear();
-      } else if (!args.unshared.empty() && args.unshared[memory.storage] != 0 && !IsInGraph()) {
-        args.storages[memory.storage]->set_data_ptr_noswap(at::DataPtr(nullptr, memory.device));
-      }
+      if (memory.kind != MemorySpec::Kind::kInput || args.unshared[memory.storage] == 0) continue;
+      args.storages[memory.storage]->set_data_ptr_noswap(at::DataPtr(nullptr, memory.device));
     }
   }
 
@@ -233,7 +285,7 @@ class StepProgram : public Program {
   // Builds every ATen call's tensors.
   void Prepare() {
     for (size_t i = 0; i < spec_.steps.size(); ++i) {
-      if (const auto* call = std::get_if<AtenCall>(&spec_.steps[i].work)) PrepareCall(*call, &calls_[i]);
+      if (const auto* call = std::get_if<AtenCall>(&spec_.steps[i].work)) calls_[i].Prepare(*call, &memory_);
     }
     prepared_ = true;
   }
@@ -241,83 +293,18 @@ class StepProgram : public Program {
   // The symbols have other values than in the last run.
   void Resize() {
     memory_.Resize();
-    for (PreparedCall& prepared : calls_) {
-      for (const auto& [window, tensor] : prepared.windows) {
-        tensor.unsafeGetTensorImpl()->set_sizes_and_strides(window->sizes, window->strides, 0);
-      }
-      if (prepared.call == nullptr) continue;
-      for (size_t i = 0; i < prepared.call->args.size(); ++i) {
-        if (prepared.call->args[i].kind == CallArg::Kind::kConst) prepared.arguments[i] = prepared.call->args[i].value;
-      }
-    }
-  }
-
-  void PrepareCall(const AtenCall& call, PreparedCall* prepared) {
-    prepared->call = &call;
-    for (size_t i = 0; i < call.args.size(); ++i) {
-      const CallArg& arg = call.args[i];
-      switch (arg.kind) {
-        case CallArg::Kind::kConst:
-          prepared->arguments.push_back(arg.value);
-          break;
-        case CallArg::Kind::kTensor:
-          prepared->arguments.emplace_back(Window(arg.windows[0], prepared));
-          break;
-        case CallArg::Kind::kTensorList: {
-          c10::List<at::Tensor> list;
-          for (const WindowSpec& window : arg.windows) list.push_back(Window(window, prepared));
-          prepared->lists.push_back(static_cast<int>(i));
-          prepared->arguments.emplace_back(std::move(list));
-          break;
-        }
-        case CallArg::Kind::kOptionalTensorList: {
-          c10::List<std::optional<at::Tensor>> list;
-          for (const WindowSpec& window : arg.windows) {
-            list.push_back(window.memory == -1 ? std::nullopt : std::optional<at::Tensor>(Window(window, prepared)));
-          }
-          prepared->lists.push_back(static_cast<int>(i));
-          prepared->arguments.emplace_back(std::move(list));
-          break;
-        }
-        case CallArg::Kind::kScalar:
-        case CallArg::Kind::kScalarTensor:
-          prepared->arguments.emplace_back();
-          prepared->scalars.push_back({static_cast<int>(i), arg.slot, arg.scalar_type, arg.kind == CallArg::Kind::kScalarTensor});
-          break;
-      }
-    }
-  }
-
-  // Equal windows of one call are one tensor: kernels (attention) ask whether their operands are.
-  at::Tensor Window(const WindowSpec& window, PreparedCall* prepared) {
-    if (window.memory == WindowSpec::kNoContent) {
-      return at::empty_strided(window.sizes, window.strides, at::TensorOptions(window.dtype).device(prepared->call->device));
-    }
-    if (window.memory < 0) return at::Tensor();
-    for (const auto& [spec, tensor] : prepared->windows) {
-      if (*spec == window) return tensor;
-    }
-    prepared->windows.emplace_back(&window, MakeWindow(window, prepared));
-    return prepared->windows.back().second;
-  }
-
-  at::Tensor MakeWindow(const WindowSpec& window, PreparedCall* prepared) {
-    const auto keys = c10::DispatchKeySet(c10::computeDispatchKey(window.dtype, c10::kStrided, memory_.DeviceOf(window.memory)));
-    at::Tensor tensor =
-        at::detail::make_tensor<c10::TensorImpl>(memory_.StorageOf(window.memory), keys, c10::scalarTypeToTypeMeta(window.dtype));
-    c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-    impl->set_sizes_and_strides(window.sizes, window.strides, 0);
-    if (window.wrapped_number) impl->set_wrapped_number(true);
-    if (window.offset_slot >= 0) prepared->offsets.push_back({impl, window.offset_slot});
-    return tensor;
+    for (PreparedCall& prepared : calls_) prepared.Resize();
   }
 
   void BindOffsets(const RunArgs& args) {
     offsets_ = args.offsets;
     if (spec_.offset_sums.empty()) return;
-    all_offsets_.assign(args.offsets.begin(), args.offsets.begin() + spec_.num_offsets);
+    // Steps that run ahead come before the last ones are known.
+    const auto known = std::min<int32_t>(spec_.num_offsets, static_cast<int32_t>(args.offsets.size()));
+    all_offsets_.assign(args.offsets.begin(), args.offsets.begin() + known);
+    all_offsets_.resize(static_cast<size_t>(spec_.num_offsets));
     for (const OffsetSum& sum : spec_.offset_sums) {
-      int64_t offset = sum.slot < 0 ? 0 : args.offsets[sum.slot];
+      int64_t offset = sum.slot < 0 ? 0 : all_offsets_[sum.slot];
       for (const int64_t term : sum.terms) offset += term;
       all_offsets_.push_back(offset);
     }
@@ -371,7 +358,7 @@ class StepProgram : public Program {
     for (const KernelLaunch::Check& check : launch.checks) {
       PreparedCall prepared;
       try {
-        PrepareCall(check.call, &prepared);
+        prepared.Prepare(check.call, &memory_);
         memory_.BindStorages(args);
         Call(&prepared, args);
       } catch (...) {
@@ -383,24 +370,13 @@ class StepProgram : public Program {
     TORCH_INTERNAL_ASSERT(thrown, "lazuli: ", launch.name, " met an index that no operator throws for");
   }
 
-  // Offsets and numbers of this run.
-  void Patch(PreparedCall* prepared, const RunArgs& args) {
-    for (const OffsetPatch& patch : prepared->offsets) patch.tensor->set_storage_offset(offsets_[patch.slot]);
-    for (const ScalarPatch& patch : prepared->scalars) {
-      const at::Scalar number = ReadScalar(patch.type, args.scalars[patch.slot]);
-      prepared->arguments[patch.position] = patch.as_tensor ? c10::IValue(WrappedNumber(number)) : c10::IValue(number);
-    }
-  }
-
   void Call(PreparedCall* prepared, const RunArgs& args) {
-    const AtenCall& call = *prepared->call;
-    Patch(prepared, args);
-    const bool direct = call.direct != nullptr && call.direct(prepared->arguments, &stack_);
+    const AtenCall& call = prepared->call();
+    prepared->Patch(args.scalars, offsets_);
+    const bool direct = call.direct != nullptr && call.direct(prepared->arguments(), &stack_);
     if (!direct) {
-      if (call.kept != nullptr && RunKept(call, prepared->arguments, args)) return;
-      stack_.assign(prepared->arguments.begin(), prepared->arguments.end());
-      // Lists are shared, and some operators (_unsafe_masked_index) change the one they get.
-      for (const int position : prepared->lists) stack_[position] = stack_[position].toList().copy();
+      if (call.kept != nullptr && RunKept(call, prepared->arguments(), args)) return;
+      prepared->CopyArguments(&stack_);
       call.op.callBoxed(&stack_);
     }
     for (size_t i = 0; i < call.results.size(); ++i) {
@@ -421,6 +397,12 @@ class StepProgram : public Program {
   ProgramMemory memory_;
   const std::vector<void*>* bases_ = &memory_.bases();  // Where kernels find memories.
   std::unique_ptr<ProgramGraphs> graphs_;               // Where they are wanted.
+  AheadSteps ahead_steps_;
+  bool is_ahead_ = false;  // Memory is bound, and so many steps have run:
+  size_t num_ahead_ = 0;
+  bool may_go_ahead_ = true;
+  RunResult ahead_result_;  // Of these.
+  SavedMemory saved_;
   bool prepared_ = false;
   bool failed_ = false;
   std::vector<bool> poisoned_;       // By memory: its writer failed in this run.

@@ -145,6 +145,8 @@ struct StepSpec {
   std::vector<int32_t> reads;     // Memories whose content it needs.
   std::vector<int32_t> writes;    // Memories that are invalid when it fails.
   std::vector<int32_t> releases;  // kAdopted and kInput memories of which it is the last user.
+  int32_t ops_needed = 0;         // So many of the trace's operators, from the first on, have all that it computes.
+  int64_t overwrites = 0;         // Bytes of inputs that it writes.
   // On the first of so many steps that run together: launches with one `run_batch` and `batch_key`, of which none depends on another, or
   // what `fused` says.
   int32_t batch = 1;
@@ -155,6 +157,10 @@ struct StepSpec {
 inline void AddUnique(std::vector<int32_t>* list, int32_t item) {
   if (std::find(list->begin(), list->end(), item) == list->end()) list->push_back(item);
 }
+
+// Inputs of so many bytes at most are saved where a step that runs ahead (Program::RunAhead) overwrites them; one that overwrites more is
+// not run ahead, and what comes after it neither.
+constexpr int64_t kMostSavedBytes = int64_t{64} << 10;
 
 // Memory of one device that only a run needs.
 struct ArenaSpec {
@@ -170,9 +176,8 @@ struct ProgramSpec {
   int32_t num_offsets = 0;
   std::vector<OffsetSum> offset_sums;
   SymbolTable symbols;
-  bool bit_exact = true;      // Program::bit_exact().
-  int64_t serial = 0;         // Of the trace, for the log.
-  EarlyEnds early_ends = {};  // Program::early_ends().
+  bool bit_exact = true;  // Program::bit_exact().
+  int64_t serial = 0;     // Of the trace, for the log.
 };
 
 // The program that runs `spec`'s steps in order. It keeps its tensors between runs, so one run at a time.

@@ -14,7 +14,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "runtime/cpu_features.h"
 #include "runtime/dump.h"
 #include "runtime/events.h"
 #include "runtime/history.h"
@@ -57,6 +56,7 @@ struct OptionAccess {
   LAZULI_MEMBER(bool, threads)
   LAZULI_MEMBER(bool, record_scalars)
   LAZULI_MEMBER(bool, step_aside)
+  LAZULI_MEMBER(std::string, head_start)
   LAZULI_MEMBER(bool, pack_weights)
   LAZULI_MEMBER(bool, stacks)
   LAZULI_MEMBER(std::string, logs)
@@ -180,6 +180,10 @@ std::vector<OptionRow> MakeTable() {
       Bool("LAZULI_STEP_ASIDE", A::step_aside(), "1",
            "1: a hot trace of small operators is timed against them run eagerly, once; where its program is slower (with LAZULI_ASYNC=0: "
            "and of eager's very bits), they run eagerly from then on, without being recorded. So do traces past a recompile limit."),
+      Text("LAZULI_HEAD_START", Kind::kChoice, A::head_start(), "auto", {"auto", "0", "1"},
+           "Whether the first steps of a program run while the rest of its trace, so far as expected, is still recorded. auto: those of "
+           "programs for a GPU, which works meanwhile. 1: of all programs; 0: of none. If it turns out to be another trace, what they did "
+           "is taken back."),
       Bool("LAZULI_PACK_WEIGHTS", A::pack_weights(), "0",
            "1: convolutions' weights that stay the same from run to run (inference) are kept in the library's own order, too, which saves "
            "reordering them at each call. They are hashed at each run, so that any change is seen."),
@@ -303,37 +307,6 @@ void OverlayMember(OptionAccess::Member<T> member, const Options& from, Options&
   if (member != nullptr && (from.*member).is_set) to.*member = from.*member;
 }
 
-const ActiveOptions* MakeActive(const Options& options) {
-  auto* active = new ActiveOptions;
-  active->options = options;
-  active->backend = options.backend() == "aten" ? Backend::kAten : Backend::kLlvm;
-  active->precision =
-      options.precision() == "strict" ? Precision::kStrict : (options.precision() == "fast" ? Precision::kFast : Precision::kEager);
-  const Isa asked = options.isa() == "sse4" ? Isa::kSse4 : (options.isa() == "avx2" ? Isa::kAvx2 : Isa::kAvx512);
-  active->isa = std::min(asked, WidestIsa());
-  active->dynamic = options.dynamic() == "0" ? Dynamic::kNever : (options.dynamic() == "1" ? Dynamic::kAlways : Dynamic::kAuto);
-  active->async = options.async();
-  active->compile_threads = options.compile_threads();
-  active->threads = options.threads();
-  active->record_scalars = options.record_scalars();
-  active->step_aside = options.step_aside();
-  active->pack_weights = options.pack_weights();
-  active->stacks = options.stacks();
-  active->recompile_limit = options.recompile_limit();
-  active->accumulated_recompile_limit = options.accumulated_recompile_limit();
-  active->stance = *ParseStance(options.stance());
-  active->error_on_recompile = options.error_on_recompile();
-  active->fail_on_recompile_limit_hit = options.fail_on_recompile_limit_hit();
-  active->fullgraph = options.fullgraph();
-  active->verify = options.verify();
-  active->autotune_ms = absl::StartsWith(options.mode(), "max-autotune") ? options.autotune_ms() : 0;
-  active->cudagraphs = options.mode() == "reduce-overhead" || options.mode() == "max-autotune";
-  active->cache_size = options.cache_size();
-  active->trace_limit = options.trace_limit();
-  active->trace_bytes = options.trace_bytes();
-  return active;
-}
-
 std::atomic<const ActiveOptions*> active_options{nullptr};
 
 // Readers hold references without a lock, so what was once active is kept; equal options share one copy, which bounds the growth by
@@ -345,7 +318,7 @@ const ActiveOptions* Intern(const Options& options) {
   for (const ActiveOptions* candidate : *kept) {
     if (candidate->options == options) return candidate;
   }
-  kept->push_back(MakeActive(options));
+  kept->push_back(internal::MakeActive(options));
   return kept->back();
 }
 

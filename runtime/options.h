@@ -17,6 +17,7 @@ namespace lazuli::runtime {
 enum class Backend : uint8_t { kLlvm, kAten };
 enum class Precision : uint8_t { kEager, kStrict, kFast };
 enum class Dynamic : uint8_t { kNever, kAuto, kAlways };
+enum class HeadStarts : uint8_t { kNever, kAuto, kAlways };
 enum class Isa : uint8_t { kSse4, kAvx2, kAvx512 };
 // torch.compiler.set_stance's: what happens to a trace that has no program.
 enum class Stance : uint8_t { kDefault, kForceEager, kEagerOnRecompile, kFailOnRecompile, kEagerThenCompile };
@@ -33,6 +34,7 @@ struct ActiveOptions {
   bool threads = false;
   bool record_scalars = false;
   bool step_aside = true;
+  HeadStarts head_start = HeadStarts::kAuto;
   bool pack_weights = false;
   bool stacks = false;
   int64_t recompile_limit = 0;
@@ -55,6 +57,11 @@ absl::StatusOr<Options> OptionsFromEnv();
 
 // `options`, with what it leaves unset taken from the environment, all checked.
 absl::StatusOr<Options> ResolveOptions(const Options& options);
+
+namespace internal {
+// `options`, which are complete and valid, as ActiveOptions. Never freed.
+const ActiveOptions* MakeActive(const Options& options);
+}  // namespace internal
 
 // The stance called `name` ("fail_on_recompile"); InvalidArgument names the nearest one.
 absl::StatusOr<Stance> ParseStance(const std::string& name);

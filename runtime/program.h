@@ -3,9 +3,10 @@
 
 #include <c10/core/StorageImpl.h>
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -38,10 +39,6 @@ struct RunResult {
   bool not_started = false;   // Memory for the run could not be allocated: nothing ran, and nothing changed.
 };
 
-// Places to cut a trace, so that what comes before runs while the rest is recorded: one near the end of each twelfth of its work but the
-// last, as the number of operators before it; 0: none is good there.
-using EarlyEnds = std::array<int32_t, 11>;
-
 class Program {
  public:
   virtual ~Program() = default;
@@ -52,8 +49,18 @@ class Program {
   virtual int num_aten_calls() const = 0;
   // Whether every result has the very bits that eager execution gives.
   virtual bool bit_exact() const = 0;
-  // Where its trace may end early.
-  virtual EarlyEnds early_ends() const { return {}; }
+
+  // The first steps of the next run may run ahead of it, while its trace is still recorded. The rest is done by Run(), or UndoAhead() takes
+  // back what was done. Nothing else may be asked of the program in between.
+
+  static constexpr size_t kNever = std::numeric_limits<size_t>::max();
+  // How many of the trace's operators there must be for more steps to run ahead than have.
+  virtual size_t AheadAt() const { return kNever; }
+  // Runs the steps that `num_ops` operators suffice for. `args` holds what those need: storages, scalars and offsets so far, and all
+  // symbols; no outputs. False: there is not enough memory, and nothing has run.
+  virtual bool RunAhead(const RunArgs& /*args*/, size_t /*num_ops*/) { return false; }
+  // No step has run ahead any more: inputs are what they were.
+  virtual void UndoAhead() {}
 };
 
 }  // namespace lazuli::runtime

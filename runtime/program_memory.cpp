@@ -3,6 +3,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/COW.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/device.h"
@@ -15,7 +16,13 @@ ProgramMemory::ProgramMemory(const ProgramSpec* spec)
       bases_(spec->memories.size(), nullptr),
       adopted_(spec->memories.size()),
       outputs_(spec->memories.size()),
-      storages_(spec->memories.size()) {}
+      storages_(spec->memories.size()) {
+  for (size_t m = 0; m < spec->memories.size(); ++m) {
+    if (spec->memories[m].kind == MemorySpec::Kind::kInput) inputs_.push_back(static_cast<int32_t>(m));
+  }
+  const auto storage_of = [&](int32_t m) { return spec->memories[m].storage; };
+  std::sort(inputs_.begin(), inputs_.end(), [&](int32_t a, int32_t b) { return storage_of(a) < storage_of(b); });
+}
 
 c10::Storage ProgramMemory::StorageOf(int32_t memory) {
   c10::Storage& storage = storages_[memory];
@@ -32,19 +39,25 @@ void ProgramMemory::SetBase(int32_t memory, void* base) {
   if (storages_[memory]) storages_[memory].unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(base, DeviceOf(memory)));
 }
 
-void ProgramMemory::Bind(const RunArgs& args) {
+void ProgramMemory::BindInputs(const RunArgs& args) {
+  for (; bound_ < inputs_.size(); ++bound_) {
+    const int32_t m = inputs_[bound_];
+    const auto number = static_cast<size_t>(spec_.memories[m].storage);
+    if (number >= args.storages.size()) return;
+    c10::StorageImpl* storage = args.storages[number];
+    // Memory shared lazily (at::_lazy_clone) gets its own copy before anything may write it.
+    if (c10::impl::cow::is_cow_data_ptr(storage->_mutable_data_ptr_no_checks())) c10::impl::cow::materialize_cow_storage(*storage);
+    SetBase(m, storage->_mutable_data_ptr_no_checks().get());
+    if (storages_[m]) storages_[m].unsafeGetStorageImpl()->set_nbytes(storage->nbytes());
+  }
+}
+
+void ProgramMemory::BindOutputs() {
   for (size_t m = 0; m < spec_.memories.size(); ++m) {
     const MemorySpec& memory = spec_.memories[m];
-    if (memory.kind == MemorySpec::Kind::kInput) {
-      c10::StorageImpl* storage = args.storages[memory.storage];
-      // Memory shared lazily (at::_lazy_clone) gets its own copy before anything may write it.
-      if (c10::impl::cow::is_cow_data_ptr(storage->_mutable_data_ptr_no_checks())) c10::impl::cow::materialize_cow_storage(*storage);
-      SetBase(static_cast<int32_t>(m), storage->_mutable_data_ptr_no_checks().get());
-      if (storages_[m]) storages_[m].unsafeGetStorageImpl()->set_nbytes(storage->nbytes());
-    } else if (memory.kind == MemorySpec::Kind::kOutput) {
-      outputs_[m] = AllocateOn(memory.device, memory.nbytes, /*scratch=*/false);
-      SetBase(static_cast<int32_t>(m), outputs_[m].get());
-    }
+    if (memory.kind != MemorySpec::Kind::kOutput) continue;
+    outputs_[m] = AllocateOn(memory.device, memory.nbytes, /*scratch=*/false);
+    SetBase(static_cast<int32_t>(m), outputs_[m].get());
   }
 }
 
@@ -66,7 +79,9 @@ void ProgramMemory::BindStorages(const RunArgs& args) {
     if (!storages_[m]) continue;
     c10::StorageImpl* storage = storages_[m].unsafeGetStorageImpl();
     storage->set_data_ptr_noswap(at::DataPtr(bases_[m], spec_.memories[m].device));
-    if (spec_.memories[m].kind == MemorySpec::Kind::kInput) storage->set_nbytes(args.storages[spec_.memories[m].storage]->nbytes());
+    if (spec_.memories[m].kind != MemorySpec::Kind::kInput) continue;
+    const auto number = static_cast<size_t>(spec_.memories[m].storage);
+    if (number < args.storages.size()) storage->set_nbytes(args.storages[number]->nbytes());
   }
 }
 
@@ -98,6 +113,10 @@ void ProgramMemory::FreeArenas() {
 
 void ProgramMemory::FreeOutputs() {
   for (at::DataPtr& output : outputs_) output.clear();
+}
+
+void ProgramMemory::FreeAdopted() {
+  for (at::DataPtr& adopted : adopted_) adopted.clear();
 }
 
 void ProgramMemory::HandOver(const RunArgs& args, const std::vector<bool>& poisoned) {

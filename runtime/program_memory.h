@@ -17,9 +17,12 @@ class ProgramMemory {
  public:
   explicit ProgramMemory(const ProgramSpec* spec);
 
-  // Binds inputs, and outputs, which it allocates; and the arenas, all or those of the CPU. Both throw c10::OutOfMemoryError.
-  void Bind(const RunArgs& args);
+  // Binds outputs, which it allocates, and the arenas, all or those of the CPU. Both throw c10::OutOfMemoryError.
+  void BindOutputs();
   void BindArenas(bool cpu_only);
+  // Binds the inputs among `args.storages`, the first ones of the trace, that are not bound yet.
+  void BindInputs(const RunArgs& args);
+  void UnbindInputs() { bound_ = 0; }
   // For storages made while the memories are bound.
   void BindStorages(const RunArgs& args);
   // The symbols have other values than in the last run.
@@ -38,6 +41,7 @@ class ProgramMemory {
 
   void FreeArenas();
   void FreeOutputs();
+  void FreeAdopted();
   // Hands results over, but for those of which `poisoned` is true, and frees what else the run made.
   void HandOver(const RunArgs& args, const std::vector<bool>& poisoned);
 
@@ -45,6 +49,8 @@ class ProgramMemory {
   void SetBase(int32_t memory, void* base);
 
   const ProgramSpec& spec_;
+  std::vector<int32_t> inputs_;      // By storage.
+  size_t bound_ = 0;                 // So many of them are bound.
   std::vector<at::DataPtr> arenas_;  // By the spec's; only while running.
   std::vector<void*> bases_;
   std::vector<at::DataPtr> adopted_;    // By memory.

@@ -31,6 +31,17 @@ using runtime::Counters;
 
 namespace {
 
+class BusyScope {
+ public:
+  explicit BusyScope(bool* busy) : busy_(busy) { *busy_ = true; }
+  ~BusyScope() { *busy_ = false; }
+  BusyScope(const BusyScope&) = delete;
+  BusyScope& operator=(const BusyScope&) = delete;
+
+ private:
+  bool* busy_;
+};
+
 // Runs `log` op by op, as eager mode would have.
 runtime::RunResult RunReplay(const codegen::TraceLog& log, const runtime::RunArgs& args) {
   auto& counters = Counters::Get();
@@ -91,13 +102,11 @@ void Recorder::Flush(std::string_view cause, Cut cut) {
   const bool predicted = found == runtime::TraceRun::Found::kPredicted;
   if (predicted) counters.predicted_hits.Add();
   Binding binding = Bind();
-  running_ = true;
   const runtime::RunResult result = OnStream([&] { return RunPrograms(entry, !policy.kept_eager(), &binding); });
-  running_ = false;
   events.Ran(entry);
   if (result.error != nullptr) AddLocation(result);
   Distribute(&binding, result);
-  overlap_.OnCut(entry, /*early=*/cause == kOverlap, /*waits=*/cut == Cut::kGraphBreak && predicted, stream_.has_value());
+  head_start_.OnCut(entry, /*waits=*/cut == Cut::kGraphBreak && predicted && stream_.has_value());
   if (entry != nullptr && !predicted) guards::ProgramCache::Get().NoteSuccessor(previous_, start_cause_, entry);
   StartTrace(cause, entry);
   if (result.error != nullptr) std::rethrow_exception(result.error);
@@ -209,6 +218,7 @@ Recorder::Binding Recorder::Bind() {
 
 template <class Run>
 runtime::RunResult Recorder::OnStream(const Run& run) {
+  const BusyScope busy(&running_);
   if (!stream_.has_value()) return run();
   const c10::Stream now = runtime::CurrentStream(stream_->device());
   runtime::RunResult result;
@@ -221,11 +231,43 @@ runtime::RunResult Recorder::OnStream(const Run& run) {
   return result;
 }
 
+void Recorder::RunAhead() {
+  run_ahead_at_ = HeadStart::kNever;
+  // What has run of a trace that left what was predicted is taken back when it is cut.
+  if (prediction_ == nullptr || running_ || !MayRunAhead()) return;
+  const auto symbols = symbols_.active() ? symbols_.Symbols() : absl::MakeConstSpan(prediction_->symbols);
+  const bool needs_stream = runtime::Active().head_start != runtime::HeadStarts::kAlways;
+  const bool waits = (needs_stream && !stream_.has_value()) || (symbols_.active() && symbols.empty());
+  if (waits || (stream_.has_value() && runtime::IsCapturing(*stream_))) {
+    constexpr size_t kAskAgain = 8;  // Operators later.
+    run_ahead_at_ = log_.ops.size() + kAskAgain;
+    return;
+  }
+  std::vector<c10::StorageImpl*> storages;
+  storages.reserve(slots_.size());
+  for (const Slot& slot : slots_) storages.push_back(slot.is_input ? slot.impl : nullptr);
+  runtime::RunArgs args{storages, log_.scalars, log_.offsets, {}};
+  args.symbols = symbols;
+  OnStream([&] {
+    run_ahead_at_ = head_start_.Advance(prediction_, args, log_.ops.size());
+    return runtime::RunResult();
+  });
+}
+
+void Recorder::TakeBackHeadStart() {
+  if (!head_start_.active()) return;
+  OnStream([&] {
+    head_start_.Settle(nullptr, {});
+    return runtime::RunResult();
+  });
+}
+
 runtime::RunResult Recorder::RunPrograms(const guards::CachedTracePtr& entry, bool in_background, Binding* binding) {
   auto& counters = Counters::Get();
   runtime::RunArgs args{binding->storages, log_.scalars, log_.offsets, absl::MakeSpan(binding->outputs), binding->unshared};
+  if (entry != nullptr) args.symbols = symbols_.active() ? symbols_.Symbols() : entry->symbols;
+  head_start_.Settle(entry.get(), args.symbols);
   if (entry == nullptr) return RunReplay(log_, args);
-  args.symbols = symbols_.active() ? symbols_.Symbols() : entry->symbols;
   guards::CompiledProgram& body = *entry->body;
   if (!body.ready()) return RunMeanwhile(entry.get(), in_background, args);
   if (!body.compiled) counters.eager_replays.Add();

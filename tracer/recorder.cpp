@@ -197,6 +197,8 @@ void Recorder::Share() {
   RecorderLock lock(this);
   if (shared_) return;
   shared_ = true;
+  run_ahead_at_ = HeadStart::kNever;
+  TakeBackHeadStart();
   for (const auto& input : inputs_) RegisterInput(input.get(), this);
 }
 
@@ -240,11 +242,7 @@ void Recorder::BeginTrace(int32_t op_id) {
     }
   }
   max_ops_ = static_cast<size_t>(runtime::Active().trace_limit);
-  const size_t early = overlap_.OnBegin(prediction_.get());
-  if (early > 0 && early < max_ops_) {
-    max_ops_ = early;
-    due_ = kOverlap;
-  }
+  run_ahead_at_ = head_start_.OnBegin(MayRunAhead() ? prediction_.get() : nullptr);
   max_pending_bytes_ = MostPendingBytes(c10::kCPU);
   keeps_stacks_ = runtime::Active().stacks;
   all_dynamic_ = runtime::Active().dynamic == runtime::Dynamic::kAlways;
@@ -273,15 +271,15 @@ bool Recorder::MayStepAside() const {
 }
 
 void Recorder::CutDue(int32_t op_id) {
-  if (due_ == kOverlap && !overlap_.EndsHere(prediction_ != nullptr)) {
-    // This is another trace than the one that should end here.
-    due_ = kFull;
-    max_ops_ = static_cast<size_t>(runtime::Active().trace_limit);
-    return;
-  }
   if (due_ == kFull) loops_.OnFullTrace();
   Flush(due_, Cut::kHousekeeping);
   BeginTrace(op_id);
+}
+
+bool Recorder::MayRunAhead() const {
+  // Others may want to run the same program meanwhile; a graph is launched as a whole.
+  const auto& active = runtime::Active();
+  return !shared_ && !active.cudagraphs && active.verify == 0;
 }
 
 void Recorder::UnlockWithGarbage() {
@@ -369,6 +367,7 @@ void Recorder::StartTrace(std::string_view cause, const guards::CachedTracePtr& 
   advice_at_ = guards::kSiteOps;
   forks_ = {};
   due_ = kFull;
+  run_ahead_at_ = HeadStart::kNever;
   loops_.OnCut();
   in_blocks_ = cause == kBlock;
   if (!in_blocks_) block_cutter_.Reset();

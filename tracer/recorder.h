@@ -24,9 +24,9 @@
 #include "runtime/events.h"
 #include "tracer/block_cutter.h"
 #include "tracer/foreign_memory.h"
+#include "tracer/head_start.h"
 #include "tracer/lazy_tensor.h"
 #include "tracer/loop_finder.h"
-#include "tracer/overlap_cutter.h"
 #include "tracer/reentrant_lock.h"
 #include "tracer/scopes.h"
 
@@ -77,6 +77,7 @@ class Recorder {
     } else if (log_.ops.size() >= max_ops_ || pending_bytes_ >= max_pending_bytes_) {
       CutDue(op_id);
     }
+    if (log_.ops.size() >= run_ahead_at_) RunAhead();
   }
 
   // Cuts when the trace is yet to read memory that others may overwrite: operations are about to go past the recorder.
@@ -130,9 +131,14 @@ class Recorder {
   };
 
   // Causes of cuts where a trace may as well end, and of those where it must.
-  static constexpr std::string_view kBlock = guards::kBlock, kLoop = "loop", kFull = "trace_limit", kOverlap = "overlap";
+  static constexpr std::string_view kBlock = guards::kBlock, kLoop = "loop", kFull = "trace_limit";
 
   void CutDue(int32_t op_id);
+  // Runs what can run of the predicted program.
+  void RunAhead();
+  void TakeBackHeadStart();
+  // Whether this trace may have a head start, if it is predicted.
+  bool MayRunAhead() const;
   // After each op: whether a round of a loop ends here, or a block, if this trace is recorded in those.
   void FollowLoops() {
     if (!loops_.EndsAfter(log_.ops.back().op_id, LiveBytes())) return;
@@ -180,7 +186,7 @@ class Recorder {
   std::vector<codegen::SizeMark> Marks() const;
   Binding Bind();
   runtime::RunResult RunPrograms(const guards::CachedTracePtr& entry, bool in_background, Binding* binding);
-  // Calls `run` with the trace's stream as the current one.
+  // Calls `run` with the trace's stream as the current one, and says that the recorder is busy.
   template <class Run>
   runtime::RunResult OnStream(const Run& run);
   void Distribute(Binding* binding, const runtime::RunResult& result);
@@ -223,10 +229,11 @@ class Recorder {
   std::string_view due_ = kFull;  // Cause of the cut at max_ops_.
   BlockCutter block_cutter_;
   LoopFinder loops_;
-  OverlapCutter overlap_;
-  bool all_dynamic_ = false;                // LAZULI_DYNAMIC=1, as of the trace's first op.
-  bool keeps_stacks_ = false;               // LAZULI_STACKS, as of the trace's first op.
-  std::vector<codegen::CallStack> stacks_;  // By op: where the program called it.
+  HeadStart head_start_;
+  size_t run_ahead_at_ = HeadStart::kNever;  // So many operators into the trace.
+  bool all_dynamic_ = false;                 // LAZULI_DYNAMIC=1, as of the trace's first op.
+  bool keeps_stacks_ = false;                // LAZULI_STACKS, as of the trace's first op.
+  std::vector<codegen::CallStack> stacks_;   // By op: where the program called it.
 };
 
 // Locks a recorder; re-entrant. What the trace kept alive is released after the outermost unlock.

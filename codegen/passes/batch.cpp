@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "codegen/passes/recorded_apart.h"
+
 namespace lazuli::codegen {
 namespace {
 
@@ -25,6 +27,7 @@ struct Slot {
   std::vector<size_t> steps;
   const KernelLaunch* launch = nullptr;  // The first one; null: not a batch.
   int64_t live_bytes = 0;                // Arena memory in use.
+  int32_t ops_needed = 0;                // By these steps or any before them.
 };
 
 class Batcher {
@@ -42,6 +45,10 @@ class Batcher {
 
   void Run() {
     for (size_t s = 0; s < spec_->steps.size();) {
+      if (runs_ahead_ && spec_->steps[s].overwrites > runtime::kMostSavedBytes) {
+        runs_ahead_ = false;
+        first_behind_ = static_cast<int>(slots_.size());
+      }
       // Steps that are together already stay so.
       const auto together = static_cast<size_t>(spec_->steps[s].batch);
       const int slot = Place(s, kAnySlot);
@@ -107,8 +114,12 @@ class Batcher {
     const int end = static_cast<int>(slots_.size());
     const int distance = launch->touched_bytes > (IsOnGpu(step) ? kSmallBytesOnGpu : kSmallBytes) ? 1 : kMaxDistance;
     int found = -1;
+    // Steps on a GPU that run ahead of the trace's end are not to wait for operators that come much later.
+    const int last_ahead = runs_ahead_ ? end : first_behind_;
+    const int32_t least_needed = IsOnGpu(step) ? step.ops_needed - kMostOpsApart : 0;
     for (int slot = end - 1; slot >= std::max(EarliestSlot(step), end - distance); --slot) {
       if (fresh > 0 && slots_[slot].live_bytes + fresh > peak_) break;
+      if (slot < last_ahead && slots_[slot].ops_needed < least_needed) break;
       if (slots_[slot].launch != nullptr && GoTogether(*slots_[slot].launch, *launch)) found = slot;
     }
     return found;
@@ -122,10 +133,13 @@ class Batcher {
     int slot = into != kAnySlot ? into : FindBatch(step, fresh);
     if (slot < 0) {
       slot = static_cast<int>(slots_.size());
-      slots_.push_back({{}, BatchableLaunch(step), live_});
+      slots_.push_back({{}, BatchableLaunch(step), live_, slot == 0 ? 0 : slots_.back().ops_needed});
     }
     slots_[slot].steps.push_back(s);
-    for (size_t i = static_cast<size_t>(slot); i < slots_.size(); ++i) slots_[i].live_bytes += fresh;
+    for (size_t i = static_cast<size_t>(slot); i < slots_.size(); ++i) {
+      slots_[i].live_bytes += fresh;
+      slots_[i].ops_needed = std::max(slots_[i].ops_needed, step.ops_needed);
+    }
     live_ += fresh;
     for (const int32_t memory : step.reads) memories_[memory].after_use = std::max(memories_[memory].after_use, slot + 1);
     for (const int32_t memory : step.writes) memories_[memory].after_write = memories_[memory].after_use = slot + 1;
@@ -141,6 +155,8 @@ class Batcher {
   std::vector<Slot> slots_;
   int64_t live_ = 0;  // After the steps that are placed.
   int64_t peak_ = 0;
+  bool runs_ahead_ = true;  // The steps that are placed may run ahead, all of them.
+  int first_behind_ = 0;    // The first slot of those that do not.
 };
 
 }  // namespace

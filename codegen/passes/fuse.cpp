@@ -7,6 +7,7 @@
 #include "codegen/lower.h"
 #include "codegen/lower_group.h"
 #include "codegen/passes/bit_set.h"
+#include "codegen/passes/recorded_apart.h"
 #include "codegen/passes/space.h"
 
 namespace lazuli::codegen {
@@ -205,6 +206,7 @@ class Fuser {
     WorkGroup& from = groups_[b];
     if (static_cast<int>(into.nodes.size() + from.nodes.size()) > options_.max_nodes) return;
     if (graph_.nodes[into.nodes[0]].op.device != graph_.nodes[from.nodes[0]].op.device) return;
+    if (HoldsUp(graph_, users_, into.nodes, from.nodes)) return;
     // What a failed check leaves undone must not have been written over anything.
     if ((into.checks && from.overwrites) || (into.overwrites && from.checks)) return;
     // Writes in the order of the indices are for one pass over them.

@@ -13,8 +13,8 @@ struct FuseOptions {
 };
 
 // Two groups merge when one iteration space serves both (the same, or one has the other's shape left after its reductions), every value
-// made inside is used inside at the point where it is made, no memory is read elsewhere than where it is written, and no path leads
-// from one group to the other through a third.
+// made inside is used inside at the point where it is made, no memory is read elsewhere than where it is written, no path leads from
+// one group to the other through a third, and, on a GPU, nobody waits for operators that are recorded much later (recorded_apart.h).
 absl::StatusOr<Graph> Fuse(Graph graph, const FuseOptions& options);
 
 }  // namespace lazuli::codegen

@@ -12,6 +12,7 @@
 #include "codegen/lower_group.h"
 #include "codegen/out_variants.h"
 #include "codegen/passes/batch.h"
+#include "codegen/passes/value_uses.h"
 #include "codegen/products/direct_calls.h"
 #include "codegen/products/fused_product.h"
 #include "codegen/products/packed_convolution.h"
@@ -111,6 +112,20 @@ class Planner {
     has_content_[memory] = true;
   }
 
+  // What `node`, a part of `step`, needs of the trace, and overwrites of its inputs.
+  void AddNeeds(const Node& node, StepSpec* step) const {
+    step->ops_needed = std::max(step->ops_needed, node.op.index + 1);
+    ForEachDef(node, [&](ValueId value) {
+      const ValueId memory = graph_.MemoryOf(value);
+      if (graph_.values[memory].producer != kNoNode) return;
+      int64_t bytes = 0;
+      ForEachUse(node, [&](const TensorRef& use) {
+        if (graph_.MemoryOf(use.storage) == memory) bytes = std::max(bytes, StoredBytes(graph_, use));
+      });
+      step->overwrites += bytes;
+    });
+  }
+
   static int64_t BytesOf(const Value& value) { return value.layout.numel() * static_cast<int64_t>(c10::elementSize(value.layout.dtype)); }
 
   // The kernels of all groups that are kernels.
@@ -178,6 +193,7 @@ class Planner {
       }
     }
     for (const NodeId n : lowered->checks) launch.checks.push_back(CheckOf(group, n, &step));
+    for (const NodeId n : group.nodes) AddNeeds(graph_.nodes[n], &step);
     if (lowered->checks.empty() && static_cast<const CompiledKernel*>(launch.kernel.get())->CanBatch()) launch.run_batch = &RunBatch;
     if (!TargetOf(group).cuda_arch.empty()) launch.batch_key = launch.kernel.get();
     step.work = std::move(launch);
@@ -267,6 +283,7 @@ class Planner {
 
   absl::Status AddCall(const Node& node) {
     StepSpec step;
+    AddNeeds(node, &step);
     const OpInfo* out = FindOutVariant(node.op);
     AtenCall call{out != nullptr ? out->handle : node.op.info->handle, node.op.info->name, {}, {}, node.op.index, node.op.device};
     const auto& schema = node.op.info->handle.schema().arguments();

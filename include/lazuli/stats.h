@@ -37,6 +37,8 @@ struct LAZULI_API Stats {
   int64_t cudagraph_captures = 0;      // CUDA graphs made of programs. See LAZULI_MODE.
   int64_t cudagraph_launches = 0;      // Runs of programs that launched one.
   int64_t cudagraph_failures = 0;      // Programs that could not be captured, and run without.
+  int64_t head_starts = 0;             // Runs of programs whose first steps ran on a GPU while the trace was still recorded.
+  int64_t head_starts_in_vain = 0;     // Those that were taken back, since the trace turned out to be another one.
   int64_t weights_packed = 0;          // Weights put into the library's own order, to be used again. See LAZULI_PACK_WEIGHTS.
   int64_t packed_weight_calls = 0;     // Library calls that used one.
   int64_t observations = 0;            // Operators run once eagerly to learn their outputs' shapes.
