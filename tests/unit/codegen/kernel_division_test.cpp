@@ -32,18 +32,18 @@ codegen::KernelIR DivisionKernel(T type, int work = 0) {
 }
 
 template <class F>
-using BitsOf = std::conditional_t<sizeof(F) == 4, uint32_t, uint64_t>;
+using BitsType = std::conditional_t<sizeof(F) == 4, uint32_t, uint64_t>;
 
 template <class F>
-BitsOf<F> Bits(F value) {
-  BitsOf<F> bits;
+BitsType<F> Bits(F value) {
+  BitsType<F> bits;
   std::memcpy(&bits, &value, sizeof(bits));
   return bits;
 }
 
 template <class F>
 F FromBits(uint64_t pattern) {
-  const auto bits = static_cast<BitsOf<F>>(pattern);
+  const auto bits = static_cast<BitsType<F>>(pattern);
   F value;
   std::memcpy(&value, &bits, sizeof(value));
   return value;
