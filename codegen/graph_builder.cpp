@@ -167,7 +167,7 @@ class Builder {
     });
     for (const auto& [producer, op] : writes) {
       const TensorRef& source = op->args[1].tensors[0];
-      AddUpdate(op->args[0].tensors[0], graph_.contents[source.storage], source);
+      AddUpdate(op->index, op->args[0].tensors[0], graph_.contents[source.storage], source);
       graph_.nodes.back().family = num_families_;
     }
     return absl::OkStatus();
@@ -271,7 +271,7 @@ class Builder {
       graph_.contents[self.storage] = result;
       return;
     }
-    AddUpdate(self, result, layout);
+    AddUpdate(graph_.nodes.back().op.index, self, result, layout);
   }
 
   void AddScatter(Node node, const OpRow* row) {
@@ -286,12 +286,14 @@ class Builder {
     graph_.nodes.push_back(std::move(node));
   }
 
-  void AddUpdate(const TensorRef& self, ValueId source, const TensorRef& source_layout) {
+  // For operator `index` of the trace.
+  void AddUpdate(int32_t index, const TensorRef& self, ValueId source, const TensorRef& source_layout) {
     ValueId content = graph_.contents[self.storage];
     content = DropOverwritten(self, content);
     const NodeId id = static_cast<NodeId>(graph_.nodes.size());
     Node node;
     node.kind = Node::Kind::kUpdate;
+    node.op.index = index;
     node.op.device = graph_.storages[self.storage].device;
     node.op.args.resize(2);
     for (TraceArg& arg : node.op.args) arg.kind = TraceArg::Kind::kTensor;
