@@ -116,7 +116,7 @@ class Batcher {
     int found = -1;
     // Steps on a GPU that run ahead of the trace's end are not to wait for operators that come much later.
     const int last_ahead = runs_ahead_ ? end : first_behind_;
-    const int32_t least_needed = IsOnGpu(step) ? step.ops_needed - kMostOpsApart : 0;
+    const int32_t least_needed = IsOnGpu(step) ? step.ops_needed - kMostOpsApartInBatch : 0;
     for (int slot = end - 1; slot >= std::max(EarliestSlot(step), end - distance); --slot) {
       if (fresh > 0 && slots_[slot].live_bytes + fresh > peak_) break;
       if (slot < last_ahead && slots_[slot].ops_needed < least_needed) break;

@@ -9,8 +9,9 @@
 
 namespace lazuli::codegen {
 
-// Operators recorded further apart than this do not become one step where that would hold up others.
-constexpr int32_t kMostOpsApart = 64;
+// Operators recorded further apart than this do not become one kernel, or one batch of kernels, where that would hold up others: a batch
+// only saves launches.
+constexpr int32_t kMostOpsApart = 64, kMostOpsApartInBatch = 16;
 
 // Whether nodes on a GPU that use what `nodes` make would wait for operators of `joining`, recorded much later, if these became one step
 // with `nodes`. `users`: by value, the nodes that use it.
