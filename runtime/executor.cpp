@@ -52,6 +52,8 @@ class StepProgram : public Program {
 
   size_t AheadAt() const override { return may_go_ahead_ ? ahead_steps_.NextAt(num_ahead_) : kNever; }
 
+  size_t LastAheadAt() const override { return ahead_steps_.LastAt(); }
+
   bool RunAhead(const RunArgs& args, size_t num_ops) override {
     AtenScope scope;
     RunResult result;

@@ -56,6 +56,8 @@ class Program {
   static constexpr size_t kNever = std::numeric_limits<size_t>::max();
   // How many of the trace's operators there must be for more steps to run ahead than have.
   virtual size_t AheadAt() const { return kNever; }
+  // The same for the last step that may.
+  virtual size_t LastAheadAt() const { return 0; }
   // Runs the steps that `num_ops` operators suffice for. `args` holds what those need: storages, scalars and offsets so far, and all
   // symbols; no outputs. False: there is not enough memory, and nothing has run.
   virtual bool RunAhead(const RunArgs& /*args*/, size_t /*num_ops*/) { return false; }

@@ -21,6 +21,8 @@ class AheadSteps {
 
   // So many operators are needed to run more than the first `done` steps; Program::kNever: that is all, or the options want none.
   size_t NextAt(size_t done) const;
+  // The same for the last of them; 0 where there is none.
+  size_t LastAt() const { return needed_.empty() ? 0 : needed_.back(); }
   // So many steps, whole batches, can run with `num_ops` operators.
   size_t NumberFor(size_t num_ops) const;
 

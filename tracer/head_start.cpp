@@ -34,11 +34,11 @@ int InterruptionsFor(std::chrono::nanoseconds recording) {
   return static_cast<int>(std::min(kMostInterruptions, std::ceil(std::sqrt(static_cast<double>(recording.count()) / shortest))));
 }
 
-// Operators between two interruptions.
+// Operators between two interruptions, which are all before the last step that may run ahead: an optimizer's many operators come later.
 size_t Spacing(const guards::CachedTrace& trace) {
   constexpr int kAlways = 32;  // Where the options want it.
   const int interruptions = trace.head_start.interruptions.load(std::memory_order_relaxed);
-  return std::max<size_t>(1, trace.log.ops.size() / static_cast<size_t>(interruptions == 0 ? kAlways : interruptions));
+  return std::max<size_t>(1, trace.body->program->LastAheadAt() / static_cast<size_t>(interruptions == 0 ? kAlways : interruptions));
 }
 
 }  // namespace

@@ -34,6 +34,7 @@ TEST(AheadSteps, EachWaitsForItsOperatorsAndThoseOfStepsBeforeIt) {
   EXPECT_EQ(ahead.NextAt(0), 2u);
   EXPECT_EQ(ahead.NextAt(2), 9u);
   EXPECT_EQ(ahead.NextAt(4), Program::kNever);
+  EXPECT_EQ(ahead.LastAt(), 12u);
 }
 
 TEST(AheadSteps, BatchesRunWhole) {
