@@ -391,7 +391,7 @@ bool ProgramCache::Request(const CachedTracePtr& entry, std::string_view locatio
 
 bool ProgramCache::MakeDynamic(CachedTrace* entry) {
   Skeleton& skeleton = *entry->skeleton;
-  if (runtime::Active().dynamic == runtime::Dynamic::kNever) return false;
+  if (runtime::Active().dynamic == runtime::When::kNever) return false;
   // What could not be compiled with some symbols will not be with more.
   for (const auto& dynamic : skeleton.dynamic) {
     if (dynamic.program->failed()) return false;

@@ -8,11 +8,7 @@
 namespace lazuli::runtime {
 namespace {
 
-// Of "0", "1" and "auto".
-template <class Choice>
-Choice ChoiceOf(const std::string& text) {
-  return text == "0" ? Choice::kNever : (text == "1" ? Choice::kAlways : Choice::kAuto);
-}
+When WhenOf(const std::string& text) { return text == "0" ? When::kNever : (text == "1" ? When::kAlways : When::kAuto); }
 
 }  // namespace
 
@@ -24,13 +20,13 @@ const ActiveOptions* internal::MakeActive(const Options& options) {
       options.precision() == "strict" ? Precision::kStrict : (options.precision() == "fast" ? Precision::kFast : Precision::kEager);
   const Isa asked = options.isa() == "sse4" ? Isa::kSse4 : (options.isa() == "avx2" ? Isa::kAvx2 : Isa::kAvx512);
   active->isa = std::min(asked, WidestIsa());
-  active->dynamic = ChoiceOf<Dynamic>(options.dynamic());
+  active->dynamic = WhenOf(options.dynamic());
   active->async = options.async();
   active->compile_threads = options.compile_threads();
   active->threads = options.threads();
   active->record_scalars = options.record_scalars();
   active->step_aside = options.step_aside();
-  active->head_start = ChoiceOf<HeadStarts>(options.head_start());
+  active->head_start = WhenOf(options.head_start());
   active->pack_weights = options.pack_weights();
   active->stacks = options.stacks();
   active->recompile_limit = options.recompile_limit();

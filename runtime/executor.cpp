@@ -56,14 +56,13 @@ class StepProgram : public Program {
 
   bool RunAhead(const RunArgs& args, size_t num_ops) override {
     AtenScope scope;
-    RunResult result;
-    if (!is_ahead_ && !StartAhead(args, &result)) return false;
+    if (!is_ahead_ && !StartAhead(args)) return false;
     memory_.BindInputs(args);
     BindOffsets(args);
     const size_t end = ahead_steps_.NumberFor(num_ops);
-    while (num_ahead_ < end && may_go_ahead_) {
+    while (num_ahead_ < end) {
       const auto count = static_cast<size_t>(spec_.steps[num_ahead_].batch);
-      may_go_ahead_ = Save(num_ahead_, count, args);
+      may_go_ahead_ = may_go_ahead_ && Save(num_ahead_, count, args);
       if (!may_go_ahead_) break;
       RunSteps(num_ahead_, count, args, &ahead_result_);
       num_ahead_ += count;
@@ -75,9 +74,7 @@ class StepProgram : public Program {
     if (!is_ahead_) return;
     AtenScope scope;
     saved_.Restore();
-    memory_.FreeAdopted();
-    memory_.FreeOutputs();
-    End();
+    Drop();
   }
 
  private:
@@ -92,18 +89,14 @@ class StepProgram : public Program {
   bool Start(const RunArgs& args, bool* as_graph, RunResult* result) {
     for (;;) {
       try {
-        if (symbols_.Set(args.symbols) && prepared_) Resize();
-        if (!prepared_) Prepare();
+        BindResults(args);
         memory_.BindInputs(args);
-        memory_.BindOutputs();
         BindOffsets(args);
-        Reset();
         *as_graph = RunAsGraph(args, result);
         if (!*as_graph) memory_.BindArenas(/*cpu_only=*/false);
         return true;
       } catch (const c10::OutOfMemoryError&) {
-        memory_.FreeOutputs();
-        End();
+        Drop();
         if (ProgramGraphs::ReleaseAll()) continue;  // They keep the memory that they need.
         return NotStarted(result);
       } catch (...) {
@@ -113,19 +106,25 @@ class StepProgram : public Program {
   }
 
   // The same for steps that run ahead, which have their inputs one by one. Without memory for them, the run itself does what it can.
-  bool StartAhead(const RunArgs& args, RunResult* result) {
+  bool StartAhead(const RunArgs& args) {
     try {
-      if (symbols_.Set(args.symbols) && prepared_) Resize();
-      if (!prepared_) Prepare();
-      memory_.BindOutputs();
+      BindResults(args);
       memory_.BindArenas(/*cpu_only=*/false);
-      Reset();
     } catch (...) {
-      return NotStarted(result);
+      Drop();
+      return false;
     }
     is_ahead_ = true;
     ahead_result_ = {};
     return true;
+  }
+
+  // What does not need the inputs.
+  void BindResults(const RunArgs& args) {
+    if (symbols_.Set(args.symbols) && prepared_) Resize();
+    if (!prepared_) Prepare();
+    memory_.BindOutputs();
+    Reset();
   }
 
   // The run of which steps ran ahead.
@@ -143,6 +142,12 @@ class StepProgram : public Program {
     is_ahead_ = false;
     may_go_ahead_ = true;
     num_ahead_ = 0;
+  }
+
+  // Ends without results.
+  void Drop() {
+    memory_.FreeResults();
+    End();
   }
 
   // Saves the inputs that these steps overwrite. False: they are too large, or there is no memory for it.
@@ -166,8 +171,7 @@ class StepProgram : public Program {
 
   // Because of the exception in flight.
   bool NotStarted(RunResult* result) {
-    memory_.FreeOutputs();
-    End();
+    Drop();
     result->error = std::current_exception();
     result->not_started = true;
     return false;

@@ -180,6 +180,11 @@ struct ProgramSpec {
   int64_t serial = 0;     // Of the trace, for the log.
 };
 
+// Whether `step` of `spec` writes a GPU's memory.
+inline bool IsOnGpu(const ProgramSpec& spec, const StepSpec& step) {
+  return std::any_of(step.writes.begin(), step.writes.end(), [&](int32_t m) { return spec.memories[m].device.is_cuda(); });
+}
+
 // The program that runs `spec`'s steps in order. It keeps its tensors between runs, so one run at a time.
 std::unique_ptr<Program> MakeProgram(ProgramSpec spec);
 

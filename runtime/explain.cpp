@@ -55,8 +55,8 @@ std::string HeadText(const Stats& stats) {
 // What a program can do about an argument that kept differing.
 std::string Advice(const std::string& argument) {
   if (absl::StartsWith(argument, "size of ")) {
-    return Active().dynamic == Dynamic::kNever ? "LAZULI_DYNAMIC=auto compiles one program for all of them"
-                                               : "it takes 0 or 1, which are specialised, or keeps pace with another by accident";
+    return Active().dynamic == When::kNever ? "LAZULI_DYNAMIC=auto compiles one program for all of them"
+                                            : "it takes 0 or 1, which are specialised, or keeps pace with another by accident";
   }
   if (absl::StartsWith(argument, "stride of ")) return "bring it to one layout first (contiguous())";
   if (absl::StartsWith(argument, "visible storages")) return "keep the same results alive in every step";
@@ -108,7 +108,7 @@ std::string History::HintsText(int64_t traces) const {
   for (const auto& [id, site] : sites_) {
     for (const auto& [argument, difference] : site.differences) {
       // A second and a third size are what it takes to make one program for all.
-      const bool settles = Active().dynamic != Dynamic::kNever && absl::StartsWith(argument, "size of ");
+      const bool settles = Active().dynamic != When::kNever && absl::StartsWith(argument, "size of ");
       if (difference.values.size() < (settles ? 2 * kManyValues : kManyValues)) continue;
       absl::StrAppend(&text, "hint: ", Plural(site.programs, "compile"), " in ", Plural(site.last_trace - site.first_trace + 1, "step"),
                       " at site ", id, ": ", argument, " took ", difference.values.size(),

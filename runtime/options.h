@@ -16,8 +16,8 @@ namespace lazuli::runtime {
 
 enum class Backend : uint8_t { kLlvm, kAten };
 enum class Precision : uint8_t { kEager, kStrict, kFast };
-enum class Dynamic : uint8_t { kNever, kAuto, kAlways };
-enum class HeadStarts : uint8_t { kNever, kAuto, kAlways };
+// "0", "auto", "1".
+enum class When : uint8_t { kNever, kAuto, kAlways };
 enum class Isa : uint8_t { kSse4, kAvx2, kAvx512 };
 // torch.compiler.set_stance's: what happens to a trace that has no program.
 enum class Stance : uint8_t { kDefault, kForceEager, kEagerOnRecompile, kFailOnRecompile, kEagerThenCompile };
@@ -28,13 +28,13 @@ struct ActiveOptions {
   Backend backend = Backend::kLlvm;
   Precision precision = Precision::kEager;
   Isa isa = Isa::kSse4;  // Already capped by what this CPU has.
-  Dynamic dynamic = Dynamic::kAuto;
+  When dynamic = When::kAuto;
   bool async = true;
   int64_t compile_threads = 1;
   bool threads = false;
   bool record_scalars = false;
   bool step_aside = true;
-  HeadStarts head_start = HeadStarts::kAuto;
+  When head_start = When::kAuto;
   bool pack_weights = false;
   bool stacks = false;
   int64_t recompile_limit = 0;

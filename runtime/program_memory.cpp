@@ -111,11 +111,8 @@ void ProgramMemory::FreeArenas() {
   for (at::DataPtr& arena : arenas_) arena.clear();
 }
 
-void ProgramMemory::FreeOutputs() {
+void ProgramMemory::FreeResults() {
   for (at::DataPtr& output : outputs_) output.clear();
-}
-
-void ProgramMemory::FreeAdopted() {
   for (at::DataPtr& adopted : adopted_) adopted.clear();
 }
 

@@ -40,8 +40,8 @@ class ProgramMemory {
   at::DataPtr& adopted(int32_t memory) { return adopted_[memory]; }
 
   void FreeArenas();
-  void FreeOutputs();
-  void FreeAdopted();
+  // Outputs, and what Adopt took.
+  void FreeResults();
   // Hands results over, but for those of which `poisoned` is true, and frees what else the run made.
   void HandOver(const RunArgs& args, const std::vector<bool>& poisoned);
 

@@ -12,10 +12,6 @@
 namespace lazuli::runtime {
 namespace {
 
-bool IsOnGpu(const ProgramSpec& spec, const StepSpec& step) {
-  return std::any_of(step.writes.begin(), step.writes.end(), [&](int32_t m) { return spec.memories[m].device.is_cuda(); });
-}
-
 // Returns the driver's error; 0 is none.
 int Copy(void* to, const void* from, size_t nbytes, c10::Device device) {
   if (device.is_cpu()) {
@@ -41,8 +37,8 @@ AheadSteps::AheadSteps(const ProgramSpec& spec) {
 }
 
 size_t AheadSteps::NextAt(size_t done) const {
-  const HeadStarts wanted = Active().head_start;
-  const bool may = wanted == HeadStarts::kAlways || (wanted == HeadStarts::kAuto && on_gpu_);
+  const When wanted = Active().head_start;
+  const bool may = wanted == When::kAlways || (wanted == When::kAuto && on_gpu_);
   return may && done < needed_.size() ? needed_[done] : Program::kNever;
 }
 

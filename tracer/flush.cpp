@@ -102,7 +102,8 @@ void Recorder::Flush(std::string_view cause, Cut cut) {
   const bool predicted = found == runtime::TraceRun::Found::kPredicted;
   if (predicted) counters.predicted_hits.Add();
   Binding binding = Bind();
-  const runtime::RunResult result = OnStream([&] { return RunPrograms(entry, !policy.kept_eager(), &binding); });
+  runtime::RunResult result;
+  OnStream([&] { result = RunPrograms(entry, !policy.kept_eager(), &binding); });
   events.Ran(entry);
   if (result.error != nullptr) AddLocation(result);
   Distribute(&binding, result);
@@ -217,26 +218,31 @@ Recorder::Binding Recorder::Bind() {
 }
 
 template <class Run>
-runtime::RunResult Recorder::OnStream(const Run& run) {
+void Recorder::OnStream(const Run& run) {
   const BusyScope busy(&running_);
-  if (!stream_.has_value()) return run();
+  if (!stream_.has_value()) {
+    run();
+    return;
+  }
   const c10::Stream now = runtime::CurrentStream(stream_->device());
-  runtime::RunResult result;
   {
     const c10::StreamGuard guard(*stream_);
-    result = run();
+    run();
   }
   // Whoever goes on elsewhere has ordered the streams by events, perhaps, that came before what was launched only now.
   if (now != *stream_ && !runtime::IsCapturing(now)) runtime::OrderStreams(*stream_, now);
-  return result;
+}
+
+absl::Span<const int64_t> Recorder::SymbolsAs(const guards::CachedTrace& trace) const {
+  return symbols_.active() ? symbols_.Symbols() : absl::MakeConstSpan(trace.symbols);
 }
 
 void Recorder::RunAhead() {
   run_ahead_at_ = HeadStart::kNever;
   // What has run of a trace that left what was predicted is taken back when it is cut.
   if (prediction_ == nullptr || running_ || !MayRunAhead()) return;
-  const auto symbols = symbols_.active() ? symbols_.Symbols() : absl::MakeConstSpan(prediction_->symbols);
-  const bool needs_stream = runtime::Active().head_start != runtime::HeadStarts::kAlways;
+  const auto symbols = SymbolsAs(*prediction_);
+  const bool needs_stream = runtime::Active().head_start != runtime::When::kAlways;
   const bool waits = (needs_stream && !stream_.has_value()) || (symbols_.active() && symbols.empty());
   if (waits || (stream_.has_value() && runtime::IsCapturing(*stream_))) {
     constexpr size_t kAskAgain = 8;  // Operators later.
@@ -248,24 +254,17 @@ void Recorder::RunAhead() {
   for (const Slot& slot : slots_) storages.push_back(slot.is_input ? slot.impl : nullptr);
   runtime::RunArgs args{storages, log_.scalars, log_.offsets, {}};
   args.symbols = symbols;
-  OnStream([&] {
-    run_ahead_at_ = head_start_.Advance(prediction_, args, log_.ops.size());
-    return runtime::RunResult();
-  });
+  OnStream([&] { run_ahead_at_ = head_start_.Advance(prediction_, args, log_.ops.size()); });
 }
 
 void Recorder::TakeBackHeadStart() {
-  if (!head_start_.active()) return;
-  OnStream([&] {
-    head_start_.Settle(nullptr, {});
-    return runtime::RunResult();
-  });
+  if (head_start_.active()) OnStream([&] { head_start_.Settle(nullptr, {}); });
 }
 
 runtime::RunResult Recorder::RunPrograms(const guards::CachedTracePtr& entry, bool in_background, Binding* binding) {
   auto& counters = Counters::Get();
   runtime::RunArgs args{binding->storages, log_.scalars, log_.offsets, absl::MakeSpan(binding->outputs), binding->unshared};
-  if (entry != nullptr) args.symbols = symbols_.active() ? symbols_.Symbols() : entry->symbols;
+  if (entry != nullptr) args.symbols = SymbolsAs(*entry);
   head_start_.Settle(entry.get(), args.symbols);
   if (entry == nullptr) return RunReplay(log_, args);
   guards::CompiledProgram& body = *entry->body;

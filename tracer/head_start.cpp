@@ -14,8 +14,6 @@
 namespace lazuli::tracer {
 namespace {
 
-using runtime::HeadStarts;
-
 // Recording, and waiting for the program, that makes a head start worth the while when it comes so many times in a row.
 constexpr std::chrono::microseconds kLong{200};
 constexpr int kLongRounds = 3;
@@ -36,9 +34,9 @@ int InterruptionsFor(std::chrono::nanoseconds recording) {
 
 // Operators between two interruptions, which are all before the last step that may run ahead: an optimizer's many operators come later.
 size_t Spacing(const guards::CachedTrace& trace) {
-  constexpr int kAlways = 32;  // Where the options want it.
+  constexpr int kByDefault = 32;  // Where the options want it.
   const int interruptions = trace.head_start.interruptions.load(std::memory_order_relaxed);
-  return std::max<size_t>(1, trace.body->program->LastAheadAt() / static_cast<size_t>(interruptions == 0 ? kAlways : interruptions));
+  return std::max<size_t>(1, trace.body->program->LastAheadAt() / static_cast<size_t>(interruptions == 0 ? kByDefault : interruptions));
 }
 
 }  // namespace
@@ -55,14 +53,13 @@ size_t HeadStart::OnBegin(const guards::CachedTrace* predicted) {
   }
   if (predicted == nullptr || !predicted->body->ready() || !predicted->body->compiled) return kNever;
   const guards::HeadStartHistory& history = predicted->head_start;
-  const bool wanted = history.interruptions.load(std::memory_order_relaxed) > 0 || runtime::Active().head_start == HeadStarts::kAlways;
+  const bool wanted = history.interruptions.load(std::memory_order_relaxed) > 0 || runtime::Active().head_start == runtime::When::kAlways;
   if (!wanted || history.in_vain.load(std::memory_order_relaxed) >= kMostInVain) return kNever;
   return std::max(predicted->body->program->AheadAt(), Spacing(*predicted) / kFirstPart);
 }
 
 size_t HeadStart::Advance(const guards::CachedTracePtr& predicted, const runtime::RunArgs& args, size_t num_ops) {
-  const bool goes_on = trace_ == predicted && std::equal(symbols_.begin(), symbols_.end(), args.symbols.begin(), args.symbols.end());
-  if (active() && !goes_on) {
+  if (active() && !IsOf(predicted.get(), args.symbols)) {
     Undo();
     return kNever;
   }
@@ -79,7 +76,7 @@ size_t HeadStart::Advance(const guards::CachedTracePtr& predicted, const runtime
 
 void HeadStart::Settle(const guards::CachedTrace* entry, absl::Span<const int64_t> symbols) {
   if (!active()) return;
-  if (trace_.get() != entry || !std::equal(symbols_.begin(), symbols_.end(), symbols.begin(), symbols.end())) {
+  if (!IsOf(entry, symbols)) {
     Undo();
     return;
   }
@@ -93,6 +90,10 @@ void HeadStart::OnCut(const guards::CachedTracePtr& entry, bool waits) {
   recording_ = end_ - begin_;
   const bool measures = waits && entry != nullptr && recording_ >= kLong && entry->head_start.interruptions.load() == 0;
   waited_for_ = measures ? entry : nullptr;
+}
+
+bool HeadStart::IsOf(const guards::CachedTrace* trace, absl::Span<const int64_t> symbols) const {
+  return trace_.get() == trace && std::equal(symbols_.begin(), symbols_.end(), symbols.begin(), symbols.end());
 }
 
 void HeadStart::Undo() {

@@ -46,6 +46,8 @@ class HeadStart {
 
  private:
   using Clock = std::chrono::steady_clock;
+  // Whether `trace` with these values of its symbols is what runs ahead.
+  bool IsOf(const guards::CachedTrace* trace, absl::Span<const int64_t> symbols) const;
   void Undo();
 
   guards::CachedTracePtr trace_;  // Whose program runs ahead; null: none.

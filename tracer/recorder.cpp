@@ -245,7 +245,7 @@ void Recorder::BeginTrace(int32_t op_id) {
   run_ahead_at_ = head_start_.OnBegin(MayRunAhead() ? prediction_.get() : nullptr);
   max_pending_bytes_ = MostPendingBytes(c10::kCPU);
   keeps_stacks_ = runtime::Active().stacks;
-  all_dynamic_ = runtime::Active().dynamic == runtime::Dynamic::kAlways;
+  all_dynamic_ = runtime::Active().dynamic == runtime::When::kAlways;
   record_start_ = runtime::EventTime();
 }
 
@@ -367,7 +367,6 @@ void Recorder::StartTrace(std::string_view cause, const guards::CachedTracePtr& 
   advice_at_ = guards::kSiteOps;
   forks_ = {};
   due_ = kFull;
-  run_ahead_at_ = HeadStart::kNever;
   loops_.OnCut();
   in_blocks_ = cause == kBlock;
   if (!in_blocks_) block_cutter_.Reset();

@@ -188,7 +188,9 @@ class Recorder {
   runtime::RunResult RunPrograms(const guards::CachedTracePtr& entry, bool in_background, Binding* binding);
   // Calls `run` with the trace's stream as the current one, and says that the recorder is busy.
   template <class Run>
-  runtime::RunResult OnStream(const Run& run);
+  void OnStream(const Run& run);
+  // The values of `trace`'s symbols in the current trace, which is, so far or whole, as `trace`. Empty where some are not known yet.
+  absl::Span<const int64_t> SymbolsAs(const guards::CachedTrace& trace) const;
   void Distribute(Binding* binding, const runtime::RunResult& result);
   // Says in the error, when the call stacks are kept, which op of the trace failed and where the program called it.
   void AddLocation(const runtime::RunResult& result) const;

@@ -103,20 +103,19 @@ class Batcher {
     return earliest;
   }
 
-  bool IsOnGpu(const StepSpec& step) const { return !step.writes.empty() && spec_->memories[step.writes[0]].device.is_cuda(); }
-
   static bool GoTogether(const KernelLaunch& a, const KernelLaunch& b) { return a.run_batch == b.run_batch && a.batch_key == b.batch_key; }
 
   // The batch that `step` joins; -1: it gets a slot of its own. `fresh` are the arena's bytes that are in use from it on.
   int FindBatch(const StepSpec& step, int64_t fresh) const {
     const KernelLaunch* launch = BatchableLaunch(step);
     if (launch == nullptr) return -1;
+    const bool on_gpu = runtime::IsOnGpu(*spec_, step);
     const int end = static_cast<int>(slots_.size());
-    const int distance = launch->touched_bytes > (IsOnGpu(step) ? kSmallBytesOnGpu : kSmallBytes) ? 1 : kMaxDistance;
+    const int distance = launch->touched_bytes > (on_gpu ? kSmallBytesOnGpu : kSmallBytes) ? 1 : kMaxDistance;
     int found = -1;
     // Steps on a GPU that run ahead of the trace's end are not to wait for operators that come much later.
     const int last_ahead = runs_ahead_ ? end : first_behind_;
-    const int32_t least_needed = IsOnGpu(step) ? step.ops_needed - kMostOpsApartInBatch : 0;
+    const int32_t least_needed = on_gpu ? step.ops_needed - kMostOpsApartInBatch : 0;
     for (int slot = end - 1; slot >= std::max(EarliestSlot(step), end - distance); --slot) {
       if (fresh > 0 && slots_[slot].live_bytes + fresh > peak_) break;
       if (slot < last_ahead && slots_[slot].ops_needed < least_needed) break;
