@@ -46,7 +46,7 @@ class Builder {
   }
 
   absl::Status AddOp(const TraceOp& op) {
-    const auto index = static_cast<size_t>(&op - trace_.ops.data());
+    const auto index = static_cast<size_t>(op.index);
     const bool use_row = options_.use_rows && (options_.rows_of_ops.empty() || options_.rows_of_ops[index]);
     const OpRow* row = use_row && CanGenerate(op) ? FindRow(op) : nullptr;
     if (row != nullptr && !Pays(*row, op)) row = nullptr;

@@ -13,6 +13,8 @@
 #include "codegen/passes/fuse.h"
 #include "codegen/passes/place.h"
 #include "codegen/passes/plan.h"
+#include "codegen/passes/recorded_apart.h"
+#include "codegen/passes/relayout.h"
 #include "codegen/passes/rematerialize.h"
 #include "codegen/passes/reuse.h"
 #include "runtime/cuda_driver.h"
@@ -52,8 +54,11 @@ PipelineOptions ForDevicesOf(const Trace& trace, const PipelineOptions& options)
 // What every graph goes through before anything is decided about kernels.
 std::vector<Pass> SimplifyingPasses() { return {{"fold", FoldCopies}, {"dce", EliminateDeadCode}, {"cse", EliminateCommonSubexpressions}}; }
 
-// The graph of `trace`. Which results had better be made by others depends on what is fused: if there may be some, that is tried first.
-absl::StatusOr<Graph> Build(const Trace& trace, BuildOptions build, const FuseOptions& fuse) {
+// The graph of what was `recorded`. Which results had better be made by others depends on what is fused: if there may be some, that is
+// tried first.
+absl::StatusOr<Graph> Build(const Trace& recorded, BuildOptions build, const FuseOptions& fuse) {
+  const std::optional<Trace> changed = build.use_rows ? Relayout(recorded) : std::nullopt;
+  const Trace& trace = changed.has_value() ? *changed : recorded;
   auto graph = BuildGraph(trace, build);
   if (!graph.ok() || !MayPlace(*graph)) return graph;
   auto fused = *graph;
@@ -64,7 +69,7 @@ absl::StatusOr<Graph> Build(const Trace& trace, BuildOptions build, const FuseOp
   }
   auto groups = Fuse(std::move(fused), fuse);
   if (!groups.ok()) return groups.status();
-  build.placed_ops = OpsToPlace(*groups, trace.ops.size());
+  build.placed_ops = OpsToPlace(*groups, recorded.ops.size());
   return build.placed_ops.empty() ? std::move(graph) : BuildGraph(trace, build);
 }
 
@@ -153,7 +158,7 @@ absl::StatusOr<std::unique_ptr<runtime::Program>> Compile(const Trace& trace, co
   const PassTimer timer("plan", report);
   PlanReport plan;
   const bool direct_calls = options.backend != "aten" && options.target.precision != "strict";
-  auto spec = PlanProgram(*graph, {options.target, options.serial, direct_calls, options.pack_weights}, &plan);
+  auto spec = PlanProgram(*graph, {options.target, options.serial, direct_calls, options.pack_weights, KnownAtOf(trace)}, &plan);
   report->kernels_compiled = plan.kernels_compiled;
   report->kernel_cache_hits = plan.kernel_cache_hits;
   if (!spec.ok()) return spec.status();

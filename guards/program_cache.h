@@ -19,6 +19,7 @@
 #include "absl/functional/function_ref.h"
 #include "codegen/ir/trace_log.h"
 #include "guards/skeleton.h"
+#include "guards/steady_args.h"
 #include "runtime/program.h"
 
 namespace lazuli::guards {
@@ -31,6 +32,7 @@ struct HeadStartHistory {
   std::atomic<int> long_rounds{0};    // In a row, so often the program waited long for what took long to record.
   std::atomic<int> interruptions{0};  // Of its recording, to run what can run; 0: it gets no head start.
   std::atomic<int> in_vain{0};        // Head starts that were taken back, weighed.
+  SteadyArgs steady;                  // Guarded by the program's run_mutex.
 };
 
 // One trace that was seen, and what runs it. Shared by the cache and by recorders that predict it.

@@ -85,6 +85,7 @@ absl::StatusOr<const CudaDriver*> OpenDriver() {
   reader.Read(&driver->library_load_data, "cuLibraryLoadData");
   reader.Read(&driver->library_unload, "cuLibraryUnload");
   reader.Read(&driver->library_get_kernel, "cuLibraryGetKernel");
+  reader.Read(&driver->kernel_set_attribute, "cuKernelSetAttribute");
   reader.Read(&driver->launch_kernel, "cuLaunchKernel");
   reader.Read(&driver->stream_is_capturing, "cuStreamIsCapturing");
   reader.Read(&driver->stream_begin_capture, "cuStreamBeginCapture_v2");

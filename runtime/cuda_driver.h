@@ -44,6 +44,7 @@ struct CudaDriver {
                            int* options, void** values, unsigned num_options);
   int (*library_unload)(CudaLibrary library);
   int (*library_get_kernel)(CudaKernelHandle* kernel, CudaLibrary library, const char* name);
+  int (*kernel_set_attribute)(int attribute, int value, CudaKernelHandle kernel, int device);
   int (*launch_kernel)(CudaKernelHandle kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
                        unsigned block_z, unsigned shared_bytes, CudaStreamHandle stream, void** arguments, void** extra);
   int (*stream_is_capturing)(CudaStreamHandle stream, int* status);  // See the constants.
@@ -55,7 +56,8 @@ struct CudaDriver {
   int (*graph_exec_kernel_node_set_params)(CudaGraphExec exec, CudaGraphNode node, const CudaKernelNodeParams* params);
   int (*memcpy_device_to_device)(uint64_t to, uint64_t from, size_t bytes, CudaStreamHandle stream);
 
-  static constexpr int kInvalidContext = 201;  // An error.
+  static constexpr int kDynamicSharedBytes = 8;  // An attribute of a kernel: the most that a launch may ask for.
+  static constexpr int kInvalidContext = 201;    // An error.
   static constexpr int kNotCapturing = 0;
   static constexpr int kCaptureInvalidated = 2;
   static constexpr int kRelaxedCapture = 2;  // A mode: other calls that could disturb a capture are not checked for.

@@ -39,35 +39,33 @@ class StepProgram : public Program {
     AtenScope scope;
     RunResult result;
     bool as_graph = false;
-    if (is_ahead_) {
-      GoOn(args, &result);
-    } else if (!Start(args, &as_graph, &result)) {
-      return result;
-    }
+    if (!(is_ahead_ ? GoOn(args, &result) : Start(args, &as_graph, &result))) return result;
     if (!as_graph) RunSteps(num_ahead_, spec_.steps.size() - num_ahead_, args, &result);
     memory_.HandOver(args, poisoned_);
     End();
     return result;
   }
 
-  size_t AheadAt() const override { return may_go_ahead_ ? ahead_steps_.NextAt(num_ahead_) : kNever; }
+  size_t LastAheadAt() const override { return ahead_steps_.size() == 0 ? 0 : ahead_steps_.LastAt(); }
 
-  size_t LastAheadAt() const override { return ahead_steps_.LastAt(); }
-
-  bool RunAhead(const RunArgs& args, size_t num_ops) override {
+  Ahead RunAhead(const PartialArgs& args) override {
     AtenScope scope;
-    if (!is_ahead_ && !StartAhead(args)) return false;
-    memory_.BindInputs(args);
-    BindOffsets(args);
-    const size_t end = ahead_steps_.NumberFor(num_ops);
-    while (num_ahead_ < end) {
+    Ahead ahead;
+    while (num_ahead_ < ahead_steps_.size() && may_go_ahead_) {
+      ahead.next_at = ahead_steps_.NeededBy(num_ahead_, args);
+      if (ahead.next_at > 0) return ahead;
+      if (!ahead.ran && !StartAhead(args.run)) return {};
       const auto count = static_cast<size_t>(spec_.steps[num_ahead_].batch);
-      may_go_ahead_ = may_go_ahead_ && Save(num_ahead_, count, args);
-      if (!may_go_ahead_) break;
-      RunSteps(num_ahead_, count, args, &ahead_result_);
+      if (!BindOutputsOf(num_ahead_, count) || !Save(num_ahead_, count, args.run)) {
+        GoNoFurther();
+        break;
+      }
+      RunSteps(num_ahead_, count, args.run, &ahead_result_);
       num_ahead_ += count;
+      ahead.ran = true;
     }
-    return true;
+    ahead.next_at = kNever;
+    return ahead;
   }
 
   void UndoAhead() override {
@@ -89,7 +87,8 @@ class StepProgram : public Program {
   bool Start(const RunArgs& args, bool* as_graph, RunResult* result) {
     for (;;) {
       try {
-        BindResults(args);
+        StartWith(args);
+        memory_.BindOutputs();
         memory_.BindInputs(args);
         BindOffsets(args);
         *as_graph = RunAsGraph(args, result);
@@ -105,42 +104,75 @@ class StepProgram : public Program {
     }
   }
 
-  // The same for steps that run ahead, which have their inputs one by one. Without memory for them, the run itself does what it can.
+  // The same for steps that run ahead, where that is not done yet but for inputs that were not known. Without memory for them, the run
+  // itself does what it can.
   bool StartAhead(const RunArgs& args) {
     try {
-      BindResults(args);
-      memory_.BindArenas(/*cpu_only=*/false);
+      if (!is_ahead_) {
+        StartWith(args);
+        memory_.BindArenas(/*cpu_only=*/false);
+        ahead_result_ = {};
+        is_ahead_ = true;
+      }
+      memory_.BindInputs(args);
+      BindOffsets(args);
+      return true;
     } catch (...) {
-      Drop();
+      GoNoFurther();
       return false;
     }
-    is_ahead_ = true;
-    ahead_result_ = {};
-    return true;
   }
 
-  // What does not need the inputs.
-  void BindResults(const RunArgs& args) {
+  // No more steps run ahead of this run.
+  void GoNoFurther() {
+    if (num_ahead_ == 0) Drop();
+    may_go_ahead_ = num_ahead_ == 0;
+  }
+
+  // What needs neither inputs nor memory.
+  void StartWith(const RunArgs& args) {
     if (symbols_.Set(args.symbols) && prepared_) Resize();
     if (!prepared_) Prepare();
-    memory_.BindOutputs();
     Reset();
   }
 
+  // Outputs, which may be many, once the first of these steps writes one: a GPU has work by then. False: there is no memory for them.
+  bool BindOutputsOf(size_t first, size_t count) {
+    const auto is_output = [&](int32_t m) { return spec_.memories[m].kind == MemorySpec::Kind::kOutput; };
+    for (size_t i = first; i < first + count && !has_outputs_; ++i) {
+      const std::vector<int32_t>& writes = spec_.steps[i].writes;
+      if (std::none_of(writes.begin(), writes.end(), is_output)) continue;
+      try {
+        memory_.BindOutputs();
+      } catch (...) {
+        return false;
+      }
+      has_outputs_ = true;
+    }
+    return true;
+  }
+
   // The run of which steps ran ahead.
-  void GoOn(const RunArgs& args, RunResult* result) {
+  bool GoOn(const RunArgs& args, RunResult* result) {
+    try {
+      if (!has_outputs_) memory_.BindOutputs();
+    } catch (...) {
+      saved_.Restore();
+      return NotStarted(result);
+    }
     memory_.BindInputs(args);
     BindOffsets(args);
     *result = std::move(ahead_result_);
     for (size_t i = 0; i < num_ahead_; ++i) ReleaseInputs(spec_.steps[i], args);
+    return true;
   }
 
   void End() {
     memory_.FreeArenas();
-    memory_.UnbindInputs();
     saved_.Forget();
     is_ahead_ = false;
     may_go_ahead_ = true;
+    has_outputs_ = false;
     num_ahead_ = 0;
   }
 
@@ -404,9 +436,10 @@ class StepProgram : public Program {
   const std::vector<void*>* bases_ = &memory_.bases();  // Where kernels find memories.
   std::unique_ptr<ProgramGraphs> graphs_;               // Where they are wanted.
   AheadSteps ahead_steps_;
-  bool is_ahead_ = false;  // Memory is bound, and so many steps have run:
+  bool is_ahead_ = false;  // Memory is bound, that of outputs perhaps, and so many steps have run:
   size_t num_ahead_ = 0;
   bool may_go_ahead_ = true;
+  bool has_outputs_ = false;
   RunResult ahead_result_;  // Of these.
   SavedMemory saved_;
   bool prepared_ = false;

@@ -145,8 +145,8 @@ struct StepSpec {
   std::vector<int32_t> reads;     // Memories whose content it needs.
   std::vector<int32_t> writes;    // Memories that are invalid when it fails.
   std::vector<int32_t> releases;  // kAdopted and kInput memories of which it is the last user.
-  int32_t ops_needed = 0;         // So many of the trace's operators, from the first on, have all that it computes.
   int64_t overwrites = 0;         // Bytes of inputs that it writes.
+  int32_t overwrites_at = 0;      // So many of the trace's operators, from the first on, have all those of its that write inputs.
   // On the first of so many steps that run together: launches with one `run_batch` and `batch_key`, of which none depends on another, or
   // what `fused` says.
   int32_t batch = 1;
@@ -162,6 +162,13 @@ inline void AddUnique(std::vector<int32_t>* list, int32_t item) {
 // not run ahead, and what comes after it neither.
 constexpr int64_t kMostSavedBytes = int64_t{64} << 10;
 
+// So many of a trace's operators, from the first on, mention each of its arguments. By storage, 0 for those that are no inputs; by slot.
+struct KnownAt {
+  std::vector<int32_t> storages;
+  std::vector<int32_t> scalars;
+  std::vector<int32_t> offsets;
+};
+
 // Memory of one device that only a run needs.
 struct ArenaSpec {
   c10::Device device = c10::kCPU;
@@ -175,6 +182,7 @@ struct ProgramSpec {
   // Offset slots are those of the run, and from `num_offsets` on these.
   int32_t num_offsets = 0;
   std::vector<OffsetSum> offset_sums;
+  KnownAt known_at;
   SymbolTable symbols;
   bool bit_exact = true;  // Program::bit_exact().
   int64_t serial = 0;     // Of the trace, for the log.

@@ -17,8 +17,8 @@ int LaunchNow(const GpuLaunch& launch, CudaStreamHandle stream) {
   Pointers pointers;  // The driver copies what they point to.
   for (const GpuLaunch::Argument& argument : launch.arguments) pointers.push_back(argument.data);
   const auto launch_once = [&] {
-    return RequireCudaDriver().launch_kernel(launch.kernel, launch.grid_x, launch.grid_y, 1, launch.block_x, launch.block_y, 1, 0, stream,
-                                             pointers.data(), nullptr);
+    return RequireCudaDriver().launch_kernel(launch.kernel, launch.grid_x, launch.grid_y, 1, launch.block_x, launch.block_y, 1,
+                                             launch.shared_bytes, stream, pointers.data(), nullptr);
   };
   const int error = launch_once();
   if (error != CudaDriver::kInvalidContext) return error;
@@ -85,6 +85,7 @@ int LaunchTape::Patch(const GpuLaunch& launch) {
   params.grid_y = launch.grid_y;
   params.block_x = launch.block_x;
   params.block_y = launch.block_y;
+  params.shared_bytes = launch.shared_bytes;
   params.arguments = pointers.data();
   params.kernel = launch.kernel;
   return RequireCudaDriver().graph_exec_kernel_node_set_params(exec_, entry.node, &params);

@@ -20,6 +20,7 @@ struct GpuLaunch {
   CudaKernelHandle kernel = nullptr;
   unsigned grid_x = 1, grid_y = 1;
   unsigned block_x = 1, block_y = 1;
+  unsigned shared_bytes = 0;  // Beside what the kernel declares.
   absl::Span<const Argument> arguments;
   // So many of the last arguments are the launch's own (scratch memory): in a graph they stay what they were when it was captured.
   size_t num_own = 0;

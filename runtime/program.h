@@ -31,6 +31,15 @@ struct RunArgs {
   absl::Span<const int64_t> symbols = {};
 };
 
+// What is known of a run while its trace is still recorded.
+struct PartialArgs {
+  // All symbols, no outputs; of storages, null for those that are not known.
+  RunArgs run;
+  // By slot: 0 for numbers and offsets that are not known.
+  absl::Span<const uint8_t> known_scalars, known_offsets;
+  size_t num_ops = 0;  // So many operators are recorded.
+};
+
 // What happened. A failing op does not stop the ones that do not depend on it: they run, and `error` is the first exception.
 struct RunResult {
   std::exception_ptr error;   // Null on success.
@@ -54,13 +63,14 @@ class Program {
   // back what was done. Nothing else may be asked of the program in between.
 
   static constexpr size_t kNever = std::numeric_limits<size_t>::max();
-  // How many of the trace's operators there must be for more steps to run ahead than have.
-  virtual size_t AheadAt() const { return kNever; }
-  // The same for the last step that may.
+  // With so many of the trace's operators recorded all steps that may run ahead can; 0: there are none.
   virtual size_t LastAheadAt() const { return 0; }
-  // Runs the steps that `num_ops` operators suffice for. `args` holds what those need: storages, scalars and offsets so far, and all
-  // symbols; no outputs. False: there is not enough memory, and nothing has run.
-  virtual bool RunAhead(const RunArgs& /*args*/, size_t /*num_ops*/) { return false; }
+  struct Ahead {
+    bool ran = false;         // Some steps did, this time.
+    size_t next_at = kNever;  // So many operators must be recorded for more to run.
+  };
+  // Runs the next steps for which what is known of the run suffices.
+  virtual Ahead RunAhead(const PartialArgs& /*args*/) { return {}; }
   // No step has run ahead any more: inputs are what they were.
   virtual void UndoAhead() {}
 };

@@ -20,8 +20,6 @@ ProgramMemory::ProgramMemory(const ProgramSpec* spec)
   for (size_t m = 0; m < spec->memories.size(); ++m) {
     if (spec->memories[m].kind == MemorySpec::Kind::kInput) inputs_.push_back(static_cast<int32_t>(m));
   }
-  const auto storage_of = [&](int32_t m) { return spec->memories[m].storage; };
-  std::sort(inputs_.begin(), inputs_.end(), [&](int32_t a, int32_t b) { return storage_of(a) < storage_of(b); });
 }
 
 c10::Storage ProgramMemory::StorageOf(int32_t memory) {
@@ -40,11 +38,9 @@ void ProgramMemory::SetBase(int32_t memory, void* base) {
 }
 
 void ProgramMemory::BindInputs(const RunArgs& args) {
-  for (; bound_ < inputs_.size(); ++bound_) {
-    const int32_t m = inputs_[bound_];
-    const auto number = static_cast<size_t>(spec_.memories[m].storage);
-    if (number >= args.storages.size()) return;
-    c10::StorageImpl* storage = args.storages[number];
+  for (const int32_t m : inputs_) {
+    c10::StorageImpl* storage = args.storages[spec_.memories[m].storage];
+    if (storage == nullptr) continue;
     // Memory shared lazily (at::_lazy_clone) gets its own copy before anything may write it.
     if (c10::impl::cow::is_cow_data_ptr(storage->_mutable_data_ptr_no_checks())) c10::impl::cow::materialize_cow_storage(*storage);
     SetBase(m, storage->_mutable_data_ptr_no_checks().get());

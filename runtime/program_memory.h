@@ -20,9 +20,8 @@ class ProgramMemory {
   // Binds outputs, which it allocates, and the arenas, all or those of the CPU. Both throw c10::OutOfMemoryError.
   void BindOutputs();
   void BindArenas(bool cpu_only);
-  // Binds the inputs among `args.storages`, the first ones of the trace, that are not bound yet.
+  // Binds the inputs among `args.storages`, but for null ones.
   void BindInputs(const RunArgs& args);
-  void UnbindInputs() { bound_ = 0; }
   // For storages made while the memories are bound.
   void BindStorages(const RunArgs& args);
   // The symbols have other values than in the last run.
@@ -49,8 +48,7 @@ class ProgramMemory {
   void SetBase(int32_t memory, void* base);
 
   const ProgramSpec& spec_;
-  std::vector<int32_t> inputs_;      // By storage.
-  size_t bound_ = 0;                 // So many of them are bound.
+  std::vector<int32_t> inputs_;
   std::vector<at::DataPtr> arenas_;  // By the spec's; only while running.
   std::vector<void*> bases_;
   std::vector<at::DataPtr> adopted_;    // By memory.

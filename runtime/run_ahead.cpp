@@ -24,26 +24,43 @@ int Copy(void* to, const void* from, size_t nbytes, c10::Device device) {
 
 }  // namespace
 
-AheadSteps::AheadSteps(const ProgramSpec& spec) {
+AheadSteps::AheadSteps(const ProgramSpec& spec) : spec_(spec) {
   on_gpu_ = std::any_of(spec.steps.begin(), spec.steps.end(), [&](const StepSpec& step) { return IsOnGpu(spec, step); });
-  size_t needed = 1;
   for (auto step = spec.steps.begin(); step != spec.steps.end();) {
     const auto end = step + step->batch;
     if (std::any_of(step, end, [](const StepSpec& s) { return s.overwrites > kMostSavedBytes; })) break;
-    for (auto member = step; member != end; ++member) needed = std::max(needed, static_cast<size_t>(member->ops_needed));
-    needed_.insert(needed_.end(), static_cast<size_t>(end - step), needed);
-    step = end;
+    for (; step != end; ++step) {
+      needs_.emplace_back(spec, *step);
+      last_at_ = std::max<size_t>(last_at_, std::max(needs_.back().KnownAt(spec), step->overwrites_at));
+    }
   }
 }
 
-size_t AheadSteps::NextAt(size_t done) const {
+size_t AheadSteps::size() const {
   const When wanted = Active().head_start;
-  const bool may = wanted == When::kAlways || (wanted == When::kAuto && on_gpu_);
-  return may && done < needed_.size() ? needed_[done] : Program::kNever;
+  return wanted == When::kAlways || (wanted == When::kAuto && on_gpu_) ? needs_.size() : 0;
 }
 
-size_t AheadSteps::NumberFor(size_t num_ops) const {
-  return static_cast<size_t>(std::upper_bound(needed_.begin(), needed_.end(), num_ops) - needed_.begin());
+size_t AheadSteps::NeededBy(size_t first, const PartialArgs& args) const {
+  size_t needed = 0;
+  const auto wait = [&needed](int32_t ops) { needed = std::max(needed, ops > 0 ? static_cast<size_t>(ops) : Program::kNever); };
+  const auto is_known = [](absl::Span<const uint8_t> known, int32_t slot) {
+    return static_cast<size_t>(slot) < known.size() && known[static_cast<size_t>(slot)] != 0;
+  };
+  for (size_t i = first; i < first + static_cast<size_t>(spec_.steps[first].batch); ++i) {
+    for (const int32_t s : needs_[i].storages) {
+      const auto number = static_cast<size_t>(s);
+      if (number >= args.run.storages.size() || args.run.storages[number] == nullptr) wait(AtOf(spec_.known_at.storages, s));
+    }
+    for (const int32_t slot : needs_[i].scalars) {
+      if (!is_known(args.known_scalars, slot)) wait(AtOf(spec_.known_at.scalars, slot));
+    }
+    for (const int32_t slot : needs_[i].offsets) {
+      if (!is_known(args.known_offsets, slot)) wait(AtOf(spec_.known_at.offsets, slot));
+    }
+    if (static_cast<size_t>(spec_.steps[i].overwrites_at) > args.num_ops) wait(spec_.steps[i].overwrites_at);
+  }
+  return needed;
 }
 
 void SavedMemory::Save(void* memory, size_t nbytes, c10::Device device) {

@@ -10,25 +10,28 @@
 
 #include "runtime/executor.h"
 #include "runtime/program.h"
+#include "runtime/step_args.h"
 
 namespace lazuli::runtime {
 
-// Steps run in order, each when the trace has all operators that it or one before it needs; none from the first one on that overwrites more
-// than can be saved.
+// Steps run in order, each when it is known what it and those before it take of the trace; one that overwrites inputs not before that is
+// recorded, and none from the first one on that overwrites more than can be saved.
 class AheadSteps {
  public:
   explicit AheadSteps(const ProgramSpec& spec);
 
-  // So many operators are needed to run more than the first `done` steps; Program::kNever: that is all, or the options want none.
-  size_t NextAt(size_t done) const;
-  // The same for the last of them; 0 where there is none.
-  size_t LastAt() const { return needed_.empty() ? 0 : needed_.back(); }
-  // So many steps, whole batches, can run with `num_ops` operators.
-  size_t NumberFor(size_t num_ops) const;
+  // So many steps may run ahead; 0 where the options want none.
+  size_t size() const;
+  // With so many operators of the trace all of them can, whatever is known beforehand.
+  size_t LastAt() const { return last_at_; }
+  // Step `first` and those that it is together with need so many operators of the trace, by what is known of it. 0: they can run.
+  size_t NeededBy(size_t first, const PartialArgs& args) const;
 
  private:
-  bool on_gpu_ = false;         // Some steps are.
-  std::vector<size_t> needed_;  // By step: operators that it, its batch and all before it need.
+  const ProgramSpec& spec_;
+  bool on_gpu_ = false;           // Some steps are.
+  std::vector<StepNeeds> needs_;  // By step.
+  size_t last_at_ = 0;
 };
 
 // Small memories as they were before they were overwritten.

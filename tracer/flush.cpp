@@ -107,7 +107,9 @@ void Recorder::Flush(std::string_view cause, Cut cut) {
   events.Ran(entry);
   if (result.error != nullptr) AddLocation(result);
   Distribute(&binding, result);
-  head_start_.OnCut(entry, /*waits=*/cut == Cut::kGraphBreak && predicted && stream_.has_value());
+  const bool learns = entry != nullptr && HeadStart::IsWanted(*entry);
+  head_start_.OnCut(entry, /*waits=*/cut == Cut::kGraphBreak && predicted && stream_.has_value(),
+                    learns ? Recorded(*entry, /*only_foretellable=*/true) : RecordedArgs());
   if (entry != nullptr && !predicted) guards::ProgramCache::Get().NoteSuccessor(previous_, start_cause_, entry);
   StartTrace(cause, entry);
   if (result.error != nullptr) std::rethrow_exception(result.error);
@@ -249,23 +251,35 @@ void Recorder::RunAhead() {
     run_ahead_at_ = log_.ops.size() + kAskAgain;
     return;
   }
-  std::vector<c10::StorageImpl*> storages;
-  storages.reserve(slots_.size());
-  for (const Slot& slot : slots_) storages.push_back(slot.is_input ? slot.impl : nullptr);
-  runtime::RunArgs args{storages, log_.scalars, log_.offsets, {}};
-  args.symbols = symbols;
-  OnStream([&] { run_ahead_at_ = head_start_.Advance(prediction_, args, log_.ops.size()); });
+  const RecordedArgs recorded = Recorded(*prediction_, /*only_foretellable=*/false);
+  OnStream([&] { run_ahead_at_ = head_start_.Advance(prediction_, recorded); });
 }
 
 void Recorder::TakeBackHeadStart() {
   if (head_start_.active()) OnStream([&] { head_start_.Settle(nullptr, {}); });
 }
 
+RecordedArgs Recorder::Recorded(const guards::CachedTrace& trace, bool only_foretellable) const {
+  RecordedArgs recorded;
+  recorded.storages.reserve(slots_.size());
+  for (const Slot& slot : slots_) {
+    const bool may_be_foretold = (slot.parameter || slot.mutated) && !IsForeign(slot.impl);
+    recorded.storages.push_back(slot.is_input && (may_be_foretold || !only_foretellable) ? slot.impl : nullptr);
+  }
+  recorded.scalars = log_.scalars;
+  recorded.offsets = log_.offsets;
+  recorded.symbols = SymbolsAs(trace);
+  recorded.num_ops = log_.ops.size();
+  return recorded;
+}
+
 runtime::RunResult Recorder::RunPrograms(const guards::CachedTracePtr& entry, bool in_background, Binding* binding) {
   auto& counters = Counters::Get();
   runtime::RunArgs args{binding->storages, log_.scalars, log_.offsets, absl::MakeSpan(binding->outputs), binding->unshared};
   if (entry != nullptr) args.symbols = SymbolsAs(*entry);
-  head_start_.Settle(entry.get(), args.symbols);
+  if (head_start_.active()) {
+    head_start_.Settle(entry.get(), entry == nullptr ? RecordedArgs() : Recorded(*entry, /*only_foretellable=*/false));
+  }
   if (entry == nullptr) return RunReplay(log_, args);
   guards::CompiledProgram& body = *entry->body;
   if (!body.ready()) return RunMeanwhile(entry.get(), in_background, args);

@@ -23,9 +23,6 @@ constexpr double kMostInterruptions = 32;
 // One in vain weighs as much as so many that were not; with three more of the former than that, a trace gets no more.
 constexpr int kInVain = 8, kMostInVain = 3 * kInVain;
 
-// The first step is not to wait for as many operators as the others.
-constexpr size_t kFirstPart = 4;
-
 // So many interruptions leave the GPU idle for as short as they take: r / n for the first of n in a recording of r, and n times the other.
 int InterruptionsFor(std::chrono::nanoseconds recording) {
   const double shortest = static_cast<double>(std::chrono::nanoseconds(kInterruption).count());
@@ -41,6 +38,8 @@ size_t Spacing(const guards::CachedTrace& trace) {
 
 }  // namespace
 
+std::atomic<int> HeadStart::counting{0};
+
 size_t HeadStart::OnBegin(const guards::CachedTrace* predicted) {
   begin_ = Clock::now();
   if (const guards::CachedTracePtr entry = std::exchange(waited_for_, nullptr); entry != nullptr) {
@@ -51,49 +50,65 @@ size_t HeadStart::OnBegin(const guards::CachedTrace* predicted) {
       history.interruptions.store(InterruptionsFor(recording_), std::memory_order_relaxed);
     }
   }
-  if (predicted == nullptr || !predicted->body->ready() || !predicted->body->compiled) return kNever;
-  const guards::HeadStartHistory& history = predicted->head_start;
-  const bool wanted = history.interruptions.load(std::memory_order_relaxed) > 0 || runtime::Active().head_start == runtime::When::kAlways;
-  if (!wanted || history.in_vain.load(std::memory_order_relaxed) >= kMostInVain) return kNever;
-  return std::max(predicted->body->program->AheadAt(), Spacing(*predicted) / kFirstPart);
+  if (predicted == nullptr || !predicted->body->ready() || !predicted->body->compiled || !IsWanted(*predicted)) return kNever;
+  if (predicted->head_start.in_vain.load(std::memory_order_relaxed) >= kMostInVain) return kNever;
+  return predicted->body->program->LastAheadAt() == 0 ? kNever : 1;
 }
 
-size_t HeadStart::Advance(const guards::CachedTracePtr& predicted, const runtime::RunArgs& args, size_t num_ops) {
-  if (active() && !IsOf(predicted.get(), args.symbols)) {
+size_t HeadStart::Advance(const guards::CachedTracePtr& predicted, const RecordedArgs& recorded) {
+  if (active() && !IsOf(predicted.get(), recorded)) {
     Undo();
     return kNever;
   }
   guards::CompiledProgram& body = *predicted->body;
   std::lock_guard<std::mutex> run_lock(body.run_mutex);
-  if (!body.program->RunAhead(args, num_ops)) return kNever;
-  if (!active()) {
+  if (!active()) foretold_.Foretell(predicted->head_start.steady, recorded, predicted->log.num_storages, predicted->log.scalars.size());
+  const runtime::Program::Ahead ahead = body.program->RunAhead(foretold_.With(recorded));
+  if (ahead.ran && !active()) {
     trace_ = predicted;
-    symbols_.assign(args.symbols.begin(), args.symbols.end());
+    symbols_.assign(recorded.symbols.begin(), recorded.symbols.end());
+    counting.fetch_add(1, std::memory_order_relaxed);
     runtime::Counters::Get().head_starts.Add();
   }
-  return std::max(body.program->AheadAt(), num_ops + Spacing(*predicted));
+  if (!active()) foretold_.Clear(&garbage_);
+  return ahead.ran ? std::max(ahead.next_at, recorded.num_ops + Spacing(*predicted)) : ahead.next_at;
 }
 
-void HeadStart::Settle(const guards::CachedTrace* entry, absl::Span<const int64_t> symbols) {
+void HeadStart::Settle(const guards::CachedTrace* entry, const RecordedArgs& recorded) {
   if (!active()) return;
-  if (!IsOf(entry, symbols)) {
+  if (!IsOf(entry, recorded)) {
     Undo();
     return;
   }
   std::atomic<int>& in_vain = trace_->head_start.in_vain;
   if (in_vain.load(std::memory_order_relaxed) > 0) in_vain.fetch_sub(1, std::memory_order_relaxed);
-  trace_ = nullptr;
+  End();
 }
 
-void HeadStart::OnCut(const guards::CachedTracePtr& entry, bool waits) {
+void HeadStart::OnCut(const guards::CachedTracePtr& entry, bool waits, const RecordedArgs& recorded) {
   end_ = Clock::now();
   recording_ = end_ - begin_;
   const bool measures = waits && entry != nullptr && recording_ >= kLong && entry->head_start.interruptions.load() == 0;
   waited_for_ = measures ? entry : nullptr;
+  if (entry == nullptr || !IsWanted(*entry)) return;
+  std::lock_guard<std::mutex> run_lock(entry->body->run_mutex);
+  entry->head_start.steady.Note(recorded.storages, recorded.scalars, recorded.offsets);
 }
 
-bool HeadStart::IsOf(const guards::CachedTrace* trace, absl::Span<const int64_t> symbols) const {
-  return trace_.get() == trace && std::equal(symbols_.begin(), symbols_.end(), symbols.begin(), symbols.end());
+bool HeadStart::IsWanted(const guards::CachedTrace& trace) {
+  return trace.head_start.interruptions.load(std::memory_order_relaxed) > 0 || runtime::Active().head_start == runtime::When::kAlways;
+}
+
+bool HeadStart::CountsOn(const c10::StorageImpl* storage) {
+  if (!active() || !foretold_.Has(storage)) return false;
+  std::lock_guard<std::mutex> run_lock(trace_->body->run_mutex);
+  trace_->head_start.steady.Distrust(storage);
+  return true;
+}
+
+bool HeadStart::IsOf(const guards::CachedTrace* trace, const RecordedArgs& recorded) const {
+  return trace_.get() == trace && std::equal(symbols_.begin(), symbols_.end(), recorded.symbols.begin(), recorded.symbols.end()) &&
+         foretold_.Agrees(recorded);
 }
 
 void HeadStart::Undo() {
@@ -108,7 +123,13 @@ void HeadStart::Undo() {
     std::lock_guard<std::mutex> run_lock(trace_->body->run_mutex);
     trace_->body->program->UndoAhead();
   }
+  End();
+}
+
+void HeadStart::End() {
   trace_ = nullptr;
+  foretold_.Clear(&garbage_);
+  counting.fetch_sub(1, std::memory_order_relaxed);
 }
 
 }  // namespace lazuli::tracer

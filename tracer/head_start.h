@@ -1,9 +1,11 @@
 // Runs the first steps of a trace's program while the rest of the trace is recorded, so that a GPU has work meanwhile.
 //
-// As long as a trace is as predicted, what its program computes from the operators that are there is what will be asked for. Should it turn
-// out to be another one, what was computed is dropped and what was overwritten is restored (runtime/run_ahead.h), and nobody has seen it:
-// all that was written is pending. That costs the GPU's time, so a trace that often turns out to be another one gets no head start any
-// more.
+// As long as a trace is as predicted, what its program computes is what will be asked for. A step needs to know no more of the trace than
+// its inputs, numbers and offsets: those that are recorded, and those that have long been the same in this trace (guards/steady_args.h), of
+// inputs parameters and what the trace itself writes. So most of a training step can start when its batch is there. Should the trace turn
+// out to be another one, or an argument another, what was computed is dropped and what was overwritten is restored (runtime/run_ahead.h),
+// and nobody has seen it: all that was written is pending. So it is when somebody else is about to use memory that a step counted on. That
+// costs the GPU's time: a trace that is often taken back gets no head start any more.
 //
 // Going back and forth between recording and launching takes time, too. It is done for traces that took long to record, that ended because
 // the program wanted a result, and for which the program then waited long, several times in a row as predicted: a step of training whose
@@ -11,15 +13,18 @@
 #pragma once
 
 #include <c10/core/StorageImpl.h>
+#include <c10/util/intrusive_ptr.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
-#include "absl/types/span.h"
 #include "guards/program_cache.h"
 #include "runtime/program.h"
+#include "tracer/foretold_args.h"
 
 namespace lazuli::tracer {
 
@@ -32,26 +37,41 @@ class HeadStart {
   // start.
   size_t OnBegin(const guards::CachedTrace* predicted);
 
-  // The trace's first `num_ops` operators are as in `predicted`; `args` as for Program::RunAhead. After how many to call again.
-  size_t Advance(const guards::CachedTracePtr& predicted, const runtime::RunArgs& args, size_t num_ops);
+  // The trace so far is as in `predicted`. After how many operators to call again.
+  size_t Advance(const guards::CachedTracePtr& predicted, const RecordedArgs& recorded);
 
-  // Before a run of `entry`, null for none, with these values of its symbols: takes back what it does not go on from.
-  void Settle(const guards::CachedTrace* entry, absl::Span<const int64_t> symbols);
+  // Before a run of `entry`, null for none, with these arguments: takes back what it does not go on from.
+  void Settle(const guards::CachedTrace* entry, const RecordedArgs& recorded);
 
   // The current trace was cut and launched as `entry`, null for none; `waits`: as predicted, it has work for a GPU, and the program wants a
-  // result of it now.
-  void OnCut(const guards::CachedTracePtr& entry, bool waits);
+  // result of it now. Of `recorded`, storages are those that may be foretold, null for others.
+  void OnCut(const guards::CachedTracePtr& entry, bool waits, const RecordedArgs& recorded);
+  // Whether the trace gets head starts, and OnCut looks at what is recorded of it.
+  static bool IsWanted(const guards::CachedTrace& trace);
 
   bool active() const { return trace_ != nullptr; }
+  // Whether steps counted on `storage` that is not recorded yet. From here on they will not any more.
+  bool CountsOn(const c10::StorageImpl* storage);
+  // Storages that were kept alive; to be let go of after the recorder's lock.
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> TakeGarbage() { return std::exchange(garbage_, {}); }
+
+  // Whether any recorder's steps count on something.
+  static bool AnyActive() { return counting.load(std::memory_order_relaxed) > 0; }
 
  private:
   using Clock = std::chrono::steady_clock;
-  // Whether `trace` with these values of its symbols is what runs ahead.
-  bool IsOf(const guards::CachedTrace* trace, absl::Span<const int64_t> symbols) const;
+  // Whether what runs ahead is `trace`, as far as `recorded` says.
+  bool IsOf(const guards::CachedTrace* trace, const RecordedArgs& recorded) const;
   void Undo();
+  // Nothing runs ahead any more.
+  void End();
+
+  static std::atomic<int> counting;  // Recorders of which steps run ahead.
 
   guards::CachedTracePtr trace_;  // Whose program runs ahead; null: none.
   std::vector<int64_t> symbols_;
+  ForetoldArgs foretold_;
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> garbage_;
   Clock::time_point begin_, end_;
   Clock::duration recording_{};        // Of the trace before.
   guards::CachedTracePtr waited_for_;  // The trace before, if the program may have waited for it since.

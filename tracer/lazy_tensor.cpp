@@ -68,6 +68,12 @@ bool IsBookkeeping(std::atomic<void*>* known_caller, void* caller) {
   return caller == known_caller->load(std::memory_order_relaxed);
 }
 
+// The program may take a pointer to the memory of `storage` that is not pending, if there is one.
+void NoteUse(c10::StorageImpl* storage) {
+  if (storage == nullptr || metadata_depth > 0) return;
+  if (Recorder* recorder = Recorder::Current()) recorder->NoteUse(storage);
+}
+
 // Forgets a caller that is not part of autograd's input buffer.
 void KeepOnlyNear(std::atomic<void*>* caller, const char* function) {
   const auto* address = static_cast<const char*>(caller->load());
@@ -113,12 +119,14 @@ void LazyStorage::release_resources() {
 bool LazyTensorImpl::has_storage() const {
   c10::StorageImpl* impl = storage_.unsafeGetStorageImpl();
   if (impl != nullptr && IsPending(*impl) && !IsBookkeeping(&has_storage_caller, __builtin_return_address(0))) Settle(impl);
+  if (HeadStart::AnyActive()) NoteUse(impl);
   return c10::TensorImpl::has_storage();
 }
 
 const c10::Storage& LazyTensorImpl::storage() const {
   c10::StorageImpl* impl = storage_.unsafeGetStorageImpl();
   if (impl != nullptr && IsPending(*impl) && !IsBookkeeping(&storage_caller, __builtin_return_address(0))) Settle(impl);
+  if (HeadStart::AnyActive()) NoteUse(impl);
   return c10::TensorImpl::storage();
 }
 

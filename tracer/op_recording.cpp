@@ -58,7 +58,9 @@ bool Recorder::IsSettledNumber(const at::Tensor& tensor, bool writes) {
   if (storage == nullptr || IsPending(*storage) || IsForeign(storage)) return false;
   if (!writes) return true;
   RecorderLock lock(this);
-  return FindStorage(storage) < 0;
+  if (FindStorage(storage) >= 0) return false;
+  NoteUse(storage);
+  return true;
 }
 
 OpRecording::OpRecording(Recorder* recorder, const codegen::OpInfo& info) : recorder_(recorder), lock_(recorder), info_(info) {
@@ -153,7 +155,7 @@ bool OpRecording::AddTensorItem(const at::Tensor& tensor) {
     }
     number = recorder_->StorageNumber(storage, &first_use);
     if (number < 0) return false;
-    if (first_use && recorder_->all_dynamic_) recorder_->slots_[number].parameter = tensor.requires_grad() && tensor.is_leaf();
+    if (first_use) recorder_->slots_[number].parameter = tensor.requires_grad() && tensor.is_leaf();
   }
   NoteDevice(*device, impl->dim() == 0 && !mutated);
   only_settled_numbers_ = only_settled_numbers_ && impl->dim() == 0 && !IsPending(*storage) && (first_use || !mutated);

@@ -208,6 +208,7 @@ bool Recorder::NeedsCut(const at::Tensor& tensor, bool writes) {
   RecorderLock lock(this);
   const int32_t number = FindStorage(storage);
   if (number < 0) {
+    if (writes) NoteUse(storage);
     // Memory of a tensor that went out through its pointer and came back as another's.
     return IsForeign(storage) && std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
              return slot.is_input && (writes || slot.mutated) && ShareMemory(*slot.impl, *storage);
@@ -218,6 +219,13 @@ bool Recorder::NeedsCut(const at::Tensor& tensor, bool writes) {
     return false;
   }
   return writes || IsPending(*storage);
+}
+
+void Recorder::NoteUse(c10::StorageImpl* storage) {
+  RecorderLock lock(this);
+  if (running_ || FindStorage(storage) >= 0 || !head_start_.CountsOn(storage)) return;
+  run_ahead_at_ = HeadStart::kNever;
+  TakeBackHeadStart();
 }
 
 void Recorder::SettleReads(Cut cut) {
@@ -360,6 +368,7 @@ void Recorder::StartTrace(std::string_view cause, const guards::CachedTracePtr& 
   }
   garbage_.insert(garbage_.end(), std::make_move_iterator(inputs_.begin()), std::make_move_iterator(inputs_.end()));
   inputs_.clear();
+  for (auto& storage : head_start_.TakeGarbage()) garbage_.push_back(std::move(storage));
   stacks_.clear();
   pending_bytes_ = 0;
   epoch_ = next_epoch++;

@@ -80,6 +80,10 @@ class Recorder {
     if (log_.ops.size() >= run_ahead_at_) RunAhead();
   }
 
+  // Somebody is about to use the memory of `storage`, perhaps to write it. Takes a head start back that counts on it, and has not recorded
+  // it yet.
+  void NoteUse(c10::StorageImpl* storage);
+
   // Cuts when the trace is yet to read memory that others may overwrite: operations are about to go past the recorder.
   void SettleReads(Cut cut);
 
@@ -110,7 +114,7 @@ class Recorder {
     bool is_input = false;
     bool mutated = false;    // Inputs: has pending writes.
     bool unwritten = false;  // Created by an allocation and not mentioned since.
-    bool parameter = false;  // Inputs: a leaf that requires grad. Known only with all_dynamic_.
+    bool parameter = false;  // Inputs: a leaf that requires grad.
   };
   struct OffsetKey {
     uint32_t storage;
@@ -137,6 +141,8 @@ class Recorder {
   // Runs what can run of the predicted program.
   void RunAhead();
   void TakeBackHeadStart();
+  // What the trace has so far, for a program of `trace`; of storages, with `only_foretellable`, those that may be foretold.
+  RecordedArgs Recorded(const guards::CachedTrace& trace, bool only_foretellable) const;
   // Whether this trace may have a head start, if it is predicted.
   bool MayRunAhead() const;
   // After each op: whether a round of a loop ends here, or a block, if this trace is recorded in those.

@@ -70,6 +70,11 @@ void CudaKernel::Load() const {
     runtime::CudaKernelHandle function = nullptr;
     CheckDriver(runtime::RequireCudaDriver().library_get_kernel(&function, library_, phase.function.c_str()), "find", phase.function);
     functions_.push_back(function);
+    if (launch_.row_bytes == 0) continue;
+    const int device = c10::impl::getDeviceGuardImpl(c10::kCUDA)->getDevice().index();
+    CheckDriver(runtime::RequireCudaDriver().kernel_set_attribute(runtime::CudaDriver::kDynamicSharedBytes,
+                                                                  static_cast<int>(launch_.row_bytes), function, device),
+                "find shared memory for", phase.function);
   }
   if (CanBatch()) {
     const std::string& batch = launch_.batch.function;
@@ -94,6 +99,7 @@ void CudaKernel::Launch(const CudaLaunch::Phase& phase, runtime::CudaKernelHandl
   launch.grid_y = phase.split ? splits : 1;
   launch.block_x = static_cast<unsigned>(phase.threads_x);
   launch.block_y = static_cast<unsigned>(phase.threads_y);
+  launch.shared_bytes = static_cast<unsigned>(launch_.row_bytes);
   launch.arguments = arguments;
   launch.num_own = launch_.split ? 2 : 0;
   const int error = runtime::Launch(launch, stream);

@@ -18,20 +18,16 @@ constexpr int kMaxHeavyRowThreads = 512;  // elsewhere.
 constexpr int kWarp = 32;
 constexpr int kVectorBytes = 16;
 constexpr int kMaxLanes = 8;
-constexpr int kCacheWords = 64;             // Registers of a thread that keep values between passes,
-constexpr int kCacheWordsOfMany = 32;       // in blocks of more than 512 threads.
-constexpr int kMaxIterations = 8;           // Of loops that are unrolled for that.
-constexpr int kSharedBytes = 40960;         // Of a block.
-constexpr double kCacheWorth = 8;           // Weight of instructions that are rather kept than evaluated again.
-constexpr int64_t kSplitIterations = 16;    // Of a thread, from which on splitting pays,
-constexpr int64_t kMinSplitIterations = 4;  // and that splitting leaves.
-constexpr int64_t kMaxSplits = 1024;
-constexpr int64_t kBlocksPerMultiprocessor = 4, kMostBlocksPerMultiprocessor = 8;
+constexpr int kCacheWords = 64;           // Registers of a thread that keep values between passes,
+constexpr int kCacheWordsOfMany = 32;     // in blocks of more than 512 threads.
+constexpr int kMaxIterations = 8;         // Of loops that are unrolled for that.
+constexpr int kSharedBytes = 40960;       // Of a block.
+constexpr int64_t kRowBytes = 100864;     // Of shared memory for what is kept of a row: what any GPU from sm_80 on has for a block.
+constexpr double kCacheWorth = 8;         // Weight of instructions that are rather kept than evaluated again.
+constexpr int64_t kSplitIterations = 16;  // Of a thread, from which on splitting pays.
 constexpr int64_t kMinTurnedRows = 64, kTurnedLanes = 4;
 constexpr int kCombinedPieces = 8;  // Of columns, by a block of so many threads.
 constexpr int kMaxCombiningThreads = 512;
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int64_t PowerOfTwoFrom(int64_t value) {
   int64_t power = 1;
@@ -189,7 +185,7 @@ class Planner {
   }
 
   void ChooseLanes() {
-    int64_t least = kVectorBytes, most = 1;
+    int64_t least = kVectorBytes, most = 1, most_at_points = 1;
     bool strided = plan_.tile_dim >= 0, contiguous = false;
     for (int i = 0; i < num_insts(); ++i) {
       if (!plan_.live[i] || !HasBuffer(inst(i).op) || !plan_.HasLanes(i)) continue;
@@ -200,12 +196,13 @@ class Planner {
       contiguous = true;
       least = std::min<int64_t>(least, ElementBytes(inst(i).type));
       most = std::max<int64_t>(most, ElementBytes(inst(i).type));
+      if (plan_.IsFull(i)) most_at_points = std::max<int64_t>(most_at_points, ElementBytes(inst(i).type));
     }
     int64_t lanes = strided || !contiguous ? 1 : std::min<int64_t>(kMaxLanes, kVectorBytes / least);
     while (lanes > 1 && lanes * most > 2 * kVectorBytes) lanes /= 2;
     if (lanes > 1 && !AllFit(lanes)) plan_.shift_buffer = BufferToShift(lanes);
     while (lanes > 1 && plan_.shift_buffer < 0 && !AllFit(lanes)) lanes /= 2;
-    if (Reduces() && !plan_.rows) lanes = std::min<int64_t>(lanes, 4);
+    if (Reduces() && !plan_.rows && most_at_points > 2) lanes = std::min<int64_t>(lanes, 4);
     while (lanes > 1 && IsTooMuch(lanes)) lanes /= 2;
     plan_.lanes = static_cast<int>(lanes);
     if (lanes == 1) plan_.shift_buffer = -1;
@@ -310,10 +307,27 @@ class Planner {
     return iterations <= kMaxIterations ? static_cast<int>(iterations) : 0;
   }
 
+  // Rows that registers do not hold: what is loaded, while there is room.
+  bool TryRow(int i, int first_pass) {
+    const bool has_row = plan_.rows && !plan_.launch.split && threads_.threads_y == 1 && plan_.lanes > 1 && plan_.HasWholePieces();
+    if (!has_row || !plan_.IsVectorLoad(i) || !plan_.HasLanes(i)) return false;
+    for (int d = plan_.num_kept; d < plan_.rank; ++d) {
+      if (plan_.kernel.symbols.IsSymbolic(plan_.kernel.sizes[d])) return false;
+    }
+    const int64_t bytes = ReducedChunks() * plan_.lanes * ElementBytes(inst(i).type);
+    if (bytes % kVectorBytes != 0 || plan_.launch.row_bytes + bytes > kRowBytes) return false;
+    plan_.row_place[i] = plan_.launch.row_bytes;
+    plan_.launch.row_bytes += bytes;
+    plan_.cached[i] = true;
+    plan_.cache_pass[i] = first_pass;
+    return true;
+  }
+
   bool TryCache(int i, int first_pass) {
-    const bool worth = IsLoad(inst(i).op) || Weight(inst(i)) >= kCacheWorth;
-    if (plan_.iterations == 0 || !worth || !plan_.HasLanes(i)) return false;
     if (plan_.cached[i]) return true;
+    const bool worth = IsLoad(inst(i).op) || Weight(inst(i)) >= kCacheWorth;
+    if (plan_.iterations == 0) return TryRow(i, first_pass);
+    if (!worth || !plan_.HasLanes(i)) return false;
     const int bytes = plan_.IsPacked(i) && threads_.threads_x <= 512 ? 2 : std::max(4, ElementBytes(inst(i).type));
     const int words = plan_.iterations * plan_.lanes * bytes / 4;
     if (cache_words_ + words > (threads_.threads_x > 512 ? kCacheWordsOfMany : kCacheWords)) return false;
@@ -326,7 +340,16 @@ class Planner {
   void Passes() {
     plan_.cached.assign(num_insts(), false);
     plan_.cache_pass.assign(num_insts(), -1);
+    plan_.row_place.assign(num_insts(), -1);
     plan_.iterations = plan_.num_passes > 1 ? KnownIterations() : 0;
+    FindNeeds();
+    if (cache_words_ != 0) return;
+    plan_.iterations = 0;
+    FindNeeds();
+  }
+
+  void FindNeeds() {
+    plan_.pass_needs.clear();
     std::vector<int> first_pass(num_insts(), -1);
     for (int pass = 0; pass < plan_.num_passes; ++pass) {
       std::vector<bool> needs(num_insts(), false);
@@ -340,7 +363,6 @@ class Planner {
       }
       plan_.pass_needs.push_back(std::move(needs));
     }
-    if (cache_words_ == 0) plan_.iterations = 0;
   }
 
   ChunkCount CountOf(int begin, int end) const {
@@ -440,21 +462,6 @@ bool CudaPlan::IsContiguous(int i) const {
 }
 
 bool CudaPlan::IsPacked(int i) const { return IsVectorLoad(i) && ElementBytes(kernel.insts[i].type) == 2 && lanes % 2 == 0; }
-
-int64_t CudaLaunch::Splits(const int64_t* symbols, int64_t multiprocessors) const {
-  if (!split) return 1;
-  // What is stored row by row costs nothing to split further.
-  const int64_t blocks = partial_bytes.empty() ? kMostBlocksPerMultiprocessor : kBlocksPerMultiprocessor;
-  const int64_t wanted = CeilDiv(multiprocessors * blocks, std::max<int64_t>(1, Blocks(symbols)));
-  const int64_t possible = reduced.Count(symbols) / (reduced_threads * kMinSplitIterations);
-  return std::max<int64_t>(1, std::min({wanted, possible, kMaxSplits}));
-}
-
-int64_t CudaLaunch::ScratchBytes(const int64_t* symbols, int64_t splits) const {
-  int64_t bytes = 0;
-  for (const int64_t element : partial_bytes) bytes += Aligned(kept_points.Evaluate(symbols) * splits * element);
-  return bytes;
-}
 
 CudaPlan PlanCuda(const KernelIR& kernel, bool wide, bool batches) { return Planner(kernel, wide, batches).Run(); }
 

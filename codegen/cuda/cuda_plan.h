@@ -2,6 +2,7 @@
 // here from the IR alone, so that the emitter only writes down what the plan says.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -14,8 +15,12 @@ namespace lazuli::codegen {
 constexpr int64_t kPlannedMultiprocessors = 132;
 // The side of a tile of shared memory.
 constexpr int kCudaTile = 32;
+// Instructions up to which little is done at a point.
+constexpr size_t kLightInsts = 24;
 // Numbers of elements up to this are counted with 32 bits, with room to step past the end.
 constexpr int64_t kNarrowElements = int64_t{1} << 30;
+
+inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // A number of chunks: every index of the outer loops, times pieces of `step` of the last one and of `tile_step` of the tiled one.
 struct ChunkCount {
@@ -51,6 +56,7 @@ struct CudaLaunch {
   int64_t reduced_threads = 1;  // taken by so many threads.
   bool split = false;
   runtime::Product kept_points;
+  int64_t row_bytes = 0;               // Of shared memory: what is kept of a row.
   std::vector<int64_t> partial_bytes;  // Per reduction of a split kernel: bytes of one partial result.
   // The function that runs up to so many of these kernels at once, each with arguments of its own (batch_table.h). 0: there is none.
   Phase batch;
@@ -64,6 +70,9 @@ struct CudaLaunch {
   int64_t Blocks(const Phase& phase, const int64_t* symbols) const {
     return (kept.Count(symbols) + phase.kept_per_block - 1) / phase.kept_per_block;
   }
+  // Chunks of one of `splits` parts of so many, for as many threads: each takes whole turns of kSplitUnroll, if there are enough.
+  static int64_t SplitChunks(int64_t chunks, int64_t splits, int64_t threads);
+  static constexpr int64_t kSplitUnroll = 8;
   // How often the reduced points are split, for a GPU with so many multiprocessors.
   int64_t Splits(const int64_t* symbols, int64_t multiprocessors) const;
   int64_t ScratchBytes(const int64_t* symbols, int64_t splits) const;
@@ -87,8 +96,9 @@ struct CudaPlan : StagedKernel {
   // Per instruction.
   std::vector<int> pass;                      // Of effects and reductions at every point: the pass that does it. Otherwise -1.
   std::vector<bool> tiled;                    // Loads through shared memory.
-  std::vector<bool> cached;                   // Kept in registers,
-  std::vector<int> cache_pass;                // since this pass.
+  std::vector<bool> cached;                   // Kept from pass to pass,
+  std::vector<int> cache_pass;                // since this one:
+  std::vector<int64_t> row_place;             // so many bytes into the row's shared memory, each thread its own points; -1: in registers.
   std::vector<std::vector<bool>> pass_needs;  // [pass][instruction]: values at every point that the pass uses.
 
   CudaLaunch launch;
@@ -103,9 +113,17 @@ struct CudaPlan : StagedKernel {
   }
   // Whether two of its values share a register while it is kept.
   bool IsPacked(int inst) const;
-  // Whether little is done at each point, so that several may be under way at once.
-  bool IsLight() const { return kernel.insts.size() <= 24; }
+  // Whether little is done at each point, or at each point of pass `p`, so that several may be under way at once.
+  bool IsLight() const { return kernel.insts.size() <= kLightInsts; }
+  bool IsLight(int p) const { return static_cast<size_t>(std::count(pass_needs[p].begin(), pass_needs[p].end(), true)) <= kLightInsts; }
   bool IsCachedBefore(int inst, int p) const { return cached[inst] && cache_pass[inst] < p; }
+  bool IsInRegisters(int inst) const { return cached[inst] && row_place[inst] < 0; }
+  bool IsInRow(int inst) const { return cached[inst] && row_place[inst] >= 0; }
+  // Whether all pieces of a row are whole vectors, wherever the row begins.
+  bool HasWholePieces() const {
+    const int64_t size = kernel.sizes[vector_dim];
+    return shift_buffer < 0 && !kernel.symbols.IsSymbolic(size) && size % lanes == 0;
+  }
   // Points that the pieces of a row may have to spare.
   int Extra() const { return shift_buffer >= 0 ? lanes - 1 : 0; }
   int64_t Hint(int64_t number) const { return kernel.symbols.Hint(number); }

@@ -62,39 +62,49 @@ std::string CudaFunctionEmitter::Expression(int i) const {
 // Loads into m%, ahead of the loop over lanes, or the value itself where all lanes have the same.
 void CudaFunctionEmitter::EmitLoad(int i, int pass, bool lanes) {
   const int b = static_cast<int>(inst(i).imm);
-  const int64_t stride = buffer(b).strides[plan_.vector_dim];
   const char* type = CudaMemoryType(inst(i).type);
   if (!lanes || !plan_.HasLanes(i)) {
     Line(absl::StrCat("const ", CudaType(inst(i).type), " ", Value(i), " = ",
                       CudaFromMemory(inst(i).type, absl::StrCat("b", b, "[", Offset(b), "]")), ";"));
     return;
   }
-  std::string into = absl::StrCat("m", i);
-  const bool cached = pass >= 0 && plan_.cached[i];
-  if (plan_.tiled[i]) return Line(absl::StrCat("const ", type, " ", into, "[1] = {h", i, "[threadIdx.x][j]};"));
-  if (cached && !plan_.IsPacked(i)) {
-    into = absl::StrCat("c", i, "[it]");
+  const std::string own = absl::StrCat("m", i);
+  if (plan_.tiled[i]) return Line(absl::StrCat("const ", type, " ", own, "[1] = {h", i, "[threadIdx.x][j]};"));
+  const bool in_registers = pass >= 0 && plan_.IsInRegisters(i), in_row = pass >= 0 && plan_.IsInRow(i);
+  const std::string in_memory = absl::StrCat("(", type, "*)(row + ", plan_.row_place[i], ") + r * ", plan_.lanes);
+  if (staged_ && IsStaged(i, pass)) {
+    Line(absl::StrCat("auto& ", own, " = l", i, "[u];"));
+  } else if (in_registers && !plan_.IsPacked(i)) {
+    EmitVectorLoad(i, absl::StrCat("c", i, "[it]"));
   } else {
-    Line(absl::StrCat(type, " ", into, "[", plan_.lanes, "];"));
+    Line(absl::StrCat(type, " ", own, "[", plan_.lanes, "];"));
+    if (in_row && plan_.IsCachedBefore(i, pass)) {
+      return Line(absl::StrCat("ld<false>(", own, ", ", in_memory, ", true, ", plan_.lanes, ");"));
+    }
+    EmitVectorLoad(i, own);
   }
+  if (in_registers && plan_.IsPacked(i)) Line(absl::StrCat("pack(c", i, "[it], ", own, ");"));
+  if (in_row) Line(absl::StrCat("st(", in_memory, ", ", own, ", true, ", plan_.lanes, ");"));
+}
+
+// Into an array of that name.
+void CudaFunctionEmitter::EmitVectorLoad(int i, const std::string& into) {
+  const int b = static_cast<int>(inst(i).imm);
+  const int64_t stride = buffer(b).strides[plan_.vector_dim];
   const bool gathers = inst(i).op == KOp::kGather;
   const std::string place = absl::StrCat("b", b, " + (", Offset(b), gathers ? absl::StrCat(" + ", Operand(inst(i).in[0], false)) : "", ")");
-  if (stride != 1) {
-    Line(absl::StrCat("lds(", into, ", ", place, ", (i64)", Number(stride), ", n);"));
-  } else {
-    // Where it gathers, each place is asked for its alignment.
-    const std::string fast = plan_.lanes == 1 ? "true"
-                             : gathers        ? absl::StrCat("aligned<", plan_.lanes * ElementBytes(inst(i).type), ">(", place, ")")
-                                              : absl::StrCat("fast", b);
-    Line(absl::StrCat("ld<", buffer(b).written ? "false" : "true", ">(", into, ", ", place, ", ", fast, ", n);"));
-  }
-  if (cached && plan_.IsPacked(i)) Line(absl::StrCat("pack(c", i, "[it], ", into, ");"));
+  if (stride != 1) return Line(absl::StrCat("lds(", into, ", ", place, ", (i64)", Number(stride), ", n);"));
+  // Where it gathers, each place is asked for its alignment.
+  const std::string fast = plan_.lanes == 1 ? "true"
+                           : gathers        ? absl::StrCat("aligned<", plan_.lanes * ElementBytes(inst(i).type), ">(", place, ")")
+                                            : absl::StrCat("fast", b);
+  Line(absl::StrCat("ld<", buffer(b).written ? "false" : "true", ">(", into, ", ", place, ", ", fast, ", n);"));
 }
 
 // Defines t%.
 void CudaFunctionEmitter::EmitValue(int i, int pass, bool in_lanes) {
   const std::string type = CudaType(inst(i).type);
-  const bool cached = pass >= 0 && plan_.cached[i];
+  const bool cached = pass >= 0 && plan_.IsInRegisters(i);
   const std::string kept =
       plan_.IsPacked(i) ? absl::StrCat("(", CudaMemoryType(inst(i).type), ")part(c", i, "[it], v)") : absl::StrCat("c", i, "[it][v]");
   std::string value;
@@ -182,7 +192,7 @@ void CudaFunctionEmitter::EmitBlock(const std::vector<bool>& chosen, const std::
   for (int i = 0; i < num_insts(); ++i) {
     if (!chosen[i] || !plan_.HasLanes(i)) continue;
     if (IsArray(i)) Line(absl::StrCat(CudaType(inst(i).type), " ", Value(i), "[", plan_.lanes, "];"));
-    if (plan_.IsVectorLoad(i) && !is_cached(i)) EmitLoad(i, pass, lanes);
+    if (plan_.IsVectorLoad(i) && (!is_cached(i) || plan_.IsInRow(i))) EmitLoad(i, pass, lanes);
   }
   for (int i = 0; i < num_insts(); ++i) {
     if (effects[i] && inst(i).op == KOp::kStore) Line(absl::StrCat(CudaMemoryType(inst(i).type), " y", i, "[", plan_.lanes, "];"));
@@ -241,35 +251,38 @@ void CudaFunctionEmitter::EmitPass(int pass) {
     if (effects[i] && IsReduce(inst(i).op)) reduces.push_back(i);
   }
   for (int i = 0; i < num_insts(); ++i) {
-    if (!plan_.cached[i] || plan_.cache_pass[i] != pass) continue;
+    if (!plan_.IsInRegisters(i) || plan_.cache_pass[i] != pass) continue;
     const bool packed = plan_.IsPacked(i);
     Line(absl::StrCat(packed ? "unsigned" : CudaMemoryType(inst(i).type), " c", i, "[", plan_.iterations, "][",
                       packed ? plan_.lanes / 2 : plan_.lanes, "];"));
   }
   BeginAccumulators(pass);
-  const std::vector<std::string> aligned = WholeVectors(chosen, effects);
+  const std::vector<std::string> aligned = WholeVectors(chosen, effects, pass);
+  const int unroll = !plan_.IsLight(pass) ? 1 : plan_.lanes == 1 ? 8 : 4;
   if (!aligned.empty()) {
     // Where these are constants, no load has a condition, and those of several turns are under way at once.
-    Open(absl::StrCat("if (", absl::StrJoin(aligned, " && "), " && n == ", plan_.lanes, ")"));
+    Open(absl::StrCat("if (", absl::StrJoin(aligned, " && "), plan_.rows ? "" : absl::StrCat(" && n == ", plan_.lanes), ")"));
     for (const std::string& fast : aligned) Line(absl::StrCat("const bool ", fast, " = true;"));
-    Line(absl::StrCat("const int n = ", plan_.lanes, ";"));
-    EmitReducedLoop(chosen, effects, pass, aligned.size() > 1 ? 4 : 8);
+    if (!plan_.rows) Line(absl::StrCat("const int n = ", plan_.lanes, ";"));
+    EmitReducedLoop(chosen, effects, pass, plan_.rows ? unroll : aligned.size() > 1 ? 4 : 8, /*staged=*/true);
     Close();
     Open("else");
   }
-  EmitReducedLoop(chosen, effects, pass, !plan_.IsLight() ? 1 : plan_.lanes == 1 ? 8 : 4);
+  EmitReducedLoop(chosen, effects, pass, unroll, /*staged=*/false);
   if (!aligned.empty()) Close();
   Combine(reduces);
   if (phase_.split) StorePartials(reduces);
 }
 
-// The buffers of which a pass over columns loads and stores vectors and nothing else, by what says whether they are aligned; empty where it
-// does otherwise, too.
-std::vector<std::string> CudaFunctionEmitter::WholeVectors(const std::vector<bool>& chosen, const std::vector<bool>& effects) const {
-  if (plan_.lanes == 1 || plan_.rows) return {};
+// The buffers of which a pass loads and stores vectors and nothing else, by what says whether they are aligned; empty where it does
+// otherwise, too, and where not all pieces of a row are whole.
+std::vector<std::string> CudaFunctionEmitter::WholeVectors(const std::vector<bool>& chosen, const std::vector<bool>& effects,
+                                                           int pass) const {
+  if (plan_.lanes == 1 || (plan_.rows && (!plan_.HasWholePieces() || plan_.iterations > 0))) return {};
   std::vector<std::string> aligned;
   for (int i = 0; i < num_insts(); ++i) {
     if (!(chosen[i] || effects[i]) || !plan_.HasLanes(i) || !HasBuffer(inst(i).op)) continue;
+    if (plan_.IsInRow(i) && plan_.IsCachedBefore(i, pass)) continue;
     if ((inst(i).op != KOp::kLoad && inst(i).op != KOp::kStore) || buffer(static_cast<int>(inst(i).imm)).strides[plan_.vector_dim] != 1)
       return {};
     const std::string fast = absl::StrCat("fast", inst(i).imm);
@@ -278,13 +291,23 @@ std::vector<std::string> CudaFunctionEmitter::WholeVectors(const std::vector<boo
   return aligned;
 }
 
-void CudaFunctionEmitter::EmitReducedLoop(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass, int unroll) {
+// A load of the whole vectors of a pass that comes ahead of what is done with it.
+bool CudaFunctionEmitter::IsStaged(int i, int pass) const {
+  return inst(i).op == KOp::kLoad && plan_.HasLanes(i) && !(plan_.IsInRow(i) && plan_.IsCachedBefore(i, pass));
+}
+
+void CudaFunctionEmitter::EmitReducedLoop(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass, int unroll,
+                                          bool staged) {
   const std::string own = plan_.rows ? "threadIdx.x" : "threadIdx.y";
   const int threads = plan_.rows ? phase_.threads_x : phase_.threads_y;
   // A row's own number of pieces, where rows differ.
   const std::string chunks =
       plan_.rows && plan_.shift_buffer >= 0 ? "(U)pieces" : absl::StrCat("(U)(", ChunksText(plan_.num_kept, plan_.rank), ")");
-  std::string valid;
+  std::string valid, begin = own, end = chunks;
+  const auto turn = [&] {
+    EmitCoordinates("(I)r", plan_.num_kept, plan_.rank);
+    if (plan_.rows) EmitValidLanes(valid);
+  };
   if (plan_.iterations > 0) {
     Line("#pragma unroll");
     Open(absl::StrCat("for (int it = 0; it < ", plan_.iterations, "; ++it)"));
@@ -292,21 +315,57 @@ void CudaFunctionEmitter::EmitReducedLoop(const std::vector<bool>& chosen, const
     const bool exact = plan_.shift_buffer < 0 && plan_.launch.reduced.Count(nullptr) == static_cast<int64_t>(plan_.iterations) * threads;
     if (!exact) valid = absl::StrCat("at < ", chunks);
     Line(exact ? "const U r = at;" : absl::StrCat("const U r = ", valid, " ? at : 0;"));
-  } else if (phase_.split) {
-    Open("");
-    Line(absl::StrCat("const U part = (", chunks, " + splits - 1) / splits;"));
-    Line(absl::StrCat("const U end = min(", chunks, ", part * (blockIdx.y + 1));"));
-    if (unroll > 1) Line(absl::StrCat("#pragma unroll ", unroll));
-    Open(absl::StrCat("for (U r = part * blockIdx.y + ", own, "; r < end; r += ", threads, ")"));
-  } else {
-    if (unroll > 1) Line(absl::StrCat("#pragma unroll ", unroll));
-    Open(absl::StrCat("for (U r = ", own, "; r < ", chunks, "; r += ", threads, ")"));
+    turn();
+    EmitBlock(chosen, effects, /*lanes=*/true, pass);
+    return Close();
   }
-  EmitCoordinates("(I)r", plan_.num_kept, plan_.rank);
-  if (plan_.rows) EmitValidLanes(valid);
+  Open("");
+  if (phase_.split) {
+    // CudaLaunch::SplitChunks.
+    const int64_t turns = threads * CudaLaunch::kSplitUnroll;
+    Line(absl::StrCat("U part = (", chunks, " + splits - 1) / splits;"));
+    Line(absl::StrCat("if (2 * part > ", turns, ") part = (part + ", turns - 1, ") / ", turns, " * ", turns, ";"));
+    begin = absl::StrCat("part * blockIdx.y + ", own);
+    end = absl::StrCat("min(", chunks, ", part * (blockIdx.y + 1))");
+  }
+  Line(absl::StrCat("const U end = ", end, ";"));
+  Line(absl::StrCat("U r = ", begin, ";"));
+  if (staged && unroll > 1) EmitStagedTurns(chosen, effects, pass, unroll, threads);
+  if (!staged && unroll > 1) Line(absl::StrCat("#pragma unroll ", unroll));
+  Open(absl::StrCat("for (; r < end; r += ", threads, ")"));
+  turn();
   EmitBlock(chosen, effects, /*lanes=*/true, pass);
   Close();
-  if (plan_.iterations == 0 && phase_.split) Close();
+  Close();
+}
+
+// Several turns at once as long as there are so many: all that they load, and then what is done with it. A compiler that is left to itself
+// waits for each load before it starts the next but one.
+void CudaFunctionEmitter::EmitStagedTurns(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass, int turns,
+                                          int threads) {
+  Open(absl::StrCat("for (; r + ", (turns - 1) * threads, " < end; r += ", turns * threads, ")"));
+  Line("const U first = r;");
+  const auto open_turn = [&] {
+    Line("#pragma unroll");
+    Open(absl::StrCat("for (int u = 0; u < ", turns, "; ++u)"));
+    Line(absl::StrCat("const U r = first + u * ", threads, ";"));
+    EmitCoordinates("(I)r", plan_.num_kept, plan_.rank);
+    if (plan_.rows) EmitValidLanes("");
+  };
+  for (int i = 0; i < num_insts(); ++i) {
+    if (chosen[i] && IsStaged(i, pass)) Line(absl::StrCat(CudaMemoryType(inst(i).type), " l", i, "[", turns, "][", plan_.lanes, "];"));
+  }
+  open_turn();
+  for (int i = 0; i < num_insts(); ++i) {
+    if (chosen[i] && IsStaged(i, pass)) EmitVectorLoad(i, absl::StrCat("l", i, "[u]"));
+  }
+  Close();
+  open_turn();
+  staged_ = true;
+  EmitBlock(chosen, effects, /*lanes=*/true, pass);
+  staged_ = false;
+  Close();
+  Close();
 }
 
 }  // namespace lazuli::codegen

@@ -181,6 +181,7 @@ void CudaFunctionEmitter::EmitValidLanes(const std::string& condition) {
 
 // What is the same at all points.
 void CudaFunctionEmitter::EmitFacts() {
+  if (plan_.launch.row_bytes > 0) Line("extern __shared__ __align__(16) unsigned char row[];");
   for (int s = 0; s < plan_.kernel.symbols.size(); ++s) Line(absl::StrCat("const I s", s, " = (I)s", s, "_;"));
   for (int b = 0; plan_.lanes > 1 && plan_.shift_buffer < 0 && b < static_cast<int>(plan_.kernel.buffers.size()); ++b) EmitFast(b);
   if (plan_.launch.split) {

@@ -11,7 +11,8 @@ namespace lazuli::codegen {
 // Variables of the text, by what they belong to:
 //   b3 buffer, s0 symbol, x0 scalar, i2 coordinate of loop 2 (of the vector loop: of its first lane), n valid lanes, shift points that the
 //   first piece of a row lacks, r2 number of a piece of loop 2, a8 accumulator, t7 value of instruction 7, c7 the same kept in registers
-//   between passes, m7 as it lies in memory, y9 what store 9 stores, w partial results, v lane.
+//   between passes, row what is kept in shared memory, m7 as it lies in memory, l7
+//   that of several turns, y9 what store 9 stores, w partial results, v lane.
 class CudaFunctionEmitter {
  public:
   // Passes [begin, end) of the plan, and what is done once for each kept point when `kept_effects`.
@@ -57,12 +58,15 @@ class CudaFunctionEmitter {
   void EmitKeptStage(int stage);
   void EmitKeptEffects();
   void EmitPass(int pass);
-  void EmitReducedLoop(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass, int unroll);
-  std::vector<std::string> WholeVectors(const std::vector<bool>& chosen, const std::vector<bool>& effects) const;
+  void EmitReducedLoop(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass, int unroll, bool staged);
+  void EmitStagedTurns(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass, int turns, int threads);
+  bool IsStaged(int i, int pass) const;
+  std::vector<std::string> WholeVectors(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass) const;
   // Instructions `chosen`, in order, where `lanes`: for each lane of the vector loop. `pass`: -1 for kept points.
   void EmitBlock(const std::vector<bool>& chosen, const std::vector<bool>& effects, bool lanes, int pass);
   void EmitValue(int i, int pass, bool in_lanes);
   void EmitLoad(int i, int pass, bool lanes);
+  void EmitVectorLoad(int i, const std::string& into);
   void EmitLaneEffect(int i);
   void EmitStores(const std::vector<bool>& effects, bool lanes);
   void EmitUniformEffect(int i);
@@ -95,6 +99,7 @@ class CudaFunctionEmitter {
   std::vector<bool> needs_;
   std::string text_;
   int depth_ = 0;
+  bool staged_ = false;  // What a turn of several loads is there already.
 };
 
 }  // namespace lazuli::codegen

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "codegen/passes/recorded_apart.h"
+#include "runtime/step_args.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -27,18 +28,19 @@ struct Slot {
   std::vector<size_t> steps;
   const KernelLaunch* launch = nullptr;  // The first one; null: not a batch.
   int64_t live_bytes = 0;                // Arena memory in use.
-  int32_t ops_needed = 0;                // By these steps or any before them.
+  int32_t known_at = 0;                  // So many operators have what these steps need, or any before them.
 };
 
 class Batcher {
  public:
-  Batcher(const runtime::SymbolTable& symbols, runtime::ProgramSpec* spec) : spec_(spec), memories_(spec->memories.size()) {
+  explicit Batcher(runtime::ProgramSpec* spec) : spec_(spec), memories_(spec->memories.size()) {
     for (size_t m = 0; m < memories_.size(); ++m) {
-      memories_[m].bytes = runtime::ArenaBytes(symbols.Hint(spec->memories[m].nbytes), spec->memories[m].device);
+      memories_[m].bytes = runtime::ArenaBytes(spec->symbols.Hint(spec->memories[m].nbytes), spec->memories[m].device);
       memories_[m].in_arena = spec->memories[m].kind == MemorySpec::Kind::kArena;
     }
     for (const StepSpec& step : spec->steps) {
       ForEachMemory(step, [&](Memory& memory) { ++memory.todo; });
+      known_at_.push_back(runtime::IsOnGpu(*spec, step) ? std::max(runtime::StepNeeds(*spec, step).KnownAt(*spec), step.overwrites_at) : 0);
     }
     FindPeak();
   }
@@ -106,19 +108,20 @@ class Batcher {
   static bool GoTogether(const KernelLaunch& a, const KernelLaunch& b) { return a.run_batch == b.run_batch && a.batch_key == b.batch_key; }
 
   // The batch that `step` joins; -1: it gets a slot of its own. `fresh` are the arena's bytes that are in use from it on.
-  int FindBatch(const StepSpec& step, int64_t fresh) const {
+  int FindBatch(size_t s, int64_t fresh) const {
+    const StepSpec& step = spec_->steps[s];
     const KernelLaunch* launch = BatchableLaunch(step);
     if (launch == nullptr) return -1;
-    const bool on_gpu = runtime::IsOnGpu(*spec_, step);
+    const int64_t small = runtime::IsOnGpu(*spec_, step) ? kSmallBytesOnGpu : kSmallBytes;
     const int end = static_cast<int>(slots_.size());
-    const int distance = launch->touched_bytes > (on_gpu ? kSmallBytesOnGpu : kSmallBytes) ? 1 : kMaxDistance;
+    const int distance = launch->touched_bytes > small ? 1 : kMaxDistance;
     int found = -1;
     // Steps on a GPU that run ahead of the trace's end are not to wait for operators that come much later.
     const int last_ahead = runs_ahead_ ? end : first_behind_;
-    const int32_t least_needed = on_gpu ? step.ops_needed - kMostOpsApartInBatch : 0;
+    const int32_t least = known_at_[s] - kMostOpsApartInBatch;
     for (int slot = end - 1; slot >= std::max(EarliestSlot(step), end - distance); --slot) {
       if (fresh > 0 && slots_[slot].live_bytes + fresh > peak_) break;
-      if (slot < last_ahead && slots_[slot].ops_needed < least_needed) break;
+      if (slot < last_ahead && slots_[slot].known_at < least) break;
       if (slots_[slot].launch != nullptr && GoTogether(*slots_[slot].launch, *launch)) found = slot;
     }
     return found;
@@ -129,15 +132,15 @@ class Batcher {
     const StepSpec& step = spec_->steps[s];
     int64_t fresh = 0;
     for (const int32_t memory : step.writes) fresh += memories_[memory].in_arena && !memories_[memory].seen ? memories_[memory].bytes : 0;
-    int slot = into != kAnySlot ? into : FindBatch(step, fresh);
+    int slot = into != kAnySlot ? into : FindBatch(s, fresh);
     if (slot < 0) {
       slot = static_cast<int>(slots_.size());
-      slots_.push_back({{}, BatchableLaunch(step), live_, slot == 0 ? 0 : slots_.back().ops_needed});
+      slots_.push_back({{}, BatchableLaunch(step), live_, slot == 0 ? 0 : slots_.back().known_at});
     }
     slots_[slot].steps.push_back(s);
     for (size_t i = static_cast<size_t>(slot); i < slots_.size(); ++i) {
       slots_[i].live_bytes += fresh;
-      slots_[i].ops_needed = std::max(slots_[i].ops_needed, step.ops_needed);
+      slots_[i].known_at = std::max(slots_[i].known_at, known_at_[s]);
     }
     live_ += fresh;
     for (const int32_t memory : step.reads) memories_[memory].after_use = std::max(memories_[memory].after_use, slot + 1);
@@ -151,6 +154,7 @@ class Batcher {
 
   runtime::ProgramSpec* spec_;
   std::vector<Memory> memories_;
+  std::vector<int32_t> known_at_;  // By step: so many operators have what it needs. 0 on the CPU.
   std::vector<Slot> slots_;
   int64_t live_ = 0;  // After the steps that are placed.
   int64_t peak_ = 0;
@@ -160,6 +164,6 @@ class Batcher {
 
 }  // namespace
 
-void BatchKernels(const runtime::SymbolTable& symbols, runtime::ProgramSpec* spec) { Batcher(symbols, spec).Run(); }
+void BatchKernels(runtime::ProgramSpec* spec) { Batcher(spec).Run(); }
 
 }  // namespace lazuli::codegen

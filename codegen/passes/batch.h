@@ -10,7 +10,7 @@ namespace lazuli::codegen {
 // to the first batch that comes after all that it depends on. Other steps stay in order. What is alive at a time never takes more memory
 // than before at its peak, and a launch that touches much memory, for its device, only joins its neighbours: others still need what is in
 // the caches. Nor does it join a batch on a GPU where others would wait for operators that are recorded much later (recorded_apart.h).
-// `symbols` are those of the memories' sizes, which count as their first values.
-void BatchKernels(const runtime::SymbolTable& symbols, runtime::ProgramSpec* spec);
+// Sizes that hold symbols count as their first values.
+void BatchKernels(runtime::ProgramSpec* spec);
 
 }  // namespace lazuli::codegen

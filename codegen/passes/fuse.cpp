@@ -43,10 +43,9 @@ class Fuser {
         placements_(graph_.nodes.size()),
         group_of_(graph_.nodes.size(), -1),
         users_(graph_.values.size()),
+        apart_(graph_, users_),
         readers_(graph_.values.size()) {
-    for (NodeId n = 0; n < NumNodes(); ++n) {
-      ForEachUse(graph_.nodes[n], [&](const TensorRef& use) { users_[use.storage].push_back(n); });
-    }
+    for (NodeId n = 0; n < NumNodes(); ++n) ForEachUse(graph_.nodes[n], [&](const TensorRef& use) { users_[use.storage].push_back(n); });
   }
 
   Graph Run() {
@@ -206,7 +205,7 @@ class Fuser {
     WorkGroup& from = groups_[b];
     if (static_cast<int>(into.nodes.size() + from.nodes.size()) > options_.max_nodes) return;
     if (graph_.nodes[into.nodes[0]].op.device != graph_.nodes[from.nodes[0]].op.device) return;
-    if (HoldsUp(graph_, users_, into.nodes, from.nodes)) return;
+    if (apart_.KeepsApart(into.nodes, from.nodes)) return;
     // What a failed check leaves undone must not have been written over anything.
     if ((into.checks && from.overwrites) || (into.overwrites && from.checks)) return;
     // Writes in the order of the indices are for one pass over them.
@@ -482,9 +481,10 @@ class Fuser {
   Graph graph_;
   const FuseOptions options_;
   const std::vector<std::vector<NodeId>> preds_;
-  std::vector<Placement> placements_;         // By node.
-  std::vector<int> group_of_;                 // By node: index into groups_ of its segment.
-  std::vector<std::vector<NodeId>> users_;    // By value.
+  std::vector<Placement> placements_;       // By node.
+  std::vector<int> group_of_;               // By node: index into groups_ of its segment.
+  std::vector<std::vector<NodeId>> users_;  // By value.
+  const RecordedApart apart_;
   std::vector<std::vector<NodeId>> readers_;  // By value: fusable nodes seen so far that read it.
   NodeId begin_ = 0, end_ = 0;                // The segment.
   std::vector<WorkGroup> groups_;             // Of the segment.

@@ -12,6 +12,7 @@
 #include "codegen/lower_group.h"
 #include "codegen/out_variants.h"
 #include "codegen/passes/batch.h"
+#include "codegen/passes/sink_updates.h"
 #include "codegen/passes/value_uses.h"
 #include "codegen/products/direct_calls.h"
 #include "codegen/products/fused_product.h"
@@ -65,13 +66,15 @@ class Planner {
     }
     if (sizes_differ_) return absl::UnimplementedError("a result in memory of another size that changes");
     if (options_.direct_calls) BringProductsTogether();
-    BatchKernels(graph_.symbols, &spec_);
-    LogBatches();
-    PlaceInArena();
     spec_.symbols = graph_.symbols;
     spec_.num_offsets = graph_.num_offsets;
     spec_.serial = options_.serial;
     spec_.offset_sums = graph_.offset_sums;
+    spec_.known_at = options_.known_at;
+    SinkUpdates(&spec_);
+    BatchKernels(&spec_);
+    LogBatches();
+    PlaceInArena();
     return std::move(spec_);
   }
 
@@ -112,12 +115,12 @@ class Planner {
     has_content_[memory] = true;
   }
 
-  // What `node`, a part of `step`, needs of the trace, and overwrites of its inputs.
-  void AddNeeds(const Node& node, StepSpec* step) const {
-    step->ops_needed = std::max(step->ops_needed, node.op.index + 1);
+  // What `node`, a part of `step`, overwrites of the trace's inputs.
+  void AddOverwrites(const Node& node, StepSpec* step) const {
     ForEachDef(node, [&](ValueId value) {
       const ValueId memory = graph_.MemoryOf(value);
       if (graph_.values[memory].producer != kNoNode) return;
+      step->overwrites_at = std::max(step->overwrites_at, node.op.index + 1);
       int64_t bytes = 0;
       ForEachUse(node, [&](const TensorRef& use) {
         if (graph_.MemoryOf(use.storage) == memory) bytes = std::max(bytes, StoredBytes(graph_, use));
@@ -193,7 +196,7 @@ class Planner {
       }
     }
     for (const NodeId n : lowered->checks) launch.checks.push_back(CheckOf(group, n, &step));
-    for (const NodeId n : group.nodes) AddNeeds(graph_.nodes[n], &step);
+    for (const NodeId n : group.nodes) AddOverwrites(graph_.nodes[n], &step);
     if (lowered->checks.empty() && static_cast<const CompiledKernel*>(launch.kernel.get())->CanBatch()) launch.run_batch = &RunBatch;
     if (!TargetOf(group).cuda_arch.empty()) launch.batch_key = launch.kernel.get();
     step.work = std::move(launch);
@@ -283,7 +286,7 @@ class Planner {
 
   absl::Status AddCall(const Node& node) {
     StepSpec step;
-    AddNeeds(node, &step);
+    AddOverwrites(node, &step);
     const OpInfo* out = FindOutVariant(node.op);
     AtenCall call{out != nullptr ? out->handle : node.op.info->handle, node.op.info->name, {}, {}, node.op.index, node.op.device};
     const auto& schema = node.op.info->handle.schema().arguments();

@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "tests/support/log_file.h"
 #include "tests/support/same_as_eager.h"
@@ -80,7 +81,98 @@ TEST_P(HeadStartTest, TracesThatAreOftenOthersGetNoMore) {
   EXPECT_GE(CountOf(log.text(), "often turns out to be another one"), 1);
 }
 
+// Programs with two parameters and a factor that are long the same: steps run before these are recorded.
+class ForetoldTest : public HeadStartTest {
+ protected:
+  struct Model {
+    Tensor first = torch::full({32}, 0.5, torch::requires_grad()), second = torch::full({32}, 2.0, torch::requires_grad()),
+           spare = torch::full({32}, -1.0, torch::requires_grad());
+    double factor = 0.9;
+
+    // `between` comes when the trace has not mentioned `second` and `factor` yet.
+    float Step(const std::function<void(Model*)>& between) {
+      const Tensor x = torch::arange(32.0);
+      Tensor y = x * first;
+      for (int i = 0; i < 10; ++i) y = torch::relu(y) + 0.25;
+      between(this);
+      y = y * factor + second;
+      for (int i = 0; i < 10; ++i) y = torch::tanh(y);
+      return y.sum().item<float>();
+    }
+  };
+
+  // Twelve steps, eagerly and in the mode, with `between` in the ninth.
+  static void Compare(const std::function<void(Model*)>& between, const Options& options) {
+    const torch::NoGradGuard no_grad;
+    Model eager, lazy;
+    const auto steps = [&](Model* model) {
+      std::vector<float> results;
+      for (int i = 0; i < 12; ++i) results.push_back(model->Step(i == 8 ? between : [](Model*) {}));
+      return results;
+    };
+    const std::vector<float> expected = steps(&eager);
+    const lazuli::DeviceMode mode(options);
+    const std::vector<float> results = steps(&lazy);
+    for (size_t i = 0; i < results.size(); ++i) EXPECT_NEAR(results[i], expected[i], 1e-4) << i;
+  }
+};
+
+TEST_P(ForetoldTest, NothingIsTakenBackWhereAllIsAsEver) {
+  const StatsDelta delta;
+  Compare([](Model*) {}, options());
+  EXPECT_GE(delta.of(&Stats::head_starts), 6);
+  EXPECT_EQ(delta.of(&Stats::head_starts_in_vain), 0);
+}
+
+TEST_P(ForetoldTest, AnotherParameterInItsPlace) {
+  const StatsDelta delta;
+  Compare([](Model* model) { model->second = model->spare; }, options());
+  EXPECT_EQ(delta.of(&Stats::head_starts_in_vain), 1);
+}
+
+TEST_P(ForetoldTest, AnotherNumber) {
+  const StatsDelta delta;
+  Compare([](Model* model) { model->factor = 0.1; }, options());
+  EXPECT_EQ(delta.of(&Stats::head_starts_in_vain), 1);
+}
+
+TEST_P(ForetoldTest, AParameterThatAnEagerOperatorWrites) {
+  const StatsDelta delta;
+  Compare([](Model* model) { model->second.uniform_(3.0, 3.0); }, options());
+  EXPECT_EQ(delta.of(&Stats::head_starts_in_vain), 1);
+}
+
+TEST_P(ForetoldTest, AParameterThatIsWrittenThroughItsPointer) {
+  const StatsDelta delta;
+  Compare([](Model* model) { model->second.data_ptr<float>()[3] = 7; }, options());
+  EXPECT_EQ(delta.of(&Stats::head_starts_in_vain), 1);
+}
+
+TEST_P(ForetoldTest, AParameterThatGetsOtherMemory) {
+  const StatsDelta delta;
+  Compare([](Model* model) { model->second.set_data(model->spare.data()); }, options());
+  EXPECT_EQ(delta.of(&Stats::head_starts_in_vain), 1);
+}
+
+// What is not a parameter may be written through a pointer that was taken long before.
+TEST_P(ForetoldTest, OtherTensorsAreNotForetold) {
+  const torch::NoGradGuard no_grad;
+  Tensor state = torch::zeros({32});
+  float* const data = state.data_ptr<float>();
+  const lazuli::DeviceMode mode(options());
+  const StatsDelta delta;
+  for (int i = 0; i < 12; ++i) {
+    Tensor y = torch::arange(32.0) * 0.5;
+    for (int j = 0; j < 10; ++j) y = torch::relu(y) + 0.25;
+    for (int j = 0; j < 32; ++j) data[j] = static_cast<float>(i);
+    EXPECT_NEAR((y * 0 + state).mean().item<float>(), static_cast<float>(i), 1e-4);
+  }
+  EXPECT_GE(delta.of(&Stats::head_starts), 6);
+  EXPECT_EQ(delta.of(&Stats::head_starts_in_vain), 0);
+}
+
 LAZULI_FOR_EACH_BACKEND(HeadStartTest);
+LAZULI_FOR_EACH_BACKEND(ForetoldTest);
 
 }  // namespace
 }  // namespace lazuli::testing

@@ -63,7 +63,7 @@ MemorySpec Input(int32_t storage) {
 
 // The steps after the pass: "0>1 2>3 | 1>4", batches between bars.
 std::string Batched(ProgramSpec spec) {
-  BatchKernels(spec.symbols, &spec);
+  BatchKernels(&spec);
   std::string text;
   for (size_t i = 0; i < spec.steps.size();) {
     if (i > 0) text += " | ";
@@ -178,7 +178,7 @@ struct Memories {
 TEST(BatchRunTest, RunsEachMemberOnce) {
   Memories memories(5);
   ProgramSpec spec = SpecOf(5, {Launch(0, 1), Launch(1, 2), Launch(3, 4)});
-  BatchKernels(spec.symbols, &spec);
+  BatchKernels(&spec);
   g_batched = 0;
   EXPECT_EQ(memories.Run(std::move(spec)).error, nullptr);
   EXPECT_EQ(g_batched, 2);
@@ -205,7 +205,7 @@ StepSpec FailingCall(int32_t memory) {
 TEST(BatchRunTest, AfterAFailureOnlyWhatDependsOnItIsLeftOut) {
   Memories memories(6);
   ProgramSpec spec = SpecOf(6, {FailingCall(0), Launch(0, 1), Launch(2, 3), Launch(1, 4), Launch(3, 5)});
-  BatchKernels(spec.symbols, &spec);
+  BatchKernels(&spec);
   ASSERT_EQ(spec.steps[1].batch, 2);
   ASSERT_EQ(spec.steps[3].batch, 2);
   g_batched = 0;

@@ -126,7 +126,26 @@ TEST(CudaText, ThreadsKeepNumbersOfColumnsWhereTheseAreMoreThanTheRest) {
 TEST(CudaText, ColumnsAreReadWithoutConditionsWhereVectorsAreWhole) {
   const std::string text = TextOf(Sum({256, 1 << 16}, 1, {1, 256}));
   EXPECT_TRUE(absl::StrContains(text, "if (fast0 && n == 4) {")) << text;
-  EXPECT_EQ(Count(text, "ld<true>("), 2) << "with conditions and without";
+  EXPECT_EQ(Count(text, "ld<true>("), 3) << "of several turns, of one, and with conditions";
+  EXPECT_TRUE(absl::StrContains(text, "l0[8][4];")) << text;
+}
+
+TEST(CudaText, RowsThatRegistersDoNotHoldAreKeptInSharedMemory) {
+  const auto plan = [](int64_t columns, T type) { return codegen::PlanCuda(Softmax(512, columns, type), false); };
+  EXPECT_EQ(plan(1 << 12, T::Float).launch.row_bytes, 0) << "they do";
+  EXPECT_EQ(plan(50304, T::BFloat16).launch.row_bytes, 2 * 50304);
+  EXPECT_EQ(plan(50304, T::Float).launch.row_bytes, 0) << "too long";
+  EXPECT_EQ(plan(50301, T::BFloat16).launch.row_bytes, 0) << "rows do not begin where vectors do";
+  const std::string text = TextOf(Softmax(512, 50304, T::BFloat16));
+  EXPECT_EQ(Count(text, "ld<true>("), 3) << "in the first pass alone";
+  EXPECT_GE(Count(text, "(row + 0)"), 4);
+}
+
+TEST(CudaPlan, PartsOfWhatIsSplitAreWholeTurns) {
+  using codegen::CudaLaunch;
+  EXPECT_EQ(CudaLaunch::SplitChunks(8192, 22, 8), 384);
+  EXPECT_EQ(CudaLaunch::SplitChunks(8192, 88, 8), 128);
+  EXPECT_EQ(CudaLaunch::SplitChunks(100, 10, 8), 10) << "few";
 }
 
 TEST(CudaText, PartsOfColumnsArePutTogetherByManyThreads) {

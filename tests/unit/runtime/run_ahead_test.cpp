@@ -3,56 +3,130 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
+#include <utility>
+#include <vector>
 
 namespace lazuli::runtime {
 namespace {
 
-// Steps on a GPU, each with what it needs, overwrites and is together with.
-ProgramSpec SpecOf(const std::vector<std::array<int64_t, 3>>& steps) {
-  ProgramSpec spec;
-  MemorySpec memory;
-  memory.device = c10::Device(c10::kCUDA, 0);
-  spec.memories = {memory};
-  for (const auto& [needed, overwrites, batch] : steps) {
+// A program for a GPU; its trace mentions inputs, numbers and offsets one after the other: with its first operator number 0 of each, ...
+class Spec {
+ public:
+  explicit Spec(int count) {
+    for (int i = 0; i < count; ++i) {
+      MemorySpec memory;
+      memory.kind = MemorySpec::Kind::kInput;
+      memory.storage = i;
+      memory.device = c10::Device(c10::kCUDA, 0);
+      spec_.memories.push_back(memory);
+      for (auto* list : {&spec_.known_at.storages, &spec_.known_at.scalars, &spec_.known_at.offsets}) list->push_back(i + 1);
+    }
+    spec_.num_offsets = count;
+  }
+
+  // A step that takes these, and writes input 0.
+  Spec& Add(const std::vector<int32_t>& inputs, const std::vector<int32_t>& scalars = {}, const std::vector<int32_t>& offsets = {}) {
+    KernelLaunch launch;
+    for (const int32_t input : inputs) launch.buffers.push_back({input, -1, 4});
+    for (const int32_t offset : offsets) launch.buffers.push_back({-1, offset, 4});
+    launch.scalar_slots = scalars;
     StepSpec step;
     step.writes = {0};
-    step.ops_needed = static_cast<int32_t>(needed);
-    step.overwrites = overwrites;
-    step.batch = static_cast<int32_t>(batch);
-    spec.steps.push_back(std::move(step));
+    step.work = std::move(launch);
+    spec_.steps.push_back(std::move(step));
+    return *this;
   }
-  return spec;
+  Spec& Overwrites(int64_t bytes, int32_t at) {
+    spec_.steps.back().overwrites = bytes;
+    spec_.steps.back().overwrites_at = at;
+    return *this;
+  }
+  Spec& Together(size_t first, int32_t count) {
+    spec_.steps[first].batch = count;
+    return *this;
+  }
+  ProgramSpec& get() { return spec_; }
+
+ private:
+  ProgramSpec spec_;
+};
+
+// What the first `num_ops` operators mention, and what is known beside them.
+struct Known {
+  std::vector<c10::StorageImpl*> storages;
+  std::vector<uint8_t> scalars, offsets;
+  size_t num_ops;
+
+  Known(size_t count, size_t num_ops) : storages(count), scalars(count), offsets(count), num_ops(num_ops) {
+    for (size_t i = 0; i < num_ops; ++i) Storage(i), scalars[i] = offsets[i] = 1;
+  }
+  Known& Storage(size_t number) {
+    storages[number] = reinterpret_cast<c10::StorageImpl*>(sizeof(void*));  // Not null is all that counts.
+    return *this;
+  }
+  Known& Scalar(size_t slot) {
+    scalars[slot] = 1;
+    return *this;
+  }
+  PartialArgs args() const { return {{storages, {}, {}, {}}, scalars, offsets, num_ops}; }
+};
+
+TEST(AheadSteps, EachNeedsWhatItTakes) {
+  Spec spec(8);
+  spec.Add({1, 2}).Add({0}, {4}).Add({}, {}, {6}).Add({});
+  const AheadSteps ahead(spec.get());
+  ASSERT_EQ(ahead.size(), 4u);
+  EXPECT_EQ(ahead.NeededBy(0, Known(8, 2).args()), 3u);
+  EXPECT_EQ(ahead.NeededBy(0, Known(8, 3).args()), 0u);
+  EXPECT_EQ(ahead.NeededBy(1, Known(8, 1).args()), 5u);
+  EXPECT_EQ(ahead.NeededBy(2, Known(8, 6).args()), 7u);
+  EXPECT_EQ(ahead.NeededBy(3, Known(8, 0).args()), 0u);
+  EXPECT_EQ(ahead.LastAt(), 7u);
 }
 
-TEST(AheadSteps, EachWaitsForItsOperatorsAndThoseOfStepsBeforeIt) {
-  const AheadSteps ahead(SpecOf({{2, 0, 1}, {9, 0, 1}, {4, 0, 1}, {12, 0, 1}}));
-  EXPECT_EQ(ahead.NumberFor(1), 0u);
-  EXPECT_EQ(ahead.NumberFor(4), 1u);
-  EXPECT_EQ(ahead.NumberFor(9), 3u);
-  EXPECT_EQ(ahead.NumberFor(100), 4u);
-  EXPECT_EQ(ahead.NextAt(0), 2u);
-  EXPECT_EQ(ahead.NextAt(2), 9u);
-  EXPECT_EQ(ahead.NextAt(4), Program::kNever);
-  EXPECT_EQ(ahead.LastAt(), 12u);
+TEST(AheadSteps, WhatIsForetoldNeedNotBeRecorded) {
+  Spec spec(8);
+  spec.Add({1, 6}, {7});
+  const AheadSteps ahead(spec.get());
+  EXPECT_EQ(ahead.NeededBy(0, Known(8, 2).args()), 8u);
+  EXPECT_EQ(ahead.NeededBy(0, Known(8, 2).Scalar(7).args()), 7u);
+  EXPECT_EQ(ahead.NeededBy(0, Known(8, 2).Scalar(7).Storage(6).args()), 0u);
+}
+
+TEST(AheadSteps, OffsetsThatAreSumsNeedWhatIsAdded) {
+  Spec spec(4);
+  spec.get().offset_sums = {{2, {}}, {-1, {}}};
+  spec.Add({}, {}, {4}).Add({}, {}, {5});
+  const AheadSteps ahead(spec.get());
+  EXPECT_EQ(ahead.NeededBy(0, Known(4, 2).args()), 3u);
+  EXPECT_EQ(ahead.NeededBy(1, Known(4, 0).args()), 0u);
 }
 
 TEST(AheadSteps, BatchesRunWhole) {
-  const AheadSteps ahead(SpecOf({{2, 0, 3}, {5, 0, 1}, {7, 0, 1}, {8, 0, 1}}));
-  EXPECT_EQ(ahead.NumberFor(6), 0u);
-  EXPECT_EQ(ahead.NumberFor(7), 3u);
+  Spec spec(8);
+  spec.Add({1}).Add({4}).Add({2}).Together(0, 3);
+  EXPECT_EQ(AheadSteps(spec.get()).NeededBy(0, Known(8, 2).args()), 5u);
+}
+
+TEST(AheadSteps, InputsAreOverwrittenOnlyWhenThatIsRecorded) {
+  Spec spec(8);
+  spec.Add({1}).Overwrites(kMostSavedBytes, 6);
+  const AheadSteps ahead(spec.get());
+  EXPECT_EQ(ahead.NeededBy(0, Known(8, 5).args()), 6u);
+  EXPECT_EQ(ahead.NeededBy(0, Known(8, 6).args()), 0u);
 }
 
 TEST(AheadSteps, EndWhereTooMuchIsOverwritten) {
-  const AheadSteps ahead(SpecOf({{1, kMostSavedBytes, 1}, {2, kMostSavedBytes + 1, 1}, {3, 0, 1}}));
-  EXPECT_EQ(ahead.NumberFor(100), 1u);
-  EXPECT_EQ(ahead.NextAt(1), Program::kNever);
+  Spec spec(2);
+  spec.Add({0}).Add({0}).Overwrites(kMostSavedBytes + 1, 2).Add({0});
+  EXPECT_EQ(AheadSteps(spec.get()).size(), 1u);
 }
 
 TEST(AheadSteps, ProgramsOfTheCpuHaveNone) {
-  ProgramSpec spec = SpecOf({{1, 0, 1}});
-  spec.memories[0].device = c10::kCPU;
-  EXPECT_EQ(AheadSteps(spec).NextAt(0), Program::kNever);
+  Spec spec(1);
+  spec.Add({0});
+  spec.get().memories[0].device = c10::kCPU;
+  EXPECT_EQ(AheadSteps(spec.get()).size(), 0u);
 }
 
 TEST(SavedMemory, RestoresWhatWasThereFirst) {

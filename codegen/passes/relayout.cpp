@@ -1,0 +1,97 @@
+#include "codegen/passes/relayout.h"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace lazuli::codegen {
+namespace {
+
+// Whether the operator's result can have any dense layout.
+bool IsPutTogether(const TraceOp& op) { return op.results.size() == 1 && (op.info->name == "aten::cat" || op.info->name == "aten::stack"); }
+
+// The tensor that `op` copies as it is; null when it does something else.
+const TensorRef* CopiedBy(const TraceOp& op) {
+  if ((op.info->name != "aten::clone" && op.info->name != "aten::_to_copy") || op.results.size() != 1) return nullptr;
+  const TensorRef& source = op.args[0].tensors[0];
+  return source.offset_slot == -1 && source.dtype == op.results[0].dtype ? &source : nullptr;
+}
+
+// The strides of `result` with which its memory is in the order of `copy`, which reads it as `window`. None where a dimension of the
+// window is not one or several of the result's.
+std::optional<c10::DimVector> StridesAs(const TensorRef& result, const TensorRef& window, const TensorRef& copy) {
+  c10::DimVector strides(result.sizes.size(), 1);
+  std::vector<bool> found(result.sizes.size(), false);
+  int64_t elements = 1;
+  for (size_t j = 0; j < window.sizes.size(); ++j) {
+    int64_t stride = window.strides[j], to = copy.strides[j], left = window.sizes[j];
+    elements *= left;
+    // From the innermost one of them on.
+    while (left != 1) {
+      size_t d = 0;
+      while (d < strides.size() && (found[d] || result.sizes[d] == 1 || result.strides[d] != stride)) ++d;
+      if (d == strides.size() || left % result.sizes[d] != 0) return std::nullopt;
+      found[d] = true;
+      strides[d] = to;
+      stride *= result.sizes[d];
+      to *= result.sizes[d];
+      left /= result.sizes[d];
+    }
+  }
+  return elements == result.numel() ? std::optional(strides) : std::nullopt;
+}
+
+class Relayouter {
+ public:
+  explicit Relayouter(const Trace& trace) : trace_(trace), uses_(trace.storages.size()), makers_(trace.storages.size(), -1) {
+    for (size_t i = 0; i < trace.ops.size(); ++i) {
+      for (const TraceArg& arg : trace.ops[i].args) {
+        for (const TensorRef& ref : arg.tensors) {
+          if (ref.defined()) ++uses_[static_cast<size_t>(ref.storage)];
+        }
+      }
+      for (const TensorRef& result : trace.ops[i].results) {
+        if (result.defined()) makers_[static_cast<size_t>(result.storage)] = static_cast<int>(i);
+      }
+    }
+  }
+
+  std::optional<Trace> Run() {
+    std::vector<bool> gone(trace_.ops.size(), false);
+    std::optional<Trace> changed;
+    for (size_t i = 0; i < trace_.ops.size(); ++i) {
+      const TensorRef* const source = CopiedBy(trace_.ops[i]);
+      if (source == nullptr || uses_[static_cast<size_t>(source->storage)] != 1) continue;
+      const int maker = makers_[static_cast<size_t>(source->storage)];
+      if (maker < 0 || trace_.storages[static_cast<size_t>(source->storage)].live_out) continue;
+      const TraceOp& op = trace_.ops[static_cast<size_t>(maker)];
+      if (!IsPutTogether(op)) continue;
+      const TensorRef& copy = trace_.ops[i].results[0];
+      const auto strides = StridesAs(op.results[0], *source, copy);
+      if (!strides.has_value()) continue;
+      if (!changed.has_value()) changed = trace_;
+      TensorRef& result = changed->ops[static_cast<size_t>(maker)].results[0];
+      result.storage = copy.storage;
+      result.strides = *strides;
+      gone[i] = true;
+    }
+    if (!changed.has_value()) return changed;
+    std::vector<TraceOp> ops;
+    for (size_t i = 0; i < gone.size(); ++i) {
+      if (!gone[i]) ops.push_back(std::move(changed->ops[i]));
+    }
+    changed->ops = std::move(ops);
+    return changed;
+  }
+
+ private:
+  const Trace& trace_;
+  std::vector<int> uses_;    // By storage.
+  std::vector<int> makers_;  // By storage: the operator whose result it is; -1: none.
+};
+
+}  // namespace
+
+std::optional<Trace> Relayout(const Trace& trace) { return Relayouter(trace).Run(); }
+
+}  // namespace lazuli::codegen
