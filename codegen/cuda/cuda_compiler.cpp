@@ -70,7 +70,9 @@ std::string ExplainCudaKernel(const KernelIR& kernel, absl::Span<const int64_t> 
                          bytes / 1024, bytes / kBytesPerUs + kLaunchUs * static_cast<double>(phases), launch.Blocks(values.data()) * splits,
                          launch.phases[0].threads_x, launch.phases[0].threads_y, plan.lanes, plan.vector_dim, plan.rank,
                          plan.num_passes > 1 ? absl::StrCat(", ", plan.num_passes, " passes") : "",
-                         plan.iterations > 0 ? ", rows stay in registers" : "",
+                         plan.iterations > 0    ? ", rows stay in registers"
+                         : launch.row_bytes > 0 ? ", rows stay in shared memory"
+                                                : "",
                          !launch.partial_bytes.empty() ? absl::StrCat(", reduced in ", splits, " parts by ", phases, " launches") : "");
 }
 

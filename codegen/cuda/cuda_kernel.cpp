@@ -70,17 +70,23 @@ void CudaKernel::Load() const {
     runtime::CudaKernelHandle function = nullptr;
     CheckDriver(runtime::RequireCudaDriver().library_get_kernel(&function, library_, phase.function.c_str()), "find", phase.function);
     functions_.push_back(function);
-    if (launch_.row_bytes == 0) continue;
-    const int device = c10::impl::getDeviceGuardImpl(c10::kCUDA)->getDevice().index();
-    CheckDriver(runtime::RequireCudaDriver().kernel_set_attribute(runtime::CudaDriver::kDynamicSharedBytes,
-                                                                  static_cast<int>(launch_.row_bytes), function, device),
-                "find shared memory for", phase.function);
   }
   if (CanBatch()) {
     const std::string& batch = launch_.batch.function;
     CheckDriver(runtime::RequireCudaDriver().library_get_kernel(&batch_function_, library_, batch.c_str()), "find", batch);
   }
   std::string().swap(code_);
+}
+
+void CudaKernel::AllowRowBytes(int device) const {
+  const uint64_t bit = uint64_t{1} << (device % 64);
+  if (launch_.row_bytes == 0 || (allowed_devices_.load(std::memory_order_relaxed) & bit) != 0) return;
+  for (size_t p = 0; p < functions_.size(); ++p) {
+    CheckDriver(runtime::RequireCudaDriver().kernel_set_attribute(runtime::CudaDriver::kDynamicSharedBytes,
+                                                                  static_cast<int>(launch_.row_bytes), functions_[p], device),
+                "get shared memory for", launch_.phases[p].function);
+  }
+  allowed_devices_.fetch_or(bit, std::memory_order_relaxed);
 }
 
 bool CudaKernel::IsTooLarge(const int64_t* symbols) const {
@@ -119,6 +125,7 @@ void CudaKernel::Run(void* const* buffers, const uint64_t* scalars, const int64_
   LoadOnce();
   c10::Device device = c10::kCUDA;
   const runtime::CudaStreamHandle stream = CurrentStream(&device);
+  AllowRowBytes(device.index());
   c10::SmallVector<Argument, 64> arguments;
   for (int b = 0; b < num_buffers_; ++b) arguments.push_back({const_cast<void**>(&buffers[b])});
   for (int x = 0; x < num_scalars_; ++x) arguments.push_back({const_cast<uint64_t*>(&scalars[x])});

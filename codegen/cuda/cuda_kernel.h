@@ -1,6 +1,7 @@
 // A compiled kernel that runs on a GPU.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -46,6 +47,8 @@ class CudaKernel : public CompiledKernel {
   void LoadOnce() const {
     std::call_once(loaded_, [&] { Load(); });
   }
+  // Tells the driver, once for each device, how much shared memory launches there will ask for.
+  void AllowRowBytes(int device) const;
   // Whether 32 bits are too few to count its elements.
   bool IsTooLarge(const int64_t* symbols) const;
   // Launches what is in the table, and empties it.
@@ -65,6 +68,7 @@ class CudaKernel : public CompiledKernel {
   mutable runtime::CudaLibrary library_ = nullptr;
   mutable std::vector<runtime::CudaKernelHandle> functions_;
   mutable runtime::CudaKernelHandle batch_function_ = nullptr;
+  mutable std::atomic<uint64_t> allowed_devices_{0};  // A bit for each.
   mutable std::once_flag widened_;
   mutable std::shared_ptr<const CompiledKernel> wide_;
 };
