@@ -9,6 +9,7 @@
 #include <iostream>
 
 #include "absl/strings/str_format.h"
+#include "codegen/cuda/cuda_plan.h"
 #include "tests/support/gpu.h"
 #include "tests/support/kernel_builder.h"
 #include "tests/support/kernel_check.h"
@@ -261,6 +262,19 @@ TEST_F(CudaGpu, SeveralPasses) {
       options.misaligned = 1;
       EXPECT_EQ(CheckKernel(Softmax(shape, type), options), "") << "misaligned";
     }
+  }
+}
+
+// They stay in shared memory; where they are not aligned, too.
+TEST_F(CudaGpu, LongRowsOfSeveralPasses) {
+  for (const int64_t columns : {50304, 40008}) {
+    const Shape shape{{140, columns}, 1, {columns, 1}};
+    ASSERT_GT(codegen::PlanCuda(Softmax(shape, T::BFloat16), false).launch.row_bytes, 0);
+    CheckOptions options = Options(1, 4e-2);
+    options.cpu_oracle = true;
+    EXPECT_EQ(CheckKernel(Softmax(shape, T::BFloat16), options), "") << columns;
+    options.misaligned = 1;
+    EXPECT_EQ(CheckKernel(Softmax(shape, T::BFloat16), options), "") << columns << ", misaligned";
   }
 }
 
