@@ -5,16 +5,15 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <cstdlib>
 #include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "runtime/process_end.h"
+
 namespace lazuli::runtime {
 namespace {
-
-void CloseAtExit();
 
 thread_local bool on_pool_thread = false;
 std::atomic<bool> hurries{false};
@@ -48,9 +47,7 @@ struct CompilePool::State {
       ++running;
       lock.unlock();
       job.run();
-      // For an exit() on another thread than the main one: after what this job brought to life.
-      static std::once_flag registered;
-      std::call_once(registered, [] { std::atexit(&CloseAtExit); });
+      [[maybe_unused]] static const int registered = CoverExitOfOtherThreads();
       lock.lock();
       --running;
       changed.notify_all();
@@ -71,36 +68,14 @@ struct CompilePool::State {
   }
 };
 
-namespace {
-
-std::atomic<CompilePool*> created{nullptr};
-
-void CloseAtExit() {
-  if (CompilePool* const pool = created.load()) pool->Close();
-}
-
-// A job must not run while the compiler's static objects are destroyed. They come to life inside jobs, so that their destructors run before
-// any handler that was registered earlier; but a thread's own objects die first when it calls exit(), and nearly always that is the main
-// one.
-struct MainThread {
-  ~MainThread() { CloseAtExit(); }
-};
-
-[[maybe_unused]] const bool armed = [] {
-  static thread_local MainThread main_thread;
-  [[maybe_unused]] MainThread* const made = &main_thread;
-  return true;
-}();
-
-}  // namespace
-
 bool CompilePool::OnItsThread() { return on_pool_thread; }
 bool CompilePool::Hurries() { return hurries; }
 
 CompilePool& CompilePool::Get() {
   static auto* const pool = [] {
-    created = new CompilePool;
-    return created.load();
+    auto* const made = new CompilePool;
+    CloseAtProcessEnd([] { Get().Close(); });
+    return made;
   }();
   return *pool;
 }

@@ -102,13 +102,14 @@ void Recorder::Flush(std::string_view cause, Cut cut) {
   const bool predicted = found == runtime::TraceRun::Found::kPredicted;
   if (predicted) counters.predicted_hits.Add();
   Binding binding = Bind();
+  head_start_.OnRecorded();
   runtime::RunResult result;
   OnStream([&] { result = RunPrograms(entry, !policy.kept_eager(), &binding); });
   events.Ran(entry);
   if (result.error != nullptr) AddLocation(result);
   Distribute(&binding, result);
   const bool learns = entry != nullptr && HeadStart::IsWanted(*entry);
-  head_start_.OnCut(entry, /*waits=*/cut == Cut::kGraphBreak && predicted && stream_.has_value(),
+  head_start_.OnCut(entry, /*may_gain=*/predicted && stream_.has_value(), /*waits=*/cut == Cut::kGraphBreak,
                     learns ? Recorded(*entry, /*only_foretellable=*/true) : RecordedArgs());
   if (entry != nullptr && !predicted) guards::ProgramCache::Get().NoteSuccessor(previous_, start_cause_, entry);
   StartTrace(cause, entry);
@@ -252,7 +253,7 @@ void Recorder::RunAhead() {
     return;
   }
   const RecordedArgs recorded = Recorded(*prediction_, /*only_foretellable=*/false);
-  OnStream([&] { run_ahead_at_ = head_start_.Advance(prediction_, recorded); });
+  run_ahead_at_ = head_start_.Advance(prediction_, recorded, stream_);
 }
 
 void Recorder::TakeBackHeadStart() {

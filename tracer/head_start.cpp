@@ -1,5 +1,7 @@
 #include "tracer/head_start.h"
 
+#include <c10/core/StreamGuard.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -14,10 +16,10 @@
 namespace lazuli::tracer {
 namespace {
 
-// Recording, and waiting for the program, that makes a head start worth the while when it comes so many times in a row.
+// Recording, and launching and waiting for the program, that make a head start worth the while when they come so many times in a row.
 constexpr std::chrono::microseconds kLong{200};
 constexpr int kLongRounds = 3;
-// What it takes to stop recording, launch and go on, beside the launches themselves.
+// What it takes to stop recording, say what is known and go on.
 constexpr std::chrono::microseconds kInterruption{10};
 constexpr double kMostInterruptions = 32;
 // One in vain weighs as much as so many that were not; with three more of the former than that, a trace gets no more.
@@ -40,59 +42,100 @@ size_t Spacing(const guards::CachedTrace& trace) {
 
 std::atomic<int> HeadStart::counting{0};
 
+HeadStart::~HeadStart() {
+  try {
+    job_.Wait();
+  } catch (...) {  // Of a trace that will never run.
+  }
+}
+
 size_t HeadStart::OnBegin(const guards::CachedTrace* predicted) {
   begin_ = Clock::now();
-  if (const guards::CachedTracePtr entry = std::exchange(waited_for_, nullptr); entry != nullptr) {
-    guards::HeadStartHistory& history = entry->head_start;
-    if (begin_ - end_ < kLong) {
-      history.long_rounds.store(0, std::memory_order_relaxed);
-    } else if (history.long_rounds.fetch_add(1, std::memory_order_relaxed) + 1 == kLongRounds) {
-      history.interruptions.store(InterruptionsFor(recording_), std::memory_order_relaxed);
-    }
-  }
+  if (const guards::CachedTracePtr entry = std::exchange(waited_for_, nullptr); entry != nullptr) NoteRound(entry.get(), begin_ - end_);
   if (predicted == nullptr || !predicted->body->ready() || !predicted->body->compiled || !IsWanted(*predicted)) return kNever;
   if (predicted->head_start.in_vain.load(std::memory_order_relaxed) >= kMostInVain) return kNever;
   return predicted->body->program->LastAheadAt() == 0 ? kNever : 1;
 }
 
-size_t HeadStart::Advance(const guards::CachedTracePtr& predicted, const RecordedArgs& recorded) {
+size_t HeadStart::Advance(const guards::CachedTracePtr& predicted, const RecordedArgs& recorded, std::optional<c10::Stream> stream) {
+  const size_t later = recorded.num_ops + Spacing(*predicted);
+  // Without a GPU there is nothing to gain but that everything runs ahead that can.
+  if (stream.has_value() && !job_.done()) return later;
+  Finish();
   if (active() && !IsOf(predicted.get(), recorded)) {
     Undo();
     return kNever;
   }
-  guards::CompiledProgram& body = *predicted->body;
-  std::lock_guard<std::mutex> run_lock(body.run_mutex);
-  if (!active()) foretold_.Foretell(predicted->head_start.steady, recorded, predicted->log.num_storages, predicted->log.scalars.size());
-  const runtime::Program::Ahead ahead = body.program->RunAhead(foretold_.With(recorded));
-  if (ahead.ran && !active()) {
-    trace_ = predicted;
-    symbols_.assign(recorded.symbols.begin(), recorded.symbols.end());
-    counting.fetch_add(1, std::memory_order_relaxed);
-    runtime::Counters::Get().head_starts.Add();
+  if (!active()) {
+    Begin(predicted, recorded);
+  } else if (ahead_.next_at > recorded.num_ops) {
+    return ahead_.next_at;
   }
-  if (!active()) foretold_.Clear(&garbage_);
-  return ahead.ran ? std::max(ahead.next_at, recorded.num_ops + Spacing(*predicted)) : ahead.next_at;
+  runtime::PartialArgs args = foretold_.With(recorded);
+  args.run.symbols = symbols_;
+  job_.Start([this, args, stream] {
+    const c10::OptionalStreamGuard guard(stream);
+    guards::CompiledProgram& body = *trace_->body;
+    std::lock_guard<std::mutex> run_lock(body.run_mutex);
+    ahead_ = body.program->RunAhead(args);
+  });
+  return later;
+}
+
+void HeadStart::Begin(const guards::CachedTracePtr& predicted, const RecordedArgs& recorded) {
+  trace_ = predicted;
+  symbols_.assign(recorded.symbols.begin(), recorded.symbols.end());
+  counting.fetch_add(1, std::memory_order_relaxed);
+  std::lock_guard<std::mutex> run_lock(predicted->body->run_mutex);
+  foretold_.Foretell(predicted->head_start.steady, recorded, predicted->log.num_storages, predicted->log.scalars.size());
+}
+
+void HeadStart::Finish() {
+  try {
+    job_.Wait();
+  } catch (...) {
+    TakeBack();
+    throw;
+  }
+  if (!std::exchange(ahead_.ran, false) || std::exchange(has_run_, true)) return;
+  runtime::Counters::Get().head_starts.Add();
 }
 
 void HeadStart::Settle(const guards::CachedTrace* entry, const RecordedArgs& recorded) {
   if (!active()) return;
+  Finish();
   if (!IsOf(entry, recorded)) {
     Undo();
     return;
   }
   std::atomic<int>& in_vain = trace_->head_start.in_vain;
-  if (in_vain.load(std::memory_order_relaxed) > 0) in_vain.fetch_sub(1, std::memory_order_relaxed);
+  if (has_run_ && in_vain.load(std::memory_order_relaxed) > 0) in_vain.fetch_sub(1, std::memory_order_relaxed);
   End();
 }
 
-void HeadStart::OnCut(const guards::CachedTracePtr& entry, bool waits, const RecordedArgs& recorded) {
-  end_ = Clock::now();
+void HeadStart::OnCut(const guards::CachedTracePtr& entry, bool may_gain, bool waits, const RecordedArgs& recorded) {
   recording_ = end_ - begin_;
-  const bool measures = waits && entry != nullptr && recording_ >= kLong && entry->head_start.interruptions.load() == 0;
-  waited_for_ = measures ? entry : nullptr;
-  if (entry == nullptr || !IsWanted(*entry)) return;
+  waited_for_ = nullptr;
+  if (entry == nullptr) return;
+  if (may_gain && recording_ >= kLong && entry->head_start.interruptions.load(std::memory_order_relaxed) == 0) {
+    if (waits) {
+      waited_for_ = entry;
+    } else {
+      NoteRound(entry.get(), Clock::now() - end_);
+    }
+  }
+  if (!IsWanted(*entry)) return;
   std::lock_guard<std::mutex> run_lock(entry->body->run_mutex);
   entry->head_start.steady.Note(recorded.storages, recorded.scalars, recorded.offsets);
+}
+
+void HeadStart::NoteRound(guards::CachedTrace* trace, Clock::duration took) {
+  guards::HeadStartHistory& history = trace->head_start;
+  if (took < kLong) {
+    history.long_rounds.store(0, std::memory_order_relaxed);
+  } else if (history.long_rounds.fetch_add(1, std::memory_order_relaxed) + 1 == kLongRounds) {
+    history.interruptions.store(InterruptionsFor(recording_), std::memory_order_relaxed);
+  }
 }
 
 bool HeadStart::IsWanted(const guards::CachedTrace& trace) {
@@ -112,13 +155,20 @@ bool HeadStart::IsOf(const guards::CachedTrace* trace, const RecordedArgs& recor
 }
 
 void HeadStart::Undo() {
-  runtime::Counters::Get().head_starts_in_vain.Add();
-  const int in_vain = trace_->head_start.in_vain.fetch_add(kInVain, std::memory_order_relaxed) + kInVain;
-  if (in_vain >= kMostInVain && runtime::LogEnabled(runtime::LogCategory::kPerfHints)) {
-    runtime::Log(runtime::LogCategory::kPerfHints,
-                 absl::StrCat("trace #", trace_->serial, " often turns out to be another one: its program",
-                              " starts when it is complete from here on"));
+  Finish();
+  if (has_run_) {
+    runtime::Counters::Get().head_starts_in_vain.Add();
+    const int in_vain = trace_->head_start.in_vain.fetch_add(kInVain, std::memory_order_relaxed) + kInVain;
+    if (in_vain >= kMostInVain && runtime::LogEnabled(runtime::LogCategory::kPerfHints)) {
+      runtime::Log(runtime::LogCategory::kPerfHints,
+                   absl::StrCat("trace #", trace_->serial, " often turns out to be another one: its program",
+                                " starts when it is complete from here on"));
+    }
   }
+  TakeBack();
+}
+
+void HeadStart::TakeBack() {
   {
     std::lock_guard<std::mutex> run_lock(trace_->body->run_mutex);
     trace_->body->program->UndoAhead();
@@ -128,6 +178,8 @@ void HeadStart::Undo() {
 
 void HeadStart::End() {
   trace_ = nullptr;
+  ahead_ = {};
+  has_run_ = false;
   foretold_.Clear(&garbage_);
   counting.fetch_sub(1, std::memory_order_relaxed);
 }

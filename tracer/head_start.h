@@ -7,22 +7,25 @@
 // and nobody has seen it: all that was written is pending. So it is when somebody else is about to use memory that a step counted on. That
 // costs the GPU's time: a trace that is often taken back gets no head start any more.
 //
-// Going back and forth between recording and launching takes time, too. It is done for traces that took long to record, that ended because
-// the program wanted a result, and for which the program then waited long, several times in a row as predicted: a step of training whose
-// loss is looked at.
+// Steps are launched by a thread of their own (runtime/launch_thread.h), to which what is known of the trace is given from time to time. It
+// is done for traces that took long to record and, several times in a row as predicted, long to launch, or whose results the program then
+// waited for: a step of training whose loss is looked at.
 #pragma once
 
 #include <c10/core/StorageImpl.h>
+#include <c10/core/Stream.h>
 #include <c10/util/intrusive_ptr.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "guards/program_cache.h"
+#include "runtime/launch_thread.h"
 #include "runtime/program.h"
 #include "tracer/foretold_args.h"
 
@@ -31,24 +34,30 @@ namespace lazuli::tracer {
 // Of one recorder, whose lock guards it. While it is active, the program is this recorder's alone.
 class HeadStart {
  public:
+  ~HeadStart();
+
   static constexpr size_t kNever = runtime::Program::kNever;
 
   // A trace begins that is expected to be `predicted`, null for none. After how many operators to call Advance, if it may have a head
   // start.
   size_t OnBegin(const guards::CachedTrace* predicted);
 
-  // The trace so far is as in `predicted`. After how many operators to call again.
-  size_t Advance(const guards::CachedTracePtr& predicted, const RecordedArgs& recorded);
+  // The trace so far is as in `predicted`; `stream` is that of its GPU, if it has work for one. After how many operators to call again.
+  size_t Advance(const guards::CachedTracePtr& predicted, const RecordedArgs& recorded, std::optional<c10::Stream> stream);
+
+  // The current trace is complete, and about to be launched.
+  void OnRecorded() { end_ = Clock::now(); }
 
   // Before a run of `entry`, null for none, with these arguments: takes back what it does not go on from.
   void Settle(const guards::CachedTrace* entry, const RecordedArgs& recorded);
 
-  // The current trace was cut and launched as `entry`, null for none; `waits`: as predicted, it has work for a GPU, and the program wants a
-  // result of it now. Of `recorded`, storages are those that may be foretold, null for others.
-  void OnCut(const guards::CachedTracePtr& entry, bool waits, const RecordedArgs& recorded);
+  // The current trace was launched as `entry`, null for none. `may_gain`: as predicted, and it has work for a GPU; `waits`: the program
+  // wants a result of it now. Of `recorded`, storages are those that may be foretold, null for others.
+  void OnCut(const guards::CachedTracePtr& entry, bool may_gain, bool waits, const RecordedArgs& recorded);
   // Whether the trace gets head starts, and OnCut looks at what is recorded of it.
   static bool IsWanted(const guards::CachedTrace& trace);
 
+  // Steps run ahead, or may: what they count on is foretold.
   bool active() const { return trace_ != nullptr; }
   // Whether steps counted on `storage` that is not recorded yet. From here on they will not any more.
   bool CountsOn(const c10::StorageImpl* storage);
@@ -60,19 +69,29 @@ class HeadStart {
 
  private:
   using Clock = std::chrono::steady_clock;
+  void Begin(const guards::CachedTracePtr& predicted, const RecordedArgs& recorded);
+  // Returns when no step is being launched. Throws what that threw.
+  void Finish();
   // Whether what runs ahead is `trace`, as far as `recorded` says.
   bool IsOf(const guards::CachedTrace* trace, const RecordedArgs& recorded) const;
+  // What has run was in vain.
   void Undo();
+  void TakeBack();
   // Nothing runs ahead any more.
   void End();
+  // So long the trace took, beside its recording, which makes a head start worth the while or not.
+  void NoteRound(guards::CachedTrace* trace, Clock::duration took);
 
   static std::atomic<int> counting;  // Recorders of which steps run ahead.
 
   guards::CachedTracePtr trace_;  // Whose program runs ahead; null: none.
   std::vector<int64_t> symbols_;
   ForetoldArgs foretold_;
+  runtime::LaunchJob job_;  // Steps that are being launched; until it is done, what they take stays as it is, and this is its:
+  runtime::Program::Ahead ahead_;
+  bool has_run_ = false;  // Some steps have.
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> garbage_;
-  Clock::time_point begin_, end_;
+  Clock::time_point begin_, end_;      // Of the recording.
   Clock::duration recording_{};        // Of the trace before.
   guards::CachedTracePtr waited_for_;  // The trace before, if the program may have waited for it since.
 };

@@ -1,0 +1,136 @@
+#include "runtime/launch_thread.h"
+
+#include <pthread.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "runtime/process_end.h"
+
+namespace lazuli::runtime {
+namespace {
+
+// Going to sleep and being woken take longer than most of what is waited for here.
+template <class Condition>
+bool IsSoon(const Condition& condition) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::microseconds kSoon{50};
+  for (const Clock::time_point end = Clock::now() + kSoon; !condition();) {
+    if (Clock::now() > end) return false;
+    __builtin_ia32_pause();
+  }
+  return true;
+}
+
+}  // namespace
+
+class LaunchThread {
+ public:
+  static LaunchThread& Get() {
+    static auto* const thread = [] {
+      auto* const made = new LaunchThread;
+      CloseAtProcessEnd([] { Get().Close(); });
+      pthread_atfork([] { Get().BeforeFork(); }, [] { Get().state_->mutex.unlock(); }, [] { Get().state_ = new State; });
+      return made;
+    }();
+    return *thread;
+  }
+
+  void Start(LaunchJob* job) {
+    State& state = *state_;
+    std::unique_lock<std::mutex> lock(state.mutex);
+    if (state.closed) {
+      lock.unlock();
+      job->Run();
+      return;
+    }
+    state.waiting.push_back(job);
+    state.pending.fetch_add(1, std::memory_order_release);
+    if (!std::exchange(state.has_thread, true)) std::thread([&state] { Work(&state); }).detach();
+    if (state.sleeps) state.changed.notify_all();
+  }
+
+  void Wait(const LaunchJob& job) {
+    if (IsSoon([&job] { return job.done(); })) return;
+    State& state = *state_;
+    std::unique_lock<std::mutex> lock(state.mutex);
+    state.changed.wait(lock, [&job] { return job.done(); });
+  }
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;  // There is work for a thread that sleeps, or a job is done.
+    std::deque<LaunchJob*> waiting;
+    std::atomic<int> pending{0};  // Jobs that wait or run.
+    bool has_thread = false;
+    bool sleeps = false;
+    bool closed = false;  // The process ends: jobs run where they are started.
+  };
+
+  static void Work(State* state) {
+    std::unique_lock<std::mutex> lock(state->mutex);
+    for (;;) {
+      lock.unlock();
+      const bool has_work = IsSoon([state] { return state->pending.load(std::memory_order_acquire) > 0; });
+      lock.lock();
+      if (!has_work) {
+        state->sleeps = true;
+        state->changed.wait(lock, [state] { return !state->waiting.empty(); });
+        state->sleeps = false;
+      }
+      LaunchJob* const job = state->waiting.front();
+      state->waiting.pop_front();
+      lock.unlock();
+      job->Run();
+      [[maybe_unused]] static const int registered = CoverExitOfOtherThreads();
+      lock.lock();
+      state->pending.fetch_sub(1, std::memory_order_release);
+      state->changed.notify_all();
+    }
+  }
+
+  void BeforeFork() {
+    std::unique_lock<std::mutex> lock(state_->mutex);
+    WaitForAll(&lock);
+    lock.release();  // Held until fork() is done.
+  }
+
+  void Close() {
+    std::unique_lock<std::mutex> lock(state_->mutex);
+    state_->closed = true;
+    WaitForAll(&lock);
+  }
+
+  void WaitForAll(std::unique_lock<std::mutex>* lock) {
+    state_->changed.wait(*lock, [this] { return state_->pending.load(std::memory_order_acquire) == 0; });
+  }
+
+  State* state_ = new State;  // Never freed: the thread may outlive static destructors.
+};
+
+void LaunchJob::Start(std::function<void()> work) {
+  work_ = std::move(work);
+  done_.store(false, std::memory_order_relaxed);
+  LaunchThread::Get().Start(this);
+}
+
+void LaunchJob::Wait() {
+  if (!done()) LaunchThread::Get().Wait(*this);
+  if (error_ != nullptr) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+void LaunchJob::Run() {
+  try {
+    work_();
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+  done_.store(true, std::memory_order_release);
+}
+
+}  // namespace lazuli::runtime

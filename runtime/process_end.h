@@ -1,0 +1,14 @@
+// The end of the process, for what runs on threads of its own.
+#pragma once
+
+namespace lazuli::runtime {
+
+// `close` is called once the process ends, by main()'s return or exit(), while the main thread's objects are still there; perhaps more than
+// once. It must return only when none of its threads uses anything that may be destroyed. At most a handful of functions in all.
+void CloseAtProcessEnd(void (*close)());
+
+// For an exit() on another thread than the main one: they are called then, too. Objects that come to life inside a job are destroyed before
+// any handler that was registered earlier, so this is called once after the first job. Returns 0.
+int CoverExitOfOtherThreads();
+
+}  // namespace lazuli::runtime
