@@ -19,21 +19,12 @@
 #include "absl/functional/function_ref.h"
 #include "codegen/ir/trace_log.h"
 #include "guards/skeleton.h"
-#include "guards/steady_args.h"
 #include "runtime/program.h"
 
 namespace lazuli::guards {
 
 class CompilePolicy;
 struct Site;
-
-// What is known of a trace's head starts (tracer/head_start.h).
-struct HeadStartHistory {
-  std::atomic<int> long_rounds{0};    // In a row, so often the program waited long for what took long to record.
-  std::atomic<int> interruptions{0};  // Of its recording, to run what can run; 0: it gets no head start.
-  std::atomic<int> in_vain{0};        // Head starts that were taken back, weighed.
-  SteadyArgs steady;                  // Guarded by the program's run_mutex.
-};
 
 // One trace that was seen, and what runs it. Shared by the cache and by recorders that predict it.
 struct CachedTrace {
@@ -46,7 +37,6 @@ struct CachedTrace {
   Skeleton* skeleton = nullptr;  // Never freed while it has traces.
   Successors successors;         // Traces that followed. Guarded by the cache's lock.
   uint64_t last_use = 0;
-  HeadStartHistory head_start;
   std::atomic<int> wider_runs{0};            // In place of traces of which less was visible.
   std::unique_ptr<runtime::Program> replay;  // While `body` is not ready. Guarded by its run_mutex.
 };

@@ -58,6 +58,7 @@ ShapePlan::ShapePlan(const codegen::TraceLog& log, const DynamicShapes& shapes, 
       if (with.empty() || with.back() != static_cast<int32_t>(t)) with.push_back(static_cast<int32_t>(t));
     }
   }
+  all_seen_at_ = AllSeenIn(log.shapes.size());
   auto at = static_cast<uint32_t>(log.shapes.size());
   for (const auto& op : log.ops) {
     results_at_.push_back(at);
@@ -67,6 +68,20 @@ ShapePlan::ShapePlan(const codegen::TraceLog& log, const DynamicShapes& shapes, 
   results_at_.push_back(at);
   proved_.assign(log.ops.size(), infer != nullptr);
   for (int round = 0; infer != nullptr && round < kRounds; ++round) Prove(shapes.At(log, TestValues(round)), infer);
+}
+
+size_t ShapePlan::AllSeenIn(size_t num_shapes) const {
+  std::vector<bool> seen(symbols_.size(), false);
+  size_t unseen = symbols_.size();
+  for (size_t p = 0; p < num_shapes && unseen > 0; ++p) {
+    if (term_at_[p] < 0) continue;
+    for (const int32_t symbol : terms_[static_cast<size_t>(term_at_[p])].symbols) {
+      if (seen[static_cast<size_t>(symbol)]) continue;
+      seen[static_cast<size_t>(symbol)] = true;
+      if (--unseen == 0) return p + 1;
+    }
+  }
+  return unseen == 0 ? 0 : num_shapes;
 }
 
 std::vector<int64_t> ShapePlan::TestValues(int round) const {

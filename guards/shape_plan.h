@@ -32,12 +32,16 @@ class ShapePlan {
   // Whether the results of operator `op` follow from the symbols.
   bool IsProved(size_t op) const { return proved_[op]; }
 
+  // With so many words of shapes recorded, every symbol has been seen.
+  size_t AllSeenAt() const { return all_seen_at_; }
+
  private:
   friend class ShapeCursor;
 
   // Values for the symbols, one for each `round`, as unlike each other and what programs have as can be.
   static constexpr int kRounds = 5;
   std::vector<int64_t> TestValues(int round) const;
+  size_t AllSeenIn(size_t num_shapes) const;
   void Prove(const codegen::TraceLog& log, ShapeInference infer);
 
   std::vector<ShapeExplanation::Symbol> symbols_;
@@ -45,7 +49,8 @@ class ShapePlan {
   std::vector<std::vector<int32_t>> terms_with_;  // By symbol.
   std::vector<int32_t> term_at_;                  // By position; -1: a constant, in numbers_.
   std::vector<int64_t> numbers_;                  // By position.
-  std::vector<uint32_t> results_at_;              // By operator: the position of its results' numbers.
+  size_t all_seen_at_ = 0;
+  std::vector<uint32_t> results_at_;  // By operator: the position of its results' numbers.
   std::vector<bool> proved_;
 };
 

@@ -16,11 +16,21 @@
 #include "guards/shape_plan.h"
 #include "guards/shape_policy.h"
 #include "guards/shape_profile.h"
+#include "guards/steady_args.h"
 #include "guards/successors.h"
 #include "runtime/compile_pool.h"
 #include "runtime/program.h"
 
 namespace lazuli::guards {
+
+// What is known of the head starts of a program's traces (tracer/head_start.h).
+struct HeadStartHistory {
+  std::atomic<int> long_rounds{0};         // In a row, so often launching, or waiting, took long after what took long to record.
+  std::atomic<bool> launches_long{false};  // In the last of them that was most of it, rather than waiting.
+  std::atomic<int> interruptions{0};       // Of its recording, to run what can run; 0: it gets no head start.
+  std::atomic<int> in_vain{0};             // Head starts that were taken back, weighed.
+  SteadyArgs steady;                       // Guarded by the program's run_mutex.
+};
 
 // A program and what it was compiled for. Shared by all traces that it serves.
 struct CompiledProgram {
@@ -46,6 +56,7 @@ struct CompiledProgram {
 
   Successors successors;  // Traces that followed any of its traces. Guarded by the cache's lock.
   EagerTrial trial;       // Against its operators.
+  HeadStartHistory head_start;
 
   bool ready() const { return state.load(std::memory_order_acquire) == State::kReady; }
   bool seen_once() const { return state.load(std::memory_order_relaxed) == State::kSeen; }

@@ -27,6 +27,7 @@ const ActiveOptions* internal::MakeActive(const Options& options) {
   active->record_scalars = options.record_scalars();
   active->step_aside = options.step_aside();
   active->head_start = WhenOf(options.head_start());
+  active->launch_thread = WhenOf(options.launch_thread());
   active->pack_weights = options.pack_weights();
   active->stacks = options.stacks();
   active->recompile_limit = options.recompile_limit();

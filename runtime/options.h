@@ -35,6 +35,7 @@ struct ActiveOptions {
   bool record_scalars = false;
   bool step_aside = true;
   When head_start = When::kAuto;
+  When launch_thread = When::kAuto;
   bool pack_weights = false;
   bool stacks = false;
   int64_t recompile_limit = 0;

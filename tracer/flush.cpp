@@ -240,20 +240,25 @@ absl::Span<const int64_t> Recorder::SymbolsAs(const guards::CachedTrace& trace) 
   return symbols_.active() ? symbols_.Symbols() : absl::MakeConstSpan(trace.symbols);
 }
 
+bool Recorder::SymbolsAreSeen() const {
+  if (symbols_.active()) return !symbols_.Symbols().empty();
+  const auto plan = prediction_->body->plan();
+  return plan == nullptr || log_.shapes.size() >= plan->AllSeenAt();
+}
+
 void Recorder::RunAhead() {
   run_ahead_at_ = HeadStart::kNever;
   // What has run of a trace that left what was predicted is taken back when it is cut.
   if (prediction_ == nullptr || running_ || !MayRunAhead()) return;
-  const auto symbols = SymbolsAs(*prediction_);
   const bool needs_stream = runtime::Active().head_start != runtime::When::kAlways;
-  const bool waits = (needs_stream && !stream_.has_value()) || (symbols_.active() && symbols.empty());
+  const bool waits = (needs_stream && !stream_.has_value()) || !SymbolsAreSeen();
   if (waits || (stream_.has_value() && runtime::IsCapturing(*stream_))) {
     constexpr size_t kAskAgain = 8;  // Operators later.
     run_ahead_at_ = log_.ops.size() + kAskAgain;
     return;
   }
   const RecordedArgs recorded = Recorded(*prediction_, /*only_foretellable=*/false);
-  run_ahead_at_ = head_start_.Advance(prediction_, recorded, stream_);
+  OnStream([&] { run_ahead_at_ = head_start_.Advance(prediction_, recorded, stream_); });
 }
 
 void Recorder::TakeBackHeadStart() {

@@ -34,8 +34,14 @@ int InterruptionsFor(std::chrono::nanoseconds recording) {
 // Operators between two interruptions, which are all before the last step that may run ahead: an optimizer's many operators come later.
 size_t Spacing(const guards::CachedTrace& trace) {
   constexpr int kByDefault = 32;  // Where the options want it.
-  const int interruptions = trace.head_start.interruptions.load(std::memory_order_relaxed);
+  const int interruptions = trace.body->head_start.interruptions.load(std::memory_order_relaxed);
   return std::max<size_t>(1, trace.body->program->LastAheadAt() / static_cast<size_t>(interruptions == 0 ? kByDefault : interruptions));
+}
+
+bool IsOnThread(const guards::CachedTrace& trace) {
+  const runtime::When wanted = runtime::Active().launch_thread;
+  return wanted == runtime::When::kAlways ||
+         (wanted == runtime::When::kAuto && trace.body->head_start.launches_long.load(std::memory_order_relaxed));
 }
 
 }  // namespace
@@ -51,14 +57,16 @@ HeadStart::~HeadStart() {
 
 size_t HeadStart::OnBegin(const guards::CachedTrace* predicted) {
   begin_ = Clock::now();
-  if (const guards::CachedTracePtr entry = std::exchange(waited_for_, nullptr); entry != nullptr) NoteRound(entry.get(), begin_ - end_);
+  if (const guards::CachedTracePtr entry = std::exchange(waited_for_, nullptr); entry != nullptr) {
+    NoteRound(&entry->body->head_start, launched_ - end_, begin_ - launched_);
+  }
   if (predicted == nullptr || !predicted->body->ready() || !predicted->body->compiled || !IsWanted(*predicted)) return kNever;
-  if (predicted->head_start.in_vain.load(std::memory_order_relaxed) >= kMostInVain) return kNever;
+  if (predicted->body->head_start.in_vain.load(std::memory_order_relaxed) >= kMostInVain) return kNever;
   return predicted->body->program->LastAheadAt() == 0 ? kNever : 1;
 }
 
 size_t HeadStart::Advance(const guards::CachedTracePtr& predicted, const RecordedArgs& recorded, std::optional<c10::Stream> stream) {
-  const size_t later = recorded.num_ops + Spacing(*predicted);
+  const size_t later = recorded.num_ops + (has_run_ ? Spacing(*predicted) : 1);
   // Without a GPU there is nothing to gain but that everything runs ahead that can.
   if (stream.has_value() && !job_.done()) return later;
   Finish();
@@ -73,13 +81,19 @@ size_t HeadStart::Advance(const guards::CachedTracePtr& predicted, const Recorde
   }
   runtime::PartialArgs args = foretold_.With(recorded);
   args.run.symbols = symbols_;
-  job_.Start([this, args, stream] {
+  const auto launch = [this, args, stream] {
     const c10::OptionalStreamGuard guard(stream);
     guards::CompiledProgram& body = *trace_->body;
     std::lock_guard<std::mutex> run_lock(body.run_mutex);
     ahead_ = body.program->RunAhead(args);
-  });
-  return later;
+  };
+  if (IsOnThread(*predicted)) {
+    job_.Start(launch);
+    return later;
+  }
+  launch();
+  Finish();
+  return ahead_.next_at == kNever || !has_run_ ? ahead_.next_at : std::max(ahead_.next_at, recorded.num_ops + Spacing(*predicted));
 }
 
 void HeadStart::Begin(const guards::CachedTracePtr& predicted, const RecordedArgs& recorded) {
@@ -87,7 +101,7 @@ void HeadStart::Begin(const guards::CachedTracePtr& predicted, const RecordedArg
   symbols_.assign(recorded.symbols.begin(), recorded.symbols.end());
   counting.fetch_add(1, std::memory_order_relaxed);
   std::lock_guard<std::mutex> run_lock(predicted->body->run_mutex);
-  foretold_.Foretell(predicted->head_start.steady, recorded, predicted->log.num_storages, predicted->log.scalars.size());
+  foretold_.Foretell(predicted->body->head_start.steady, recorded, predicted->log.num_storages, predicted->log.scalars.size());
 }
 
 void HeadStart::Finish() {
@@ -108,44 +122,45 @@ void HeadStart::Settle(const guards::CachedTrace* entry, const RecordedArgs& rec
     Undo();
     return;
   }
-  std::atomic<int>& in_vain = trace_->head_start.in_vain;
+  std::atomic<int>& in_vain = trace_->body->head_start.in_vain;
   if (has_run_ && in_vain.load(std::memory_order_relaxed) > 0) in_vain.fetch_sub(1, std::memory_order_relaxed);
   End();
 }
 
 void HeadStart::OnCut(const guards::CachedTracePtr& entry, bool may_gain, bool waits, const RecordedArgs& recorded) {
+  launched_ = Clock::now();
   recording_ = end_ - begin_;
   waited_for_ = nullptr;
   if (entry == nullptr) return;
-  if (may_gain && recording_ >= kLong && entry->head_start.interruptions.load(std::memory_order_relaxed) == 0) {
+  if (may_gain && recording_ >= kLong && entry->body->head_start.interruptions.load(std::memory_order_relaxed) == 0) {
     if (waits) {
       waited_for_ = entry;
     } else {
-      NoteRound(entry.get(), Clock::now() - end_);
+      NoteRound(&entry->body->head_start, launched_ - end_, {});
     }
   }
   if (!IsWanted(*entry)) return;
   std::lock_guard<std::mutex> run_lock(entry->body->run_mutex);
-  entry->head_start.steady.Note(recorded.storages, recorded.scalars, recorded.offsets);
+  entry->body->head_start.steady.Note(recorded.storages, recorded.scalars, recorded.offsets);
 }
 
-void HeadStart::NoteRound(guards::CachedTrace* trace, Clock::duration took) {
-  guards::HeadStartHistory& history = trace->head_start;
-  if (took < kLong) {
-    history.long_rounds.store(0, std::memory_order_relaxed);
-  } else if (history.long_rounds.fetch_add(1, std::memory_order_relaxed) + 1 == kLongRounds) {
-    history.interruptions.store(InterruptionsFor(recording_), std::memory_order_relaxed);
+void HeadStart::NoteRound(guards::HeadStartHistory* history, Clock::duration launching, Clock::duration waiting) {
+  if (launching + waiting < kLong) {
+    history->long_rounds.store(0, std::memory_order_relaxed);
+  } else if (history->long_rounds.fetch_add(1, std::memory_order_relaxed) + 1 == kLongRounds) {
+    history->launches_long.store(launching >= waiting, std::memory_order_relaxed);
+    history->interruptions.store(InterruptionsFor(recording_), std::memory_order_relaxed);
   }
 }
 
 bool HeadStart::IsWanted(const guards::CachedTrace& trace) {
-  return trace.head_start.interruptions.load(std::memory_order_relaxed) > 0 || runtime::Active().head_start == runtime::When::kAlways;
+  return trace.body->head_start.interruptions.load(std::memory_order_relaxed) > 0 || runtime::Active().head_start == runtime::When::kAlways;
 }
 
 bool HeadStart::CountsOn(const c10::StorageImpl* storage) {
   if (!active() || !foretold_.Has(storage)) return false;
   std::lock_guard<std::mutex> run_lock(trace_->body->run_mutex);
-  trace_->head_start.steady.Distrust(storage);
+  trace_->body->head_start.steady.Distrust(storage);
   return true;
 }
 
@@ -158,7 +173,7 @@ void HeadStart::Undo() {
   Finish();
   if (has_run_) {
     runtime::Counters::Get().head_starts_in_vain.Add();
-    const int in_vain = trace_->head_start.in_vain.fetch_add(kInVain, std::memory_order_relaxed) + kInVain;
+    const int in_vain = trace_->body->head_start.in_vain.fetch_add(kInVain, std::memory_order_relaxed) + kInVain;
     if (in_vain >= kMostInVain && runtime::LogEnabled(runtime::LogCategory::kPerfHints)) {
       runtime::Log(runtime::LogCategory::kPerfHints,
                    absl::StrCat("trace #", trace_->serial, " often turns out to be another one: its program",

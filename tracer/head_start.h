@@ -7,9 +7,9 @@
 // and nobody has seen it: all that was written is pending. So it is when somebody else is about to use memory that a step counted on. That
 // costs the GPU's time: a trace that is often taken back gets no head start any more.
 //
-// Steps are launched by a thread of their own (runtime/launch_thread.h), to which what is known of the trace is given from time to time. It
-// is done for traces that took long to record and, several times in a row as predicted, long to launch, or whose results the program then
-// waited for: a step of training whose loss is looked at.
+// Steps are launched when something more of the trace is known, from time to time; where that takes long, by a thread of their own
+// (runtime/launch_thread.h). It is done for traces that took long to record and, several times in a row as predicted, long to launch, or
+// whose results the program then waited for: a step of training whose loss is looked at.
 #pragma once
 
 #include <c10/core/StorageImpl.h>
@@ -79,8 +79,8 @@ class HeadStart {
   void TakeBack();
   // Nothing runs ahead any more.
   void End();
-  // So long the trace took, beside its recording, which makes a head start worth the while or not.
-  void NoteRound(guards::CachedTrace* trace, Clock::duration took);
+  // A trace took so long after its recording.
+  void NoteRound(guards::HeadStartHistory* history, Clock::duration launching, Clock::duration waiting);
 
   static std::atomic<int> counting;  // Recorders of which steps run ahead.
 
@@ -91,9 +91,9 @@ class HeadStart {
   runtime::Program::Ahead ahead_;
   bool has_run_ = false;  // Some steps have.
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> garbage_;
-  Clock::time_point begin_, end_;      // Of the recording.
-  Clock::duration recording_{};        // Of the trace before.
-  guards::CachedTracePtr waited_for_;  // The trace before, if the program may have waited for it since.
+  Clock::time_point begin_, end_, launched_;  // The recording of the trace, and then its launch.
+  Clock::duration recording_{};               // Of the trace before.
+  guards::CachedTracePtr waited_for_;         // The trace before, if the program may have waited for it since.
 };
 
 }  // namespace lazuli::tracer

@@ -138,6 +138,8 @@ class Recorder {
   static constexpr std::string_view kBlock = guards::kBlock, kLoop = "loop", kFull = "trace_limit";
 
   void CutDue(int32_t op_id);
+  // Whether the sizes that make the predicted program's symbols are recorded.
+  bool SymbolsAreSeen() const;
   // Runs what can run of the predicted program.
   void RunAhead();
   void TakeBackHeadStart();

@@ -73,6 +73,7 @@ class LAZULI_API Options {
   LAZULI_OPTION(bool, record_scalars);                  // Record operators on 0-dim CPU tensors at hand, too.
   LAZULI_OPTION(bool, step_aside);                      // Run eagerly where a program turns out slower.
   LAZULI_OPTION(std::string, head_start);               // "auto", "0" or "1".
+  LAZULI_OPTION(std::string, launch_thread);            // "auto", "0" or "1".
   LAZULI_OPTION(bool, pack_weights);                    // Keep weights that stay the same in the library's order, too.
   LAZULI_OPTION(bool, stacks);                          // File and line of the program in logs and errors.
   LAZULI_OPTION(std::string, logs);                     // Comma-separated log categories.
