@@ -128,23 +128,43 @@ Iteration IterateNorm(const Node& node, const TensorRef& input, bool reduce_norm
   return it;
 }
 
-bool AcceptsNorm(const OpRow& row, const TraceOp& op) {
-  return SameFloatTypes(op) && (TypeBit(op.args[0].tensors[0].dtype) & kWide) != 0 && op.args[row.dims_arg].value.isIntList();
+// Whether all tensors are of argument 0's type or of the one that it is computed in, as statistics and weights of halves may be.
+bool HaveNormTypes(const TraceOp& op) {
+  const ScalarType type = op.args[0].tensors[0].dtype;
+  const auto fits = [type](const TensorRef& ref) { return !ref.defined() || ref.dtype == type || ref.dtype == OpMathType(type); };
+  const auto all_fit = [&](const TraceArg& arg) { return std::all_of(arg.tensors.begin(), arg.tensors.end(), fits); };
+  return (TypeBit(type) & kFloats) != 0 && std::all_of(op.args.begin(), op.args.end(), all_fit) &&
+         std::all_of(op.results.begin(), op.results.end(), fits);
 }
+
+bool AcceptsNorm(const OpRow& row, const TraceOp& op) {
+  // The CPU's own kernel adds up the gradients of halves in halves: what comes out is far from their sum, and nobody else's.
+  if (row.parts > 1 && op.device.is_cpu() && (TypeBit(op.args[0].tensors[0].dtype) & kWide) == 0) return false;
+  return HaveNormTypes(op) && op.args[row.dims_arg].value.isIntList();
+}
+
+Expr CountOf(OpEmitter& e, int64_t count) { return e.emitter().Size(OpMathType(e.op().args[0].tensors[0].dtype), count); }
 
 Expr NormalizedCount(OpEmitter& e) {
   int64_t count = 1;
   for (int64_t size : e.op().args[e.node().row->dims_arg].value.toIntVector()) count *= size;
-  return e.emitter().Size(e.op().args[0].tensors[0].dtype, count);
+  return CountOf(e, count);
 }
 
-// Normalises argument 0, of which `count` elements go together; the bias is the argument after `weight`.
-void EmitNorm(OpEmitter& e, Expr count, int weight, int eps) {
+// Normalises argument 0, of which `count` elements go together, by statistics as they are left if these are `rounded`; the bias is the
+// argument after `weight`.
+void EmitNorm(OpEmitter& e, Expr count, int weight, int eps, bool rounded = false) {
   const auto type = count.type();
+  const auto left = [&](Expr value, int result) {
+    const TensorRef& ref = e.op().results[static_cast<size_t>(result)];
+    return rounded && ref.defined() ? e.emitter().Cast(e.emitter().Cast(value, ref.dtype), type) : value;
+  };
   const Expr x = e.Arg(0, type);
-  const Expr mean = Sum(x) / count;
-  const Expr centered = x - mean;
-  const Expr rstd = 1.0 / Sqrt(Sum(centered * centered) / count + e.Arg(eps, type));
+  const Expr exact = Sum(x) / count;
+  const Expr deviation = x - exact;
+  const Expr rstd = left(1.0 / Sqrt(Sum(deviation * deviation) / count + e.Arg(eps, type)), 2);
+  const Expr mean = left(exact, 1);
+  const Expr centered = rounded ? x - mean : deviation;
   Expr y = centered * rstd;
   if (!e.IsNone(weight)) y = y * e.Arg(weight, type);
   if (!e.IsNone(weight + 1)) y = y + e.Arg(weight + 1, type);
@@ -200,7 +220,7 @@ struct Groups {
 
 // In contiguous tensors groups lie in rows.
 bool AcceptsGroupNorm(const OpRow& row, const TraceOp& op) {
-  if (!SameFloatTypes(op) || (TypeBit(op.args[0].tensors[0].dtype) & kWide) == 0) return false;
+  if (!HaveNormTypes(op)) return false;
   for (int i = 0; i < 4; ++i) {
     if (!op.args[row.dims_arg + i].value.isInt()) return false;
   }
@@ -227,7 +247,7 @@ Iteration IterateGroupNorm(const OpRow& row, const Node& node) {
 
 Expr GroupCount(OpEmitter& e) {
   const Groups groups(e.op(), e.node().row->dims_arg);
-  return e.emitter().Size(e.op().args[0].tensors[0].dtype, groups.channels * groups.elements);
+  return CountOf(e, groups.channels * groups.elements);
 }
 
 }  // namespace
@@ -305,7 +325,7 @@ OpRow GroupNormRow() {
   row.dims_arg = 3;
   row.accepts = &AcceptsGroupNorm;
   row.iterate = &IterateGroupNorm;
-  row.emit = +[](OpEmitter& e) { EmitNorm(e, GroupCount(e), /*weight=*/1, /*eps=*/7); };
+  row.emit = +[](OpEmitter& e) { EmitNorm(e, GroupCount(e), /*weight=*/1, /*eps=*/7, /*rounded=*/e.op().device.is_cuda()); };
   return row;
 }
 

@@ -82,6 +82,25 @@ Shapes CudnnBatchNormBackwardShape(Args args) {
           ChannelsIf(true, input, weight)};
 }
 
+// As the CPU's, but that statistics are wide.
+Shapes LayerNormShape(Args args) {
+  Shapes results = (*FindShapeFunction("aten::native_layer_norm"))(args);
+  if (results.empty()) return {};
+  const auto wide = at::toAccumulateType(results[0].scalar_type(), c10::kCUDA);
+  for (size_t i = 1; i < results.size(); ++i) results[i] = Fresh(results[i].sizes(), wide);
+  return results;
+}
+
+Shapes LayerNormBackwardShape(Args args) {
+  const at::Tensor grad = TensorArg(args[0]);
+  std::vector<c10::IValue> narrow(args.begin(), args.end());
+  for (size_t i = 3; i < 5; ++i) {
+    if (TensorArg(args[i]).scalar_type() != at::toAccumulateType(grad.scalar_type(), c10::kCUDA)) return {};
+    narrow[i] = Fresh(TensorArg(args[i]).sizes(), grad.scalar_type());
+  }
+  return (*FindShapeFunction("aten::native_layer_norm_backward"))(narrow);
+}
+
 // (grad, mask, scale): the CPU's lies as the gradient does.
 Shapes CudaDropoutBackwardShape(Args args) {
   const Shapes results = (*FindShapeFunction("aten::native_dropout_backward"))(args);
@@ -113,6 +132,8 @@ void AddGpuShapes(ShapeTable* table) {
   table->emplace("aten::native_batch_norm_backward", BatchNormBackwardShape);
   table->emplace("aten::cudnn_batch_norm", CudnnBatchNormShape);
   table->emplace("aten::cudnn_batch_norm_backward", CudnnBatchNormBackwardShape);
+  table->emplace("aten::native_layer_norm", LayerNormShape);
+  table->emplace("aten::native_layer_norm_backward", LayerNormBackwardShape);
   table->emplace("aten::native_dropout_backward", CudaDropoutBackwardShape);
   for (const char* name : kUnknown) table->emplace(name, nullptr);
 }
