@@ -166,6 +166,11 @@ uint8_t TypeBit(ScalarType type) {
   }
 }
 
+bool HasType(uint8_t types, ScalarType type, const TraceOp& op) {
+  const bool on_gpu = c10::isReducedFloatingType(type) && op.device.is_cuda() && (types & kGpuHalves) != 0;
+  return on_gpu || (TypeBit(type) & types) != 0;
+}
+
 namespace {
 
 ScalarType PromoteDefined(ScalarType a, ScalarType b) {

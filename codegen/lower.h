@@ -55,7 +55,9 @@ constexpr uint8_t kWide = 1;    // Float, Double
 constexpr uint8_t kBFloat = 2;  // BFloat16
 constexpr uint8_t kInts = 4;    // Long, Int, Short, Char, Byte
 constexpr uint8_t kBools = 8;
-constexpr uint8_t kHalfs = 16;  // Half
+constexpr uint8_t kHalfs = 16;      // Half
+constexpr uint8_t kGpuHalves = 32;  // BFloat16 and Half, on a GPU alone: the CPU's kernels round them in ways of their own.
+constexpr uint8_t kWideOnCpu = kWide | kGpuHalves;
 constexpr uint8_t kFloats = kWide | kBFloat | kHalfs;
 constexpr uint8_t kNumbers = kFloats | kInts;
 constexpr uint8_t kIntegral = kInts | kBools;
@@ -211,6 +213,8 @@ c10::ScalarType OpMathType(c10::ScalarType type);
 
 // The bit of `type` among kWide...kHalfs; 0 for all others.
 uint8_t TypeBit(c10::ScalarType type);
+// Whether the set `types` has `type`, where `op` runs.
+bool HasType(uint8_t types, c10::ScalarType type, const TraceOp& op);
 
 // The common type of those arguments in `args` that are tensors or numbers, by ATen's promotion rules.
 c10::ScalarType PromotedType(const TraceOp& op, uint64_t args);

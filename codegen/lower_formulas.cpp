@@ -20,6 +20,11 @@ Expr Lerp(Expr start, Expr end, Expr weight) {
   return Fma(Select(small, weight, weight - 1.0), end - start, Select(small, start, end));
 }
 
+Expr Addcdiv(const Operands& x) {
+  if (x.on_cpu()) return x(0) + x(3) * x(1) / x(2);
+  return Fma(x(3), x.step(x(1) / x(2)), x(0));
+}
+
 Expr Sign(Expr a) {
   const Expr zero = Like(a, 0), one = Like(a, 1);
   return Select(zero < a, one, zero) - Select(a < zero, one, zero);
@@ -37,18 +42,18 @@ Expr Clamp(const Operands& x) {
 
 Expr PowScalar(const Operands& x) {
   const TraceArg& exponent = x.emitter().op().args[1];
-  const Expr base = x(0);
-  if (exponent.kind != TraceArg::Kind::kConst) return Pow(base, x(1));
+  const Expr base = x.narrow(0);
+  if (exponent.kind != TraceArg::Kind::kConst) return Pow(base, x.narrow(1));
   const double value = exponent.value.toScalar().toDouble();
   if (value == 0) return Like(base, 1);
   if (value == 1) return base;
   if (value == 0.5) return Sqrt(base);
   if (value == 2) return base * base;
-  if (value == 3) return base * base * base;
+  if (value == 3) return x.step(base * base) * base;
   if (value == -0.5) return Reciprocal(Sqrt(base));
   if (value == -1) return Reciprocal(base);
-  if (value == -2) return Reciprocal(base * base);
-  return Pow(base, x(1));
+  if (value == -2) return Reciprocal(x.step(base * base));
+  return Pow(base, x.narrow(1));
 }
 
 Expr Elu(const Operands& x) {
@@ -104,7 +109,7 @@ Expr MseBackward(const Operands& x) {
   Emitter& emitter = x.emitter().emitter();
   Expr norm = x.number(2);
   if (x.emitter().Int(3) == kMean) norm = emitter.Cast(2.0 / emitter.Size(c10::ScalarType::Double, self.numel()), x.type());
-  return norm * (x(1) - x(2)) * x(0);
+  return x.step(x.step(norm) * x.step(x(1) - x(2))) * x(0);
 }
 
 }  // namespace lazuli::codegen

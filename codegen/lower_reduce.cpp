@@ -70,7 +70,7 @@ bool AcceptsReduce(const OpRow& row, const TraceOp& op) {
   const ScalarType self = op.args[0].tensors[0].dtype;
   const ScalarType result = op.results[0].dtype;
   if (op.info->returns_mutated_self || op.args[0].kind != TraceArg::Kind::kTensor) return false;
-  if ((TypeBit(self) & row.types) == 0) return false;
+  if (!HasType(row.types, self, op)) return false;
   if ((name.find("norm") != std::string::npos) && !NumberIs(op.args[1], 2)) return false;
   if (name.find("correction") != std::string::npos && op.args[2].kind != TraceArg::Kind::kConst) return false;
   const bool to_bool = name.compare(0, 9, "aten::any") == 0 || name.compare(0, 9, "aten::all") == 0;
@@ -191,6 +191,17 @@ void EmitNormBackward(OpEmitter& e, Expr count, int mean_arg) {
   e.Result(0, rstd * (scaled - mean_scaled - normalized * mean_projected));
 }
 
+// The same of a norm by the root of the mean square, which has neither mean nor bias. The inverse root is argument 3, the weight 4.
+void EmitRmsNormBackward(OpEmitter& e) {
+  const Expr count = NormalizedCount(e);
+  const auto type = count.type();
+  const Expr grad = e.Arg(0, type), rstd = e.Arg(3, type);
+  const Expr normalized = e.Arg(1, type) * rstd;
+  if (e.node().part == 1) return e.Result(1, Sum(grad * normalized));
+  const Expr scaled = e.IsNone(4) ? grad : grad * e.Arg(4, type);
+  e.Result(0, rstd * (scaled - normalized * (Sum(scaled * normalized) / count)));
+}
+
 // Group norm's iteration space: the batch, the groups, the channels of a group, the elements of a channel.
 struct Groups {
   // `first` is the argument that the batch's size is in; channels, elements and groups follow.
@@ -306,15 +317,22 @@ OpRow LayerNormRow() {
   return row;
 }
 
-OpRow LayerNormBackwardRow() {
+OpRow RmsNormBackwardRow() {
   OpRow row;
   row.reducing_parts = 0b11;
   row.dims_arg = 2;
   row.parts = 2;
-  row.shape_args = uint64_t{1} << 6;  // bias
-  row.part_of_result = {0, 1, 1};
+  row.part_of_result = {0, 1};
   row.accepts = &AcceptsNorm;
   row.iterate = +[](const OpRow&, const Node& node) { return IterateNorm(node, node.op.args[1].tensors[0], node.part == 0); };
+  row.emit = &EmitRmsNormBackward;
+  return row;
+}
+
+OpRow LayerNormBackwardRow() {
+  OpRow row = RmsNormBackwardRow();
+  row.shape_args = uint64_t{1} << 6;  // bias
+  row.part_of_result = {0, 1, 1};
   row.emit = +[](OpEmitter& e) { EmitNormBackward(e, NormalizedCount(e), /*mean_arg=*/3); };
   return row;
 }

@@ -44,7 +44,7 @@ bool NumbersAreReal(const TraceOp& op, uint64_t operands) {
 bool AcceptsPointwise(const OpRow& row, const TraceOp& op) {
   if (!NumbersAreReal(op, row.operands)) return false;
   const ScalarType compute = ComputeType(row, op);
-  if ((TypeBit(compute) & row.types) == 0) return false;
+  if (!HasType(row.types, compute, op)) return false;
   const ScalarType result = row.rule == TypeRule::kCompare ? ScalarType::Bool : compute;
   return IsCreation(op) ? op.results[0].dtype == result : c10::canCast(result, op.args[0].tensors[0].dtype);
 }

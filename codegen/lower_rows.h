@@ -23,6 +23,8 @@ class Operands {
   Expr rounded(int arg) const {
     return on_cpu_ || !IsNumber(arg) || row_.rule == TypeRule::kCompare ? Rounded(arg) : emitter_.Arg(arg, type_);
   }
+  // Rounded to the common type, whatever it is.
+  Expr narrow(int arg) const { return Rounded(arg); }
   // `value`, an intermediate result: some of ATen's CUDA kernels compute in the common type itself, which rounds each of them.
   Expr step(Expr value) const { return rounds_steps() ? Rounded(value) : value; }
   bool on_cpu() const { return on_cpu_; }
@@ -70,6 +72,7 @@ class Reduced {
 
 // Formulas too long for a row.
 Expr Lerp(Expr start, Expr end, Expr weight);
+Expr Addcdiv(const Operands& x);
 Expr Sign(Expr a);
 Expr Relu6(Expr a);
 Expr Clamp(const Operands& x);
@@ -104,6 +107,7 @@ OpRow LogSoftmaxRow();
 OpRow MseLossRow();
 OpRow LayerNormRow();
 OpRow LayerNormBackwardRow();
+OpRow RmsNormBackwardRow();
 OpRow GroupNormRow();
 OpRow GroupNormBackwardRow();
 OpRow BatchNormRow();

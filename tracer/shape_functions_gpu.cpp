@@ -101,6 +101,16 @@ Shapes LayerNormBackwardShape(Args args) {
   return (*FindShapeFunction("aten::native_layer_norm_backward"))(narrow);
 }
 
+// (grad_out, input, normalized_shape, rstd, weight?, output_mask)
+Shapes RmsNormBackwardShape(Args args) {
+  const at::Tensor grad = TensorArg(args[0]), input = TensorArg(args[1]), weight = TensorArg(args[4]);
+  if (!HaveOneFloatDtype({grad, input}) || !grad.sizes().equals(input.sizes())) return {};
+  const std::vector<bool> mask = MaskArg(args[5]);
+  if (mask[1] && !weight.defined()) return {};
+  return {mask[0] ? Fresh(input.sizes(), input.scalar_type()) : at::Tensor(),
+          mask[1] ? Fresh(weight.sizes(), weight.scalar_type()) : at::Tensor()};
+}
+
 // (grad, mask, scale): the CPU's lies as the gradient does.
 Shapes CudaDropoutBackwardShape(Args args) {
   const Shapes results = (*FindShapeFunction("aten::native_dropout_backward"))(args);
@@ -134,6 +144,7 @@ void AddGpuShapes(ShapeTable* table) {
   table->emplace("aten::cudnn_batch_norm_backward", CudnnBatchNormBackwardShape);
   table->emplace("aten::native_layer_norm", LayerNormShape);
   table->emplace("aten::native_layer_norm_backward", LayerNormBackwardShape);
+  table->emplace("aten::_fused_rms_norm_backward", RmsNormBackwardShape);
   table->emplace("aten::native_dropout_backward", CudaDropoutBackwardShape);
   for (const char* name : kUnknown) table->emplace(name, nullptr);
 }

@@ -67,6 +67,35 @@ TEST_F(GpuTest, RowsAreOneKernel) {
   EXPECT_EQ(stats.of(&Stats::compile_failures), 0);
 }
 
+// Norms with what is around them, and their gradients, in every type.
+TEST_F(GpuTest, NormsAreKernels) {
+  for (const auto dtype : {torch::kFloat, torch::kBFloat16, torch::kHalf}) {
+    torch::manual_seed(3);
+    const auto x = torch::randn({64, 96}, OnGpu(dtype)), w = torch::rand({96}, OnGpu(dtype)), b = torch::randn({96}, OnGpu(dtype)),
+               image = torch::randn({4, 16, 5, 7}, OnGpu(dtype)), scale = torch::rand({16}, OnGpu(dtype));
+    const auto with_gradients = [](const torch::Tensor& y, const Tensors& inputs) {
+      Tensors results = torch::autograd::grad({y}, inputs, {torch::ones_like(y) * 0.5});
+      results.push_back(y.detach());
+      return results;
+    };
+    const StatsDelta stats;
+    ExpectSameAsEager([&] {
+      const auto a = x.detach().requires_grad_(), c = w.detach().requires_grad_(), d = b.detach().requires_grad_();
+      return with_gradients(torch::layer_norm(a + 1, {96}, c, d) * a, {a, c, d});
+    });
+    ExpectSameAsEager([&] {
+      const auto a = x.detach().requires_grad_(), c = w.detach().requires_grad_();
+      return with_gradients(torch::rms_norm(a + 1, {96}, c, 1e-6) * a, {a, c});
+    });
+    ExpectSameAsEager([&] {
+      const auto a = image.detach().requires_grad_(), c = scale.detach().requires_grad_();
+      return with_gradients(torch::group_norm(a, 4, c) * a, {a, c});
+    });
+    EXPECT_EQ(stats.of(&Stats::aten_calls), 0) << dtype;
+    EXPECT_EQ(stats.of(&Stats::compile_failures), 0) << dtype;
+  }
+}
+
 // The gradient of the logits' slice is written over the logits, by kernels that have a row to a warp, to a block, and to several blocks.
 TEST_F(GpuTest, GradientsOfSlicedLogits) {
   for (const auto& [batch, time, classes] :

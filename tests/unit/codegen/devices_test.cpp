@@ -56,6 +56,74 @@ TEST(DevicesTest, KernelsAreOfOneDevice) {
 
 TEST(DevicesTest, OperandsFromElsewhereAreAtens) { EXPECT_EQ(Groups(kNumberFromCpu, "sm_90"), std::vector<std::string>{"call cuda:0"}); }
 
+// $: an operator's device and type. The CPU's kernels round halves in ways of their own.
+TEST(DevicesTest, HalvesThatOnlyGpusCompute) {
+  const std::vector<std::string> calls = {"addcmul(%0 $[8], %0 $[8], %0 $[8], 0.5)",
+                                          "addcdiv(%0 $[8], %0 $[8], %0 $[8], 0.5)",
+                                          "lerp.Scalar(%0 $[8], %0 $[8], 0.25)",
+                                          "rsqrt(%0 $[8])",
+                                          "pow.Tensor_Scalar(%0 $[8], 3)",
+                                          "fmax(%0 $[8], %0 $[8])",
+                                          "erf(%0 $[8])",
+                                          "atan2(%0 $[8], %0 $[8])",
+                                          "elu(%0 $[8], 1, 1, 1)",
+                                          "sigmoid_backward(%0 $[8], %0 $[8])",
+                                          "mse_loss_backward(%0 $[8], %0 $[8], %0 $[8], 0)",
+                                          "prod.dim_int(%0 $[8,1], 1, false)"};
+  for (const std::string& call : calls) {
+    for (const std::string type : {"bf16", "f16", "f32"}) {
+      for (const std::string device : {"cpu", "cuda:0"}) {
+        const std::string text =
+            absl::StrCat("trace scalars=0 offsets=0\nstorage %0: input ", device, "\nstorage %1: fresh ", type == "f32" ? 32 : 16,
+                         " bytes ", device, " live\n%1 ", type, "[8] = aten::", absl::StrReplaceAll(call, {{"$", type}}), "\n");
+        const bool is_kernel = type == "f32" || device == "cuda:0" || (call.rfind("sigmoid", 0) == 0 && type == "bf16");
+        EXPECT_EQ(Groups(text, "sm_90"), std::vector<std::string>{(is_kernel ? "kernel " : "call ") + device}) << text;
+      }
+    }
+  }
+}
+
+// Statistics of halves are of a GPU's wider type, or of halves.
+TEST(DevicesTest, LayerNormOfHalves) {
+  constexpr const char* kText = R"(
+trace scalars=0 offsets=0
+storage %0: input @
+storage %1: input @
+storage %2: fresh 1024 bytes @ live
+storage %3: fresh 32 bytes @ live
+storage %4: fresh 32 bytes @ live
+%2 bf16[8,64], %3 $[8,1], %4 $[8,1] = aten::native_layer_norm(%0 bf16[8,64], [64], %1 bf16[64], none, 1e-05)
+)";
+  for (const std::string device : {"cpu", "cuda:0"}) {
+    for (const std::string type : {"bf16", "f32"}) {
+      EXPECT_EQ(Groups(absl::StrReplaceAll(kText, {{"@", device}, {"$", type}}), "sm_90"), std::vector<std::string>{"kernel " + device});
+    }
+  }
+}
+
+// What the CPU's kernel makes of the gradients of halves, adding them up in halves, is nobody else's. The gradient of the input and those
+// of weights go over memory in their own ways.
+TEST(DevicesTest, GradientsOfNormsOfHalves) {
+  constexpr const char* kInputs = R"(
+trace scalars=0 offsets=0
+storage %0: input @
+storage %1: input @
+storage %2: input @
+storage %3: fresh 1024 bytes @ live
+storage %4: fresh 128 bytes @ live
+)";
+  const std::string layer_norm =
+      absl::StrCat(kInputs, "storage %5: fresh 128 bytes @ live\n",
+                   "%3 bf16[8,64], %4 bf16[64], %5 bf16[64] = aten::native_layer_norm_backward(%0 bf16[8,64], ",
+                   "%0 bf16[8,64], [64], %2 f32[8,1], %2 f32[8,1], %1 bf16[64], %1 bf16[64], [true, true, true])\n");
+  const std::string rms_norm = absl::StrCat(kInputs, "%3 bf16[8,64], %4 bf16[64] = aten::_fused_rms_norm_backward(%0 bf16[8,64], ",
+                                            "%0 bf16[8,64], [64], %2 f32[8,1], %1 bf16[64], [true, true])\n");
+  for (const std::string& text : {layer_norm, rms_norm}) {
+    EXPECT_EQ(Groups(absl::StrReplaceAll(text, {{"@", "cpu"}}), "sm_90"), std::vector<std::string>{"call cpu"});
+    EXPECT_EQ(Groups(absl::StrReplaceAll(text, {{"@", "cuda:0"}}), "sm_90"), (std::vector<std::string>{"kernel cuda:0", "kernel cuda:0"}));
+  }
+}
+
 // $: the parameter's type.
 constexpr const char* kBatchNorm = R"(
 trace scalars=0 offsets=0
