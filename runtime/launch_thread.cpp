@@ -1,5 +1,6 @@
 #include "runtime/launch_thread.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 
 #include <chrono>
@@ -13,6 +14,33 @@
 
 namespace lazuli::runtime {
 namespace {
+
+// Python's lock, where there is one and the thread holds it: given back while this lives.
+class PythonReleased {
+ public:
+  PythonReleased() {
+    const auto is_initialized = Find<int()>("Py_IsInitialized"), is_held = Find<int()>("PyGILState_Check");
+    const auto save = Find<void*()>("PyEval_SaveThread");
+    if (is_initialized == nullptr || is_held == nullptr || save == nullptr || is_initialized() == 0 || is_held() == 0) return;
+    state_ = save();
+  }
+  ~PythonReleased() {
+    if (state_ != nullptr) Find<void(void*)>("PyEval_RestoreThread")(state_);
+  }
+  PythonReleased(const PythonReleased&) = delete;
+  PythonReleased& operator=(const PythonReleased&) = delete;
+
+  bool was_held() const { return state_ != nullptr; }
+
+ private:
+  template <class Function>
+  static Function* Find(const char* name) {
+    return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+  }
+  void* state_ = nullptr;
+};
+
+std::atomic<bool> is_wise{true};
 
 // Going to sleep and being woken take longer than most of what is waited for here.
 template <class Condition>
@@ -56,9 +84,17 @@ class LaunchThread {
 
   void Wait(const LaunchJob& job) {
     if (IsSoon([&job] { return job.done(); })) return;
+    constexpr std::chrono::seconds kTooLong{1};
+    const auto is_done = [&job] { return job.done(); };
     State& state = *state_;
     std::unique_lock<std::mutex> lock(state.mutex);
-    state.changed.wait(lock, [&job] { return job.done(); });
+    if (state.changed.wait_for(lock, kTooLong, is_done)) return;
+    lock.unlock();
+    const PythonReleased released;
+    if (released.was_held()) is_wise.store(false, std::memory_order_relaxed);
+    lock.lock();
+    state.changed.wait(lock, is_done);
+    lock.unlock();  // Before Python's is taken again.
   }
 
  private:
@@ -112,6 +148,8 @@ class LaunchThread {
 
   State* state_ = new State;  // Never freed: the thread may outlive static destructors.
 };
+
+bool LaunchJob::IsWise() { return is_wise.load(std::memory_order_relaxed); }
 
 void LaunchJob::Start(std::function<void()> work) {
   work_ = std::move(work);

@@ -13,6 +13,10 @@ namespace lazuli::runtime {
 // A place for one piece of work at a time. Of one thread, or guarded by a lock; it must be done before it goes out of scope.
 class LaunchJob {
  public:
+  // Whether jobs should be started at all. Not any more after one waited for Python (an operator written in it, a profiler that looks at
+  // its stack) while the thread that held Python's lock waited for the job: it went on, but only after a second.
+  static bool IsWise();
+
   // Runs `work` on the launching thread, after the jobs that were started before. The last one must be done.
   void Start(std::function<void()> work);
   // Whether there is nothing left to do. What the work wrote is visible then.

@@ -39,7 +39,7 @@ size_t Spacing(const guards::CachedTrace& trace) {
 }
 
 bool IsOnThread(const guards::CachedTrace& trace) {
-  const runtime::When wanted = runtime::Active().launch_thread;
+  const runtime::When wanted = runtime::LaunchJob::IsWise() ? runtime::Active().launch_thread : runtime::When::kNever;
   return wanted == runtime::When::kAlways ||
          (wanted == runtime::When::kAuto && trace.body->head_start.launches_long.load(std::memory_order_relaxed));
 }

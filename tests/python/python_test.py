@@ -26,6 +26,8 @@ CASES = {}
 ROUNDS = 3
 # What is counted must not depend on when a compiler is done, nor on earlier runs.
 DEFAULTS = {"LAZULI_ASYNC": "0", "LAZULI_DISK_CACHE": "0"}
+# The options of some cases.
+OPTIONS = {"operator_in_python": {"LAZULI_HEAD_START": "1", "LAZULI_LAUNCH_THREAD": "1", "LAZULI_STEP_ASIDE": "0"}}
 # When a batch arrives, and the last one is freed, depends on other processes: traces may differ in what is still alive.
 TIMED = {"data_loader_fork", "data_loader_spawn"}
 
@@ -293,6 +295,28 @@ def recorded_as_one():
     return results
 
 
+# Steps that a thread of their own launches may wait for Python, whose lock the thread holds that waits for them.
+@case
+def operator_in_python():
+    if not hasattr(torch.ops.lazuli_test, "thrice"):
+        library = torch.library.Library("lazuli_test", "DEF")
+        library.define("thrice(Tensor x) -> Tensor")
+        library.impl("thrice", lambda x: x * 3, "CPU")
+        CASES["operator_in_python"].library = library  # Which takes it along when it goes.
+    results = []
+    for _ in range(6):
+        x = torch.arange(32.0)
+        for _ in range(10):
+            x = torch.relu(x) + 0.25
+        x = torch.ops.lazuli_test.thrice(x)
+        for _ in range(10):
+            x = torch.relu(x) + 0.25
+        results.append(x.sum().item())
+    if torch.ops.lazuli.is_enabled() and stats()["head_starts"] == 0:
+        raise AssertionError("nothing ran ahead")
+    return results
+
+
 def same(eager, lazy, exact):
     if isinstance(eager, torch.Tensor):
         if (eager.dtype, eager.shape, eager.stride(), eager.requires_grad) != (lazy.dtype, lazy.shape, lazy.stride(), lazy.requires_grad):
@@ -380,7 +404,8 @@ def main():
     for backend in [os.environ["LAZULI_BACKEND"]] if "LAZULI_BACKEND" in os.environ else ["aten", "llvm"]:
         for name in [options.case] if options.case else CASES:
             command = [sys.executable, __file__, library, "--case", name]
-            if subprocess.run(command, env={**DEFAULTS, **os.environ, "LAZULI_BACKEND": backend}).returncode != 0:
+            environment = {**DEFAULTS, **OPTIONS.get(name, {}), **os.environ, "LAZULI_BACKEND": backend}
+            if subprocess.run(command, env=environment, timeout=600).returncode != 0:
                 failed.append(f"{name} on {backend}")
     if not options.case:
         run_preloaded(library)
