@@ -154,8 +154,9 @@ struct StepSpec {
 };
 
 // Lists of memories and slots hold each once.
+inline bool Holds(const std::vector<int32_t>& list, int32_t item) { return std::find(list.begin(), list.end(), item) != list.end(); }
 inline void AddUnique(std::vector<int32_t>* list, int32_t item) {
-  if (std::find(list->begin(), list->end(), item) == list->end()) list->push_back(item);
+  if (!Holds(*list, item)) list->push_back(item);
 }
 
 // Inputs of so many bytes at most are saved where a step that runs ahead (Program::RunAhead) overwrites them; one that overwrites more is

@@ -98,6 +98,12 @@ void ProgramGraphs::ReadSteps() {
   }
   if (on_gpu < kFewestSteps) Refuse(absl::StrCat("it does ", on_gpu, " things on a GPU, and a graph would not be faster"));
   std::sort(adopted_.begin(), adopted_.end());
+  const auto is_bound_first = [this](int32_t m) {
+    const MemorySpec::Kind kind = spec_.memories[m].kind;
+    const bool is_bound = kind == MemorySpec::Kind::kInput || kind == MemorySpec::Kind::kOutput;
+    return is_bound && !std::binary_search(adopted_.begin(), adopted_.end(), m);
+  };
+  fixed_.memories.erase(std::stable_partition(fixed_.memories.begin(), fixed_.memories.end(), is_bound_first), fixed_.memories.end());
   for (const Unit& unit : units_) {
     for (size_t s = unit.first; s < unit.first + unit.count; ++s) {
       for (const int32_t memory : spec_.steps[s].reads) {
@@ -120,31 +126,19 @@ void ProgramGraphs::ReadLaunch(const KernelLaunch& launch, Unit* unit) {
       unit->on_gpu = true;
       device_ = device;
     }
-    AddUnique(&unit->memories, buffer.memory);
-    if (buffer.offset_slot >= 0) AddUnique(&unit->offsets, buffer.offset_slot);
   }
-  for (const int32_t slot : launch.scalar_slots) AddUnique(&unit->scalars, slot);
+  unit->args.Add(launch);
 }
 
 void ProgramGraphs::ReadCall(const AtenCall& call) {
   if (call.op.hasTag(at::Tag::cudagraph_unsafe)) Refuse(absl::StrCat(call.name, " cannot be captured"));
-  for (const CallArg& arg : call.args) {
-    if (arg.slot >= 0) AddUnique(&fixed_scalars_, arg.slot);
-    for (const WindowSpec& window : arg.windows) ReadWindow(window);
-  }
+  fixed_.Add(call);
   for (const WindowSpec& window : call.results) {
     if (window.memory < 0) continue;
     adopted_.push_back(window.memory);
     const MemorySpec& memory = spec_.memories[window.memory];
     if (memory.device.is_cpu() && memory.storage >= 0) Refuse(absl::StrCat(call.name, " has a result on the CPU"));
   }
-}
-
-void ProgramGraphs::ReadWindow(const WindowSpec& window) {
-  if (window.memory < 0) return;
-  const MemorySpec::Kind kind = spec_.memories[window.memory].kind;
-  if (kind == MemorySpec::Kind::kInput || kind == MemorySpec::Kind::kOutput) AddUnique(&fixed_memories_, window.memory);
-  if (window.offset_slot >= 0) AddUnique(&fixed_offsets_, window.offset_slot);
 }
 
 bool ProgramGraphs::Run(const RunValues& values, ProgramMemory* memory, const RunSteps& run_steps, RunResult* result) {
@@ -177,9 +171,9 @@ void ProgramGraphs::MakeKey(const c10::Stream& stream, const RunValues& values, 
   key_.clear();
   key_.push_back(static_cast<uint64_t>(stream.id()));
   for (const int64_t symbol : values.symbols) key_.push_back(static_cast<uint64_t>(symbol));
-  for (const int32_t memory : fixed_memories_) key_.push_back(reinterpret_cast<uint64_t>(bases[memory]));
-  for (const int32_t slot : fixed_scalars_) key_.push_back(values.scalars[slot]);
-  for (const int32_t slot : fixed_offsets_) key_.push_back(static_cast<uint64_t>(values.offsets[slot]));
+  for (const int32_t memory : fixed_.memories) key_.push_back(reinterpret_cast<uint64_t>(bases[memory]));
+  for (const int32_t slot : fixed_.scalars) key_.push_back(values.scalars[slot]);
+  for (const int32_t slot : fixed_.offsets) key_.push_back(static_cast<uint64_t>(values.offsets[slot]));
 }
 
 bool ProgramGraphs::ComesAgain() {
@@ -261,13 +255,13 @@ void ProgramGraphs::Patch(Graph* graph, const RunValues& values, const ProgramMe
     const auto is_moved = [&](int32_t m) { return moved[m]; };
     const auto has_other_scalar = [&](int32_t slot) { return graph->scalars[slot] != values.scalars[slot]; };
     const auto has_other_offset = [&](int32_t slot) { return graph->offsets[slot] != values.offsets[slot]; };
-    return std::any_of(unit.memories.begin(), unit.memories.end(), is_moved) ||
-           std::any_of(unit.scalars.begin(), unit.scalars.end(), has_other_scalar) ||
-           std::any_of(unit.offsets.begin(), unit.offsets.end(), has_other_offset);
+    return std::any_of(unit.args.memories.begin(), unit.args.memories.end(), is_moved) ||
+           std::any_of(unit.args.scalars.begin(), unit.args.scalars.end(), has_other_scalar) ||
+           std::any_of(unit.args.offsets.begin(), unit.args.offsets.end(), has_other_offset);
   };
   for (size_t u = 0; u < units_.size(); ++u) {
     // Library calls are as they were, and there is no need to look at kernels next to them: none is in a unit with one on a GPU.
-    if (!units_[u].on_gpu || units_[u].memories.empty() || !differs(units_[u])) continue;
+    if (!units_[u].on_gpu || units_[u].args.memories.empty() || !differs(units_[u])) continue;
     const LaunchTape::Patching patching(&graph->tape, graph->launches[u], graph->graph->exec());
     RunResult result;
     run_steps(units_[u].first, units_[u].count, graph->bases, &result);

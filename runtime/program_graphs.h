@@ -20,6 +20,7 @@
 #include "runtime/executor.h"
 #include "runtime/gpu_launch.h"
 #include "runtime/program_memory.h"
+#include "runtime/step_args.h"
 
 namespace lazuli::runtime {
 
@@ -53,10 +54,7 @@ class ProgramGraphs {
     size_t first = 0;
     size_t count = 1;
     bool on_gpu = false;
-    // That its kernels take.
-    std::vector<int32_t> memories;
-    std::vector<int32_t> scalars;
-    std::vector<int32_t> offsets;
+    StepArgs args;  // That its kernels take.
   };
   struct Graph {
     std::vector<uint64_t> key;
@@ -74,7 +72,6 @@ class ProgramGraphs {
   void ReadSteps();
   void ReadLaunch(const KernelLaunch& launch, Unit* unit);
   void ReadCall(const AtenCall& call);
-  void ReadWindow(const WindowSpec& window);
   void Refuse(std::string reason);
   // Refuses from now on, and says so.
   void GiveUp(std::string reason);
@@ -92,10 +89,7 @@ class ProgramGraphs {
   std::string refused_;  // Why there are none.
   c10::Device device_ = c10::kCPU;
   std::vector<Unit> units_;
-  // What library calls take.
-  std::vector<int32_t> fixed_memories_;  // Inputs and outputs.
-  std::vector<int32_t> fixed_scalars_;
-  std::vector<int32_t> fixed_offsets_;
+  StepArgs fixed_;                // What library calls take; of memories, inputs and outputs.
   std::vector<int32_t> adopted_;  // Memories that library calls allocate.
 
   std::vector<uint64_t> key_;  // Of this run.

@@ -117,14 +117,8 @@ class Planner {
 
   // What `node`, a part of `step`, overwrites of the trace's inputs.
   void AddOverwrites(const Node& node, StepSpec* step) const {
-    ForEachDef(node, [&](ValueId value) {
-      const ValueId memory = graph_.MemoryOf(value);
-      if (graph_.values[memory].producer != kNoNode) return;
+    ForEachOverwritten(graph_, node, [&](int64_t bytes) {
       step->overwrites_at = std::max(step->overwrites_at, node.op.index + 1);
-      int64_t bytes = 0;
-      ForEachUse(node, [&](const TensorRef& use) {
-        if (graph_.MemoryOf(use.storage) == memory) bytes = std::max(bytes, StoredBytes(graph_, use));
-      });
       step->overwrites += bytes;
     });
   }

@@ -8,6 +8,8 @@
 namespace lazuli::codegen {
 namespace {
 
+using runtime::Holds;
+
 constexpr int64_t kLargeBytes = int64_t{1} << 20;
 
 int32_t LastOp(const Graph& graph, const std::vector<NodeId>& nodes) {
@@ -23,8 +25,6 @@ bool Reads(const Graph& graph, const std::vector<NodeId>& nodes, ValueId memory)
   }
   return reads;
 }
-
-bool Holds(const std::vector<NodeId>& nodes, NodeId n) { return std::find(nodes.begin(), nodes.end(), n) != nodes.end(); }
 
 }  // namespace
 
@@ -63,13 +63,7 @@ bool RecordedApart::HoldsUp(const std::vector<NodeId>& nodes, const std::vector<
 
 int64_t RecordedApart::Overwrites(const Node& node) const {
   int64_t bytes = 0;
-  ForEachDef(node, [&](ValueId value) {
-    const ValueId memory = graph_.MemoryOf(value);
-    if (graph_.values[memory].producer != kNoNode) return;
-    ForEachUse(node, [&](const TensorRef& use) {
-      if (graph_.MemoryOf(use.storage) == memory) bytes = std::max(bytes, StoredBytes(graph_, use));
-    });
-  });
+  ForEachOverwritten(graph_, node, [&](int64_t of_one) { bytes = std::max(bytes, of_one); });
   return bytes;
 }
 

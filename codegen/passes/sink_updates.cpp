@@ -7,12 +7,11 @@
 namespace lazuli::codegen {
 namespace {
 
+using runtime::Holds;
 using runtime::kMostSavedBytes;
 using runtime::MemorySpec;
 using runtime::ProgramSpec;
 using runtime::StepSpec;
-
-bool Holds(const std::vector<int32_t>& list, int32_t item) { return std::find(list.begin(), list.end(), item) != list.end(); }
 
 // Whether it does no more than write inputs, and keeps nothing large alive for that.
 bool IsSmallUpdate(const ProgramSpec& spec, const StepSpec& step) {

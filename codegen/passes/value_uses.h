@@ -1,6 +1,7 @@
 // Which values may not be replaced by equal ones, how often they are used, and how large they are.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "codegen/ir/graph.h"
@@ -43,6 +44,20 @@ inline int64_t StoredElements(const Graph& graph, const TensorRef& ref) {
 
 inline int64_t StoredBytes(const Graph& graph, const TensorRef& ref) {
   return StoredElements(graph, ref) * static_cast<int64_t>(c10::elementSize(ref.dtype));
+}
+
+// Calls `visit` for each of the trace's inputs that `node` writes, with how many of its bytes at most.
+template <class Visit>
+void ForEachOverwritten(const Graph& graph, const Node& node, const Visit& visit) {
+  ForEachDef(node, [&](ValueId value) {
+    const ValueId memory = graph.MemoryOf(value);
+    if (graph.values[memory].producer != kNoNode) return;
+    int64_t bytes = 0;
+    ForEachUse(node, [&](const TensorRef& use) {
+      if (graph.MemoryOf(use.storage) == memory) bytes = std::max(bytes, StoredBytes(graph, use));
+    });
+    visit(bytes);
+  });
 }
 
 }  // namespace lazuli::codegen

@@ -69,7 +69,7 @@ TEST(DevicesTest, HalvesThatOnlyGpusCompute) {
                                           "elu(%0 $[8], 1, 1, 1)",
                                           "sigmoid_backward(%0 $[8], %0 $[8])",
                                           "mse_loss_backward(%0 $[8], %0 $[8], %0 $[8], 0)",
-                                          "prod.dim_int(%0 $[8,1], 1, false)"};
+                                          "prod.dim_int(%0 $[8,1], 1, false, none)"};
   for (const std::string& call : calls) {
     for (const std::string type : {"bf16", "f16", "f32"}) {
       for (const std::string device : {"cpu", "cuda:0"}) {
@@ -115,9 +115,9 @@ storage %4: fresh 128 bytes @ live
   const std::string layer_norm =
       absl::StrCat(kInputs, "storage %5: fresh 128 bytes @ live\n",
                    "%3 bf16[8,64], %4 bf16[64], %5 bf16[64] = aten::native_layer_norm_backward(%0 bf16[8,64], ",
-                   "%0 bf16[8,64], [64], %2 f32[8,1], %2 f32[8,1], %1 bf16[64], %1 bf16[64], [true, true, true])\n");
+                   "%0 bf16[8,64], [64], %2 f32[8,1], %2 f32[8,1], %1 bf16[64], %1 bf16[64], bool[true,true,true])\n");
   const std::string rms_norm = absl::StrCat(kInputs, "%3 bf16[8,64], %4 bf16[64] = aten::_fused_rms_norm_backward(%0 bf16[8,64], ",
-                                            "%0 bf16[8,64], [64], %2 f32[8,1], %1 bf16[64], [true, true])\n");
+                                            "%0 bf16[8,64], [64], %2 f32[8,1], %1 bf16[64], bool[true,true])\n");
   for (const std::string& text : {layer_norm, rms_norm}) {
     EXPECT_EQ(Groups(absl::StrReplaceAll(text, {{"@", "cpu"}}), "sm_90"), std::vector<std::string>{"call cpu"});
     EXPECT_EQ(Groups(absl::StrReplaceAll(text, {{"@", "cuda:0"}}), "sm_90"), (std::vector<std::string>{"kernel cuda:0", "kernel cuda:0"}));
