@@ -1,5 +1,7 @@
 #include "codegen/graph_builder.h"
 
+#include <c10/core/MemoryFormat.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -68,7 +70,8 @@ class Builder {
   // What a row knows too little to decide for itself.
   bool Pays(const OpRow& row, const TraceOp& op) const {
     if (row.expand == nullptr) return row.target_arg < 0 || !IsReadElsewhere(op, row.target_arg);
-    return KnowsSizes(row, op) && (!row.only_computed || MostAreComputed(op) || (!op.device.is_cpu() && MostHaveGaps(op)));
+    if (!KnowsSizes(row, op)) return false;
+    return !row.only_computed || MostAreComputed(op) || IsInAnotherOrder(op) || (!op.device.is_cpu() && MostHaveGaps(op));
   }
 
   bool KnowsSizes(const OpRow& row, const TraceOp& op) const {
@@ -85,6 +88,13 @@ class Builder {
       }
     }
     return true;
+  }
+
+  // No order that ATen's kernels know: that of a copy that was made of the result (passes/relayout.h).
+  bool IsInAnotherOrder(const TraceOp& op) const {
+    if (op.results.size() != 1 || HasSymbol(op.results[0].strides)) return false;
+    const TensorRef& result = op.results[0];
+    return !result.is_contiguous() && !c10::is_channels_last_strides_2d(c10::IntArrayRef(result.sizes), c10::IntArrayRef(result.strides));
   }
 
   // ATen's GPU kernel works every place in such an operand out by divisions.
