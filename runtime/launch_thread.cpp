@@ -157,6 +157,11 @@ void LaunchJob::Start(std::function<void()> work) {
   LaunchThread::Get().Start(this);
 }
 
+void LaunchJob::RunHere(std::function<void()> work) {
+  work_ = std::move(work);
+  Run();
+}
+
 void LaunchJob::Wait() {
   if (!done()) LaunchThread::Get().Wait(*this);
   if (error_ != nullptr) std::rethrow_exception(std::exchange(error_, nullptr));

@@ -19,6 +19,8 @@ class LaunchJob {
 
   // Runs `work` on the launching thread, after the jobs that were started before. The last one must be done.
   void Start(std::function<void()> work);
+  // The same on the calling thread: it is done then.
+  void RunHere(std::function<void()> work);
   // Whether there is nothing left to do. What the work wrote is visible then.
   bool done() const { return done_.load(std::memory_order_acquire); }
   // Returns when it is done. Throws what the work threw.

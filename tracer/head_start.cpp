@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/counters.h"
+#include "runtime/cuda_driver.h"
 #include "runtime/log.h"
 #include "runtime/options.h"
 
@@ -36,6 +37,12 @@ size_t Spacing(const guards::CachedTrace& trace) {
   constexpr int kByDefault = 32;  // Where the options want it.
   const int interruptions = trace.body->head_start.interruptions.load(std::memory_order_relaxed);
   return std::max<size_t>(1, trace.body->program->LastAheadAt() / static_cast<size_t>(interruptions == 0 ? kByDefault : interruptions));
+}
+
+// Libraries expect that a thread that calls them has a context. An error is the next call's, too.
+void HaveContext(c10::DeviceIndex device) {
+  thread_local const int error = runtime::SetCurrentContext(device);
+  (void)error;
 }
 
 bool IsOnThread(const guards::CachedTrace& trace) {
@@ -88,10 +95,13 @@ size_t HeadStart::Advance(const guards::CachedTracePtr& predicted, const Recorde
     ahead_ = body.program->RunAhead(args);
   };
   if (IsOnThread(*predicted)) {
-    job_.Start(launch);
+    job_.Start([launch, stream] {
+      if (stream.has_value()) HaveContext(stream->device_index());
+      launch();
+    });
     return later;
   }
-  launch();
+  job_.RunHere(launch);
   Finish();
   return ahead_.next_at == kNever || !has_run_ ? ahead_.next_at : std::max(ahead_.next_at, recorded.num_ops + Spacing(*predicted));
 }

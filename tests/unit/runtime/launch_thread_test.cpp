@@ -24,6 +24,16 @@ TEST(LaunchJob, RunsOnAThreadOfItsOwn) {
   EXPECT_NE(ran_on, std::this_thread::get_id());
 }
 
+TEST(LaunchJob, RunsHereToo) {
+  LaunchJob job;
+  std::thread::id ran_on;
+  job.RunHere([&] { ran_on = std::this_thread::get_id(); });
+  EXPECT_TRUE(job.done());
+  EXPECT_EQ(ran_on, std::this_thread::get_id());
+  job.RunHere([] { throw std::runtime_error("no stream"); });
+  EXPECT_THROW(job.Wait(), std::runtime_error);
+}
+
 TEST(LaunchJob, IsNotDoneWhileItRuns) {
   LaunchJob job;
   std::atomic<bool> go{false};
