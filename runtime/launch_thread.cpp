@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -42,6 +43,8 @@ class PythonReleased {
 
 std::atomic<bool> is_wise{true};
 
+constexpr std::chrono::seconds kTooLong{1};
+
 // Going to sleep and being woken take longer than most of what is waited for here.
 template <class Condition>
 bool IsSoon(const Condition& condition) {
@@ -71,30 +74,20 @@ class LaunchThread {
   void Start(LaunchJob* job) {
     State& state = *state_;
     std::unique_lock<std::mutex> lock(state.mutex);
-    if (state.closed) {
+    if (state.closed || !HasThread(&state)) {
       lock.unlock();
       job->Run();
       return;
     }
     state.waiting.push_back(job);
     state.pending.fetch_add(1, std::memory_order_release);
-    if (!std::exchange(state.has_thread, true)) std::thread([&state] { Work(&state); }).detach();
     if (state.sleeps) state.changed.notify_all();
   }
 
   void Wait(const LaunchJob& job) {
     if (IsSoon([&job] { return job.done(); })) return;
-    constexpr std::chrono::seconds kTooLong{1};
-    const auto is_done = [&job] { return job.done(); };
-    State& state = *state_;
-    std::unique_lock<std::mutex> lock(state.mutex);
-    if (state.changed.wait_for(lock, kTooLong, is_done)) return;
-    lock.unlock();
-    const PythonReleased released;
-    if (released.was_held()) is_wise.store(false, std::memory_order_relaxed);
-    lock.lock();
-    state.changed.wait(lock, is_done);
-    lock.unlock();  // Before Python's is taken again.
+    std::unique_lock<std::mutex> lock(state_->mutex);
+    WaitUntil(&lock, [&job] { return job.done(); });
   }
 
  private:
@@ -107,6 +100,16 @@ class LaunchThread {
     bool sleeps = false;
     bool closed = false;  // The process ends: jobs run where they are started.
   };
+
+  static bool HasThread(State* state) {
+    if (state->has_thread) return true;
+    try {
+      std::thread([state] { Work(state); }).detach();
+      state->has_thread = true;
+    } catch (const std::system_error&) {  // The process may have no more of them.
+    }
+    return state->has_thread;
+  }
 
   static void Work(State* state) {
     std::unique_lock<std::mutex> lock(state->mutex);
@@ -132,18 +135,32 @@ class LaunchThread {
 
   void BeforeFork() {
     std::unique_lock<std::mutex> lock(state_->mutex);
-    WaitForAll(&lock);
+    WaitUntil(&lock, [this] { return IsIdle(); });
     lock.release();  // Held until fork() is done.
   }
 
+  // A job that waits for Python now waits for good.
   void Close() {
     std::unique_lock<std::mutex> lock(state_->mutex);
     state_->closed = true;
-    WaitForAll(&lock);
+    state_->changed.wait_for(lock, kTooLong, [this] { return IsIdle(); });
   }
 
-  void WaitForAll(std::unique_lock<std::mutex>* lock) {
-    state_->changed.wait(*lock, [this] { return state_->pending.load(std::memory_order_acquire) == 0; });
+  bool IsIdle() const { return state_->pending.load(std::memory_order_acquire) == 0; }
+
+  template <class Condition>
+  void WaitUntil(std::unique_lock<std::mutex>* lock, const Condition& condition) {
+    while (!state_->changed.wait_for(*lock, kTooLong, condition)) {
+      lock->unlock();
+      {
+        const PythonReleased released;
+        if (released.was_held()) is_wise.store(false, std::memory_order_relaxed);
+        lock->lock();
+        state_->changed.wait_for(*lock, kTooLong, condition);
+        lock->unlock();  // Before Python's is taken again.
+      }
+      lock->lock();
+    }
   }
 
   State* state_ = new State;  // Never freed: the thread may outlive static destructors.
