@@ -153,6 +153,8 @@ class Emitter {
   // A number of the graph's, which may be a product of symbols.
   Expr Size(c10::ScalarType type, int64_t number);
   Expr Cast(Expr value, c10::ScalarType type);
+  // `value` as `type` can hold it, in its own type.
+  Expr Round(Expr value, c10::ScalarType type) { return Cast(Cast(value, type), value.type()); }
   const KernelIR& kernel() const { return *kernel_; }
 
  private:

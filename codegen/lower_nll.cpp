@@ -186,7 +186,7 @@ Iteration IterateNllBackward(const OpRow& row, const Node& node) {
 void EmitNllBackward(OpEmitter& e) {
   const ScalarType dtype = e.op().results[0].dtype;
   const ScalarType type = OpMathType(dtype);
-  const auto round = [&](Expr value) { return e.emitter().Cast(e.emitter().Cast(value, dtype), type); };
+  const auto round = [&](Expr value) { return e.emitter().Round(value, dtype); };
   // ATen does not look at targets that have a gradient each.
   const TensorRef& self = RefOf(e.op(), kBackward.self);
   const NllTarget target(e, kBackward, self.sizes[ClassDim(self)], /*check=*/!IsBySample(e.op(), kBackward));

@@ -157,15 +157,14 @@ void EmitNorm(OpEmitter& e, Expr count, int weight, int eps, bool rounded = fals
   const auto type = count.type();
   const auto left = [&](Expr value, int result) {
     const TensorRef& ref = e.op().results[static_cast<size_t>(result)];
-    return rounded && ref.defined() ? e.emitter().Cast(e.emitter().Cast(value, ref.dtype), type) : value;
+    return rounded && ref.defined() ? e.emitter().Round(value, ref.dtype) : value;
   };
   const Expr x = e.Arg(0, type);
   const Expr exact = Sum(x) / count;
   const Expr deviation = x - exact;
   const Expr rstd = left(1.0 / Sqrt(Sum(deviation * deviation) / count + e.Arg(eps, type)), 2);
   const Expr mean = left(exact, 1);
-  const Expr centered = rounded ? x - mean : deviation;
-  Expr y = centered * rstd;
+  Expr y = (x - mean) * rstd;
   if (!e.IsNone(weight)) y = y * e.Arg(weight, type);
   if (!e.IsNone(weight + 1)) y = y + e.Arg(weight + 1, type);
   e.Result(0, y);
@@ -269,9 +268,7 @@ Reduced::Reduced(OpEmitter& emitter) : emitter_(emitter), type_(OpMathType(emitt
   for (size_t d = 0; d < sizes.size(); ++d) count_ *= reduced[d] ? sizes[d] : 1;
 }
 
-Expr Reduced::round(Expr value) const {
-  return emitter_.emitter().Cast(emitter_.emitter().Cast(value, emitter_.op().results[0].dtype), type_);
-}
+Expr Reduced::round(Expr value) const { return emitter_.emitter().Round(value, emitter_.op().results[0].dtype); }
 
 Expr Reduced::variance() const {
   const c10::IValue& correction = emitter_.op().args[2].value;

@@ -41,7 +41,7 @@ class Operands {
     return value.tensors.empty() || value.tensors[0].wrapped_number;
   }
   Expr Rounded(int arg) const { return Rounded(emitter_.Arg(arg, type_)); }
-  Expr Rounded(Expr value) const { return emitter_.emitter().Cast(emitter_.emitter().Cast(value, common_), type_); }
+  Expr Rounded(Expr value) const { return emitter_.emitter().Round(value, common_); }
 
   OpEmitter& emitter_;
   const OpRow& row_;

@@ -98,12 +98,12 @@ void ProgramGraphs::ReadSteps() {
   }
   if (on_gpu < kFewestSteps) Refuse(absl::StrCat("it does ", on_gpu, " things on a GPU, and a graph would not be faster"));
   std::sort(adopted_.begin(), adopted_.end());
-  const auto is_bound_first = [this](int32_t m) {
+  const auto is_not_bound_first = [this](int32_t m) {
     const MemorySpec::Kind kind = spec_.memories[m].kind;
     const bool is_bound = kind == MemorySpec::Kind::kInput || kind == MemorySpec::Kind::kOutput;
-    return is_bound && !std::binary_search(adopted_.begin(), adopted_.end(), m);
+    return !is_bound || std::binary_search(adopted_.begin(), adopted_.end(), m);
   };
-  fixed_.memories.erase(std::stable_partition(fixed_.memories.begin(), fixed_.memories.end(), is_bound_first), fixed_.memories.end());
+  fixed_.memories.erase(std::remove_if(fixed_.memories.begin(), fixed_.memories.end(), is_not_bound_first), fixed_.memories.end());
   for (const Unit& unit : units_) {
     for (size_t s = unit.first; s < unit.first + unit.count; ++s) {
       for (const int32_t memory : spec_.steps[s].reads) {

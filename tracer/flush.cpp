@@ -257,6 +257,11 @@ void Recorder::RunAhead() {
     run_ahead_at_ = log_.ops.size() + kAskAgain;
     return;
   }
+  // Without a GPU there is nothing to gain but that everything runs ahead that can.
+  if (stream_.has_value() && head_start_.launching()) {
+    run_ahead_at_ = head_start_.Later(*prediction_, log_.ops.size());
+    return;
+  }
   const RecordedArgs recorded = Recorded(*prediction_, /*only_foretellable=*/false);
   OnStream([&] { run_ahead_at_ = head_start_.Advance(prediction_, recorded, stream_); });
 }

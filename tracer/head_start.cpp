@@ -72,10 +72,12 @@ size_t HeadStart::OnBegin(const guards::CachedTrace* predicted) {
   return predicted->body->program->LastAheadAt() == 0 ? kNever : 1;
 }
 
+size_t HeadStart::Later(const guards::CachedTrace& predicted, size_t num_ops) const {
+  return num_ops + (has_run_ ? Spacing(predicted) : 1);
+}
+
 size_t HeadStart::Advance(const guards::CachedTracePtr& predicted, const RecordedArgs& recorded, std::optional<c10::Stream> stream) {
-  const size_t later = recorded.num_ops + (has_run_ ? Spacing(*predicted) : 1);
-  // Without a GPU there is nothing to gain but that everything runs ahead that can.
-  if (stream.has_value() && !job_.done()) return later;
+  const size_t later = Later(*predicted, recorded.num_ops);
   Finish();
   if (active() && !IsOf(predicted.get(), recorded)) {
     Undo();
@@ -138,11 +140,11 @@ void HeadStart::Settle(const guards::CachedTrace* entry, const RecordedArgs& rec
 }
 
 void HeadStart::OnCut(const guards::CachedTracePtr& entry, bool may_gain, bool waits, const RecordedArgs& recorded) {
-  launched_ = Clock::now();
-  recording_ = end_ - begin_;
   waited_for_ = nullptr;
   if (entry == nullptr) return;
+  recording_ = end_ - begin_;
   if (may_gain && recording_ >= kLong && entry->body->head_start.interruptions.load(std::memory_order_relaxed) == 0) {
+    launched_ = Clock::now();
     if (waits) {
       waited_for_ = entry;
     } else {
@@ -180,7 +182,6 @@ bool HeadStart::IsOf(const guards::CachedTrace* trace, const RecordedArgs& recor
 }
 
 void HeadStart::Undo() {
-  Finish();
   if (has_run_) {
     runtime::Counters::Get().head_starts_in_vain.Add();
     const int in_vain = trace_->body->head_start.in_vain.fetch_add(kInVain, std::memory_order_relaxed) + kInVain;

@@ -43,7 +43,13 @@ class HeadStart {
   size_t OnBegin(const guards::CachedTrace* predicted);
 
   // The trace so far is as in `predicted`; `stream` is that of its GPU, if it has work for one. After how many operators to call again.
+  // Waits for what is being launched.
   size_t Advance(const guards::CachedTracePtr& predicted, const RecordedArgs& recorded, std::optional<c10::Stream> stream);
+
+  // Whether steps are being launched, by the other thread.
+  bool launching() const { return !job_.done(); }
+  // After how many operators to call Advance again where there is nothing to say now.
+  size_t Later(const guards::CachedTrace& predicted, size_t num_ops) const;
 
   // The current trace is complete, and about to be launched.
   void OnRecorded() { end_ = Clock::now(); }
@@ -74,7 +80,7 @@ class HeadStart {
   void Finish();
   // Whether what runs ahead is `trace`, as far as `recorded` says.
   bool IsOf(const guards::CachedTrace* trace, const RecordedArgs& recorded) const;
-  // What has run was in vain.
+  // What has run was in vain; nothing is being launched.
   void Undo();
   void TakeBack();
   // Nothing runs ahead any more.

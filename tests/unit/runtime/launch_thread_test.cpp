@@ -39,8 +39,8 @@ TEST(LaunchJob, IsNotDoneWhileItRuns) {
   std::atomic<bool> go{false};
   job.Start([&] {
     while (!go) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // So that it is waited for asleep, too.
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(1));  // So that it is waited for asleep, too.
   EXPECT_FALSE(job.done());
   go = true;
   job.Wait();
