@@ -48,7 +48,7 @@ void HaveContext(c10::DeviceIndex device) {
 bool IsOnThread(const guards::CachedTrace& trace) {
   const runtime::When wanted = runtime::LaunchJob::IsWise() ? runtime::Active().launch_thread : runtime::When::kNever;
   return wanted == runtime::When::kAlways ||
-         (wanted == runtime::When::kAuto && trace.body->head_start.launches_long.load(std::memory_order_relaxed));
+         (wanted == runtime::When::kAuto && trace.body->head_start.host_bound.load(std::memory_order_relaxed));
 }
 
 }  // namespace
@@ -160,7 +160,8 @@ void HeadStart::NoteRound(guards::HeadStartHistory* history, Clock::duration lau
   if (launching + waiting < kLong) {
     history->long_rounds.store(0, std::memory_order_relaxed);
   } else if (history->long_rounds.fetch_add(1, std::memory_order_relaxed) + 1 == kLongRounds) {
-    history->launches_long.store(launching >= waiting, std::memory_order_relaxed);
+    // A GPU that is waited for takes about as long as launching and waiting for it did.
+    history->host_bound.store(std::max<Clock::duration>(launching, recording_) >= waiting, std::memory_order_relaxed);
     history->interruptions.store(InterruptionsFor(recording_), std::memory_order_relaxed);
   }
 }
