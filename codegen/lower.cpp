@@ -10,6 +10,16 @@ namespace lazuli::codegen {
 
 using c10::ScalarType;
 
+namespace {
+
+// Whether each number of type `narrow` is one of type `wide`.
+bool IsWidened(ScalarType narrow, ScalarType wide) {
+  if (c10::isReducedFloatingType(narrow)) return wide == ScalarType::Float || wide == ScalarType::Double;
+  return narrow == ScalarType::Float && wide == ScalarType::Double;
+}
+
+}  // namespace
+
 c10::ScalarType Expr::type() const { return emitter->kernel().insts[id].type; }
 
 TensorRef Expansion::Temporary(ScalarType dtype, const c10::DimVector& sizes) {
@@ -139,6 +149,9 @@ Expr Emitter::Size(ScalarType type, int64_t number) {
 
 Expr Emitter::Cast(Expr value, ScalarType type) {
   if (value.type() == type) return value;
+  const KInst& inst = kernel_->insts[value.id];
+  // What was only widened is rounded to itself.
+  if (inst.op == KOp::kCast && kernel_->insts[inst.in[0]].type == type && IsWidened(type, inst.type)) return {this, inst.in[0]};
   return Add(KOp::kCast, type, {value.id, -1, -1});
 }
 

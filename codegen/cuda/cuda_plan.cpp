@@ -185,6 +185,7 @@ class Planner {
   }
 
   void ChooseLanes() {
+    const uint64_t all = (uint64_t{1} << plan_.rank) - 1;
     int64_t least = kVectorBytes, most = 1, most_at_points = 1;
     bool strided = plan_.tile_dim >= 0, contiguous = false;
     for (int i = 0; i < num_insts(); ++i) {
@@ -196,13 +197,13 @@ class Planner {
       contiguous = true;
       least = std::min<int64_t>(least, ElementBytes(inst(i).type));
       most = std::max<int64_t>(most, ElementBytes(inst(i).type));
-      if (plan_.IsFull(i)) most_at_points = std::max<int64_t>(most_at_points, ElementBytes(inst(i).type));
+      if (plan_.deps[i] == all) most_at_points = std::max<int64_t>(most_at_points, ElementBytes(inst(i).type));
     }
     int64_t lanes = strided || !contiguous ? 1 : std::min<int64_t>(kMaxLanes, kVectorBytes / least);
-    while (lanes > 1 && lanes * most > 2 * kVectorBytes) lanes /= 2;
+    // What takes two accesses leaves gaps between those of neighbouring threads, so that the same sectors are asked for twice.
+    while (lanes > 1 && (lanes * most_at_points > kVectorBytes || lanes * most > 2 * kVectorBytes)) lanes /= 2;
     if (lanes > 1 && !AllFit(lanes)) plan_.shift_buffer = BufferToShift(lanes);
     while (lanes > 1 && plan_.shift_buffer < 0 && !AllFit(lanes)) lanes /= 2;
-    if (Reduces() && !plan_.rows && most_at_points > 2) lanes = std::min<int64_t>(lanes, 4);
     while (lanes > 1 && IsTooMuch(lanes)) lanes /= 2;
     plan_.lanes = static_cast<int>(lanes);
     if (lanes == 1) plan_.shift_buffer = -1;

@@ -7,6 +7,7 @@
 #include "codegen/lower.h"
 #include "codegen/lower_group.h"
 #include "codegen/passes/bit_set.h"
+#include "codegen/passes/columns.h"
 #include "codegen/passes/recorded_apart.h"
 #include "codegen/passes/space.h"
 
@@ -133,6 +134,7 @@ class Fuser {
     });
     const size_t num_producers = candidates.size();
     ForEachUseOf(n, [&](const TensorRef& use) {
+      if (IsUniform(graph_, use.storage)) return;  // A number in the kernel's text: reading it once saves nothing.
       auto& readers = readers_[use.storage];
       for (size_t i = readers.size(), tried = 0; i-- > 0 && tried < kSiblings && n - readers[i] < kSiblingDistance; ++tried) {
         add(readers[i]);
@@ -289,7 +291,7 @@ class Fuser {
       if (!UsesFit(n, id)) return false;
     }
     if (updates && !MemoryFits(nodes)) return false;
-    return !space.reduces || ColumnsFit(nodes, id, space);
+    return !space.reduces || ColumnsFit(graph_, placements_, nodes, space, [&](ValueId value) { return LeavesGroup(value, id); });
   }
 
   // At most how many buffers the kernel has: values that come from outside or go there.
@@ -373,32 +375,6 @@ class Fuser {
       }
     }
     return true;
-  }
-
-  // A kernel that reduces over anything but the innermost dimension of what it reads has no good order to store whole values in.
-  bool ColumnsFit(const std::vector<NodeId>& nodes, int id, const Space& space) const {
-    bool inner = false;
-    for (NodeId n : nodes) {
-      for (const auto& strides : placements_[n].uses) {
-        for (size_t d = 0; d < space.sizes.size(); ++d) inner = inner || (space.reduced[d] && strides[d] == 1);
-      }
-    }
-    if (inner) return true;
-    for (NodeId n : nodes) {
-      const Node& node = graph_.nodes[n];
-      for (size_t i = 0; i < node.results.size(); ++i) {
-        if (node.results[i] == kNoValue || !IsWhole(placements_[n].results[i], space)) continue;
-        if (node.kind == Node::Kind::kUpdate || LeavesGroup(node.results[i], id)) return false;
-      }
-    }
-    return true;
-  }
-
-  static bool IsWhole(const c10::DimVector& strides, const Space& space) {
-    for (size_t d = 0; d < space.sizes.size(); ++d) {
-      if (space.reduced[d] && strides[d] != 0) return true;
-    }
-    return false;
   }
 
   bool LeavesGroup(ValueId value, int id) const {

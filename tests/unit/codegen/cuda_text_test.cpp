@@ -123,6 +123,13 @@ TEST(CudaText, ThreadsKeepNumbersOfColumnsWhereTheseAreMoreThanTheRest) {
   EXPECT_EQ(Compiles(Normalized(1 << 16, 256, 4)), "");
 }
 
+TEST(CudaText, WhatIsWidestAtEachPointSaysHowManyAThreadTakes) {
+  KernelBuilder b({1 << 22}, 0);
+  b.Store(b.Buffer(T::BFloat16, true), b.Cast(b.Load(b.Buffer(T::Float)), T::BFloat16));
+  EXPECT_EQ(codegen::PlanCuda(b.kernel(), false).lanes, 4);
+  EXPECT_EQ(codegen::PlanCuda(Normalized(1 << 16, 256, 1), false).lanes, 8) << "columns' numbers are few";
+}
+
 TEST(CudaText, ColumnsAreReadWithoutConditionsWhereVectorsAreWhole) {
   const std::string text = TextOf(Sum({256, 1 << 16}, 1, {1, 256}));
   EXPECT_TRUE(absl::StrContains(text, "if (fast0 && n == 4) {")) << text;

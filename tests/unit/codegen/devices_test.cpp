@@ -198,6 +198,41 @@ TEST(DevicesTest, WhatIsRoundedToBFloat16DependsOnTheDevice) {
   EXPECT_EQ(Roundings(tanh, "cuda:0") - Roundings(tanh, "cpu"), 2);
 }
 
+TEST(DevicesTest, WhatWasOnlyWidenedIsNotRounded) {
+  EXPECT_EQ(Roundings("aten::gelu_backward(%0 bf16[8], %1 bf16[8], approximate=\"tanh\")", "cuda:0"), 1) << "the result";
+  EXPECT_EQ(Roundings("aten::relu(%0 bf16[8])", "cpu"), Roundings("aten::relu(%0 bf16[8])", "cuda:0"));
+}
+
+// The gradient of a ReLU, $ columns wide, and the bias's; and columns of which each is divided by its own sum.
+constexpr const char* kBiasGradient = R"(
+trace scalars=0 offsets=0
+storage %0: input @
+storage %1: input @
+storage %2: fresh 0 bytes @ live
+storage %3: fresh 0 bytes @ live
+%2 f32[4096,$] = aten::threshold_backward(%0 f32[4096,$], %1 f32[4096,$], threshold=0)
+%3 f32[1,$] = aten::sum.dim_IntList(%2 f32[4096,$], dim=[0], keepdim=true, dtype=none)
+)";
+constexpr const char* kDividedColumns = R"(
+trace scalars=0 offsets=0
+storage %0: input @
+storage %1: fresh 0 bytes @
+storage %2: fresh 0 bytes @ live
+%1 f32[1,$] = aten::sum.dim_IntList(%0 f32[4096,$], dim=[0], keepdim=true, dtype=none)
+%2 f32[4096,$] = aten::div.Tensor(%0 f32[4096,$], %1 f32[1,$])
+)";
+
+size_t NumGroups(const std::string& text, const std::string& device, int columns) {
+  return Groups(absl::StrReplaceAll(text, {{"@", device}, {"$", absl::StrCat(columns)}}), "sm_90").size();
+}
+
+TEST(DevicesTest, AGpuStoresWhatItSumsInWideColumns) {
+  EXPECT_EQ(NumGroups(kBiasGradient, "cuda:0", 512), 1u);
+  EXPECT_EQ(NumGroups(kBiasGradient, "cuda:0", 16), 2u) << "narrow columns";
+  EXPECT_EQ(NumGroups(kBiasGradient, "cpu", 512), 2u);
+  EXPECT_EQ(NumGroups(kDividedColumns, "cuda:0", 512), 2u) << "what waits for the sums";
+}
+
 TEST(DevicesTest, RowsSayWhetherTheyWriteAtIndices) {
   for (const char* name :
        {"aten::index_add", "aten::index_add_", "aten::scatter_add", "aten::index_put_", "aten::embedding_dense_backward"}) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <ctime>
 
 #include "codegen/graph_builder.h"
@@ -70,6 +71,16 @@ TEST(FuseTest, ProducerReductionAndConsumersAreOneGroup) {
   const auto scaled = t.Op1("aten::add.Tensor", {mean, 1.0, 1});
   t.Keep(t.Op1("aten::sub.Tensor", {x, scaled.unsqueeze(1), 1}));
   EXPECT_EQ(Fused(t).groups.size(), 1u);
+}
+
+TEST(FuseTest, TheSameNumberBringsNoKernelsTogether) {
+  EagerTrace t;
+  const auto a = t.Input(at::randn({64})), b = t.Input(at::randn({64}));
+  const auto zeros = t.Op1("aten::zeros_like", {a, c10::IValue(), c10::IValue(), c10::IValue(), c10::IValue(), c10::IValue()});
+  t.Keep(t.Op1("aten::maximum", {a, zeros}));
+  t.Keep(t.Op1("aten::minimum", {b, zeros}));
+  const Graph graph = Fused(t);
+  EXPECT_EQ(std::count_if(graph.groups.begin(), graph.groups.end(), [](const Group& group) { return group.is_kernel(); }), 2);
 }
 
 TEST(FuseTest, AFlattenedViewFuses) {

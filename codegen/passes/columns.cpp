@@ -1,0 +1,76 @@
+#include "codegen/passes/columns.h"
+
+#include <algorithm>
+
+#include "codegen/lower.h"
+
+namespace lazuli::codegen {
+namespace {
+
+// Neighbouring columns that a warp's threads take, with several each.
+constexpr int64_t kWide = 128;
+
+bool IsWhole(const c10::DimVector& strides, const Space& space) {
+  for (size_t d = 0; d < space.sizes.size(); ++d) {
+    if (space.reduced[d] && strides[d] != 0) return true;
+  }
+  return false;
+}
+
+class Columns {
+ public:
+  Columns(const Graph& graph, const std::vector<Placement>& placements, const std::vector<NodeId>& nodes, const Space& space)
+      : graph_(graph), placements_(placements), nodes_(nodes), space_(space) {}
+
+  bool Fit(absl::FunctionRef<bool(ValueId)> leaves) {
+    if (HasInnermost(/*reduced=*/true, 2)) return true;
+    const bool on_the_way = !graph_.nodes[nodes_[0]].op.device.is_cpu() && HasInnermost(/*reduced=*/false, kWide);
+    for (const NodeId n : nodes_) {
+      const Node& node = graph_.nodes[n];
+      const bool late = IsLate(node);
+      for (size_t i = 0; i < node.results.size(); ++i) {
+        if (node.results[i] == kNoValue) continue;
+        if (late) late_.push_back(node.results[i]);
+        if (!IsWhole(placements_[n].results[i], space_)) continue;
+        const bool update = node.kind == Node::Kind::kUpdate;
+        if ((update || leaves(node.results[i])) && (update || late || !on_the_way)) return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  // Whether something is read along a dimension of at least so many points whose elements are neighbours.
+  bool HasInnermost(bool reduced, int64_t least) const {
+    for (const NodeId n : nodes_) {
+      for (const auto& strides : placements_[n].uses) {
+        for (size_t d = 0; d < space_.sizes.size(); ++d) {
+          if (space_.reduced[d] == reduced && strides[d] == 1 && graph_.symbols.Hint(space_.sizes[d]) >= least) return true;
+        }
+      }
+    }
+    return false;
+  }
+
+  // Whether the node reduces, or uses what waits for a reduction of the group.
+  bool IsLate(const Node& node) const {
+    bool late = node.row != nullptr && (node.row->reducing_parts >> node.part & 1) != 0;
+    ForEachUse(node, [&](const TensorRef& use) { late = late || std::find(late_.begin(), late_.end(), use.storage) != late_.end(); });
+    return late;
+  }
+
+  const Graph& graph_;
+  const std::vector<Placement>& placements_;
+  const std::vector<NodeId>& nodes_;
+  const Space& space_;
+  std::vector<ValueId> late_;
+};
+
+}  // namespace
+
+bool ColumnsFit(const Graph& graph, const std::vector<Placement>& placements, const std::vector<NodeId>& nodes, const Space& space,
+                absl::FunctionRef<bool(ValueId)> leaves) {
+  return Columns(graph, placements, nodes, space).Fit(leaves);
+}
+
+}  // namespace lazuli::codegen
