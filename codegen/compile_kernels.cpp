@@ -33,15 +33,21 @@ absl::StatusOr<ProgramKernel> MakeOrExplain(const KernelRequest& request) {
   }
 }
 
-// Which requests are the first of their kernel for a GPU.
+// Which requests are the first of their kernel for a GPU. What takes longest to compile comes first, lest all others be done while one
+// thread has only begun with it.
 std::vector<size_t> DistinctOnGpus(absl::Span<const KernelRequest> requests) {
   std::vector<size_t> distinct;
   absl::flat_hash_set<std::string> seen;
   for (size_t i = 0; i < requests.size(); ++i) {
     if (!requests[i].target.cuda_arch.empty() && seen.insert(PrintKernel(*requests[i].kernel)).second) distinct.push_back(i);
   }
+  std::stable_sort(distinct.begin(), distinct.end(),
+                   [&](size_t a, size_t b) { return requests[a].kernel->insts.size() > requests[b].kernel->insts.size(); });
   return distinct;
 }
+
+// One is left to the program, which goes on meanwhile.
+unsigned CompilingThreads() { return std::clamp(std::thread::hardware_concurrency(), 2u, kMostThreads + 1) - 1; }
 
 }  // namespace
 
@@ -53,7 +59,7 @@ absl::StatusOr<std::vector<ProgramKernel>> CompileKernels(absl::Span<const Kerne
     for (size_t i = next++; i < distinct.size(); i = next++) made[distinct[i]] = MakeOrExplain(requests[distinct[i]]);
   };
   std::vector<std::thread> threads;
-  const size_t count = std::min<size_t>({distinct.size(), kMostThreads, std::max(1u, std::thread::hardware_concurrency())});
+  const size_t count = std::min<size_t>(distinct.size(), CompilingThreads());
   for (size_t t = 1; t < count; ++t) threads.emplace_back(work);
   work();
   for (std::thread& thread : threads) thread.join();

@@ -8,6 +8,7 @@ import argparse
 import collections
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,8 +20,8 @@ VARIANTS = ["function", "method", "inplace", "out", "noncontiguous", "double_bac
 RUNS = 3
 WITHOUT_CONTENT = {"empty", "empty_like", "new_empty", "new_empty_strided", "empty_strided", "empty_permuted"}
 # Relative and absolute, after torch.testing.
-TOLERANCES = {"float32": (1.3e-5, 3e-5), "float64": (1e-7, 1e-7), "bfloat16": (1.6e-2, 1e-2), "float16": (2e-3, 2e-3), "complex64": (1e-4, 1e-4),
-              "complex128": (1e-7, 1e-7)}
+TOLERANCES = {"float32": (1.3e-5, 3e-5), "float64": (1e-7, 1e-7), "bfloat16": (1.6e-2, 1e-2), "float16": (2e-3, 2e-3), "complex32": (2e-3, 2e-3),
+              "complex64": (1e-4, 1e-4), "complex128": (1e-7, 1e-7)}
 
 
 def parse_args():
@@ -31,10 +32,16 @@ def parse_args():
     parser.add_argument("--variant", default="function", choices=VARIANTS)
     parser.add_argument("--samples", type=int, default=12, help="of each operator at most, spread over all")
     parser.add_argument("--only", help="the operator with this name")
+    parser.add_argument("--shard", default="0/1", help="K/N: every Nth operator, from the Kth on, for N processes side by side")
     parser.add_argument("--seconds", type=float, default=3600, help="stop after so many")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--start", type=int, default=0, help=argparse.SUPPRESS)
-    return parser.parse_args()
+    args = parser.parse_args()
+    match = re.fullmatch(r"(\d+)/(\d+)", args.shard)
+    if not match or int(match[1]) >= int(match[2]):
+        parser.error(f"--shard {args.shard}: K/N with K below N, such as 0/4")
+    args.shard = int(match[1]), int(match[2])
+    return args
 
 
 class Checker:
@@ -204,7 +211,8 @@ class Checker:
             name = op.name + ("." + op.variant_test_name if op.variant_test_name else "")
             found = self.functions(op)
             skipped = op.name in WITHOUT_CONTENT or (self.args.only and op.name != self.args.only)
-            if position < self.args.start or skipped or found is None:
+            elsewhere = position % self.args.shard[1] != self.args.shard[0]
+            if position < self.args.start or elsewhere or skipped or found is None:
                 continue
             for dtype in (getattr(self.torch, text) for text in self.args.dtypes.split(",")):
                 if not op.supports_dtype(dtype, self.args.device):
