@@ -29,6 +29,7 @@ class Canonicalizer {
     KernelIR result;
     result.num_scalars = kernel_.num_scalars;
     result.symbols = kernel_.symbols;
+    result.checked = kernel_.checked;
     result.buffers = kernel_.buffers;
     for (KBuffer& buffer : result.buffers) buffer.strides.clear();
     std::vector<int> new_dim(rank, -1);

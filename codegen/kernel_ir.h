@@ -93,6 +93,9 @@ struct KernelIR {
   int num_scalars = 0;
   std::vector<KInst> insts;
   runtime::SymbolTable symbols;
+  // The operators whose indices are checked ("aten::gather, aten::index_add"), in a kernel whose device itself says that one is wrong: a
+  // GPU does, long after the program has gone on. Empty in others, where whoever runs the kernel looks at the flag.
+  std::string checked;
 };
 
 // Lower-case mnemonic of `op` ("add", "reduce_sum"), as PrintKernel writes it.

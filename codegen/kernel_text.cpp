@@ -7,9 +7,11 @@
 //   %3 = store.Float b0, %2
 // A nonzero imm of another instruction comes first, as `#1`.
 // Const takes the raw 64 bits in hexadecimal for Float and Double, decimal otherwise; Scalar takes `s1`, Index `d0`.
-// With symbols the header ends with their hints, `symbols [64, 512]`, and a size, a stride or Size's imm may be `s0`, `64*s0*s1`.
+// With symbols the header has their hints, `symbols [64, 512]`, and a size, a stride or Size's imm may be `s0`, `64*s0*s1`. At its end may
+// be the operators whose indices are checked, `checks aten::gather, aten::index_add`.
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/numbers.h"
@@ -115,6 +117,11 @@ class LineReader {
     return word;
   }
 
+  std::string Rest() {
+    SkipSpaces();
+    return std::string(std::exchange(text_, absl::string_view()));
+  }
+
   // A number, which may be a product of symbols.
   bool Number(const runtime::SymbolTable& symbols, int64_t* value) {
     runtime::Product product;
@@ -187,6 +194,7 @@ bool ParseHeader(absl::string_view line, KernelIR* kernel) {
   kernel->num_scalars = static_cast<int>(scalars);
   c10::DimVector hints;
   if (reader.Literal("symbols") && !reader.List(runtime::SymbolTable(), &hints)) return false;
+  if (reader.Literal("checks")) kernel->checked = reader.Rest();
   return reader.AtEnd();
 }
 
@@ -258,6 +266,7 @@ std::string PrintKernel(const KernelIR& kernel) {
     for (int i = 0; i < kernel.symbols.size(); ++i) absl::StrAppend(&out, i == 0 ? "" : ", ", kernel.symbols.hint(i));
     out.push_back(']');
   }
+  if (!kernel.checked.empty()) absl::StrAppend(&out, " checks ", kernel.checked);
   out.push_back('\n');
   for (size_t b = 0; b < kernel.buffers.size(); ++b) {
     const KBuffer& buffer = kernel.buffers[b];

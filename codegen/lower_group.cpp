@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
+#include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "codegen/lower.h"
 #include "codegen/lower_expr.h"
 
@@ -33,6 +36,7 @@ class GroupLowering {
     lowered_.kernel.num_scalars = static_cast<int>(lowered_.scalar_slots.size());
     if (num_stores_ == 0 && lowered_.checks.empty()) return LoweredGroup();
     DropDeadInstructions();
+    NameChecks();
     ArrangeDimensions();
     if (!graph_.symbols.empty()) NameSymbols();
     if (too_many_symbols_) return absl::UnimplementedError("a kernel with too many sizes that change");
@@ -77,6 +81,13 @@ class GroupLowering {
     }
     emitter_.Add(KOp::kCheck, ScalarType::Bool, {valid.id, -1, -1}, index);
     if (lowered_.checks.empty() || lowered_.checks.back() != node) lowered_.checks.push_back(node);
+  }
+
+  void NameChecks() {
+    if (graph_.nodes[group_.nodes[0]].op.device.is_cpu()) return;
+    std::set<std::string> names;
+    for (const NodeId node : lowered_.checks) names.insert(graph_.nodes[node].op.info->name);
+    lowered_.kernel.checked = absl::StrJoin(names, ", ");
   }
 
   void Scatter(const Node& node, const Placement& placement, KOp op, Expr value, Expr offset, Expr condition) {

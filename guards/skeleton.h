@@ -26,7 +26,7 @@ namespace lazuli::guards {
 // What is known of the head starts of a program's traces (tracer/head_start.h).
 struct HeadStartHistory {
   std::atomic<int> long_rounds{0};      // In a row, so often launching, or waiting, took long after what took long to record.
-  std::atomic<bool> host_bound{false};  // Recording and launching, one after the other, took longer than the GPU in the last of them.
+  std::atomic<bool> host_bound{false};  // Recording and launching, one after the other, may take longer than the GPU.
   std::atomic<int> interruptions{0};    // Of its recording, to run what can run; 0: it gets no head start.
   std::atomic<int> in_vain{0};          // Head starts that were taken back, weighed.
   SteadyArgs steady;                    // Guarded by the program's run_mutex.

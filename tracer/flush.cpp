@@ -316,10 +316,13 @@ runtime::RunResult Recorder::RunPrograms(const guards::CachedTracePtr& entry, bo
 void Recorder::AddLocation(const runtime::RunResult& result) const {
   if (stacks_.empty() || result.failed_index < 0) return;
   const std::string location = codegen::CallerLocation(stacks_[static_cast<size_t>(result.failed_index)]);
+  const std::string words = absl::StrCat(result.failed_op, location.empty() ? "" : ", called at ", location);
   try {
     std::rethrow_exception(result.error);
+  } catch (c10::AcceleratorError& error) {  // Of anything that a GPU was given before.
+    error.add_context(absl::StrCat("noticed while running ", words));
   } catch (c10::Error& error) {
-    error.add_context(absl::StrCat("while running ", result.failed_op, location.empty() ? "" : ", called at ", location));
+    error.add_context(absl::StrCat("while running ", words));
   } catch (...) {  // Has no room for more words.
   }
 }

@@ -160,8 +160,9 @@ void HeadStart::NoteRound(guards::HeadStartHistory* history, Clock::duration lau
   if (launching + waiting < kLong) {
     history->long_rounds.store(0, std::memory_order_relaxed);
   } else if (history->long_rounds.fetch_add(1, std::memory_order_relaxed) + 1 == kLongRounds) {
-    // A GPU that is waited for takes about as long as launching and waiting for it did.
-    history->host_bound.store(std::max<Clock::duration>(launching, recording_) >= waiting, std::memory_order_relaxed);
+    // A GPU that is waited for takes about as long as launching and waiting for it did. These were measured once, and recording may take
+    // twice as long in another spell, while a thread more costs little where the GPU is the limit.
+    history->host_bound.store(std::max<Clock::duration>(launching, 2 * recording_) >= waiting, std::memory_order_relaxed);
     history->interruptions.store(InterruptionsFor(recording_), std::memory_order_relaxed);
   }
 }

@@ -181,8 +181,8 @@ template <int W, class T, class F> D T warps(T a, F f, unsigned mask) {
 )"},
       {{"check("}, R"(
 extern "C" __device__ void __assertfail(const char*, const char*, unsigned, const char*, unsigned long);
-D void check(bool valid) {
-  if (!valid) __assertfail("index out of bounds", "lazuli", 0, "kernel", 1);
+D void check(bool valid, const char* said) {
+  if (!valid) __assertfail(said, "lazuli", 0, "kernel", 1);
 }
 )"},
       {{"add_at("}, R"(

@@ -131,6 +131,12 @@ void CudaFunctionEmitter::EmitValue(int i, int pass, bool in_lanes) {
   }
 }
 
+// The GPU says it on the program's standard error; the error that the program gets later only says that something was.
+std::string CudaFunctionEmitter::Check(const std::string& valid) const {
+  const std::string& checked = plan_.kernel.checked;
+  return absl::StrCat("check(", valid, ", \"", checked, checked.empty() ? "" : ": ", "index out of bounds\");");
+}
+
 void CudaFunctionEmitter::EmitLaneEffect(int i) {
   const KInst& at = inst(i);
   if (IsReduce(at.op)) return Accumulate(i);
@@ -138,7 +144,7 @@ void CudaFunctionEmitter::EmitLaneEffect(int i) {
     Line(absl::StrCat("y", i, "[v] = ", CudaToMemory(at.type, Operand(at.in[0], true)), ";"));
     return;
   }
-  if (at.op == KOp::kCheck) return Line(absl::StrCat("if (v < n) check(", Operand(at.in[0], true), ");"));
+  if (at.op == KOp::kCheck) return Line(absl::StrCat("if (v < n) ", Check(Operand(at.in[0], true))));
   const int b = static_cast<int>(at.imm);
   const int64_t stride = buffer(b).strides[plan_.vector_dim];
   const std::string along = stride != 0 ? absl::StrCat(" + v * (i64)", Number(stride)) : "";
@@ -166,7 +172,7 @@ void CudaFunctionEmitter::EmitStores(const std::vector<bool>& effects, bool lane
 
 void CudaFunctionEmitter::EmitUniformEffect(int i) {
   const KInst& at = inst(i);
-  if (at.op == KOp::kCheck) return Line(absl::StrCat("check(", Value(at.in[0]), ");"));
+  if (at.op == KOp::kCheck) return Line(Check(Value(at.in[0])));
   Line(absl::StrCat("b", at.imm, "[", Offset(static_cast<int>(at.imm)), "] = ", CudaToMemory(at.type, Value(at.in[0])), ";"));
 }
 

@@ -67,6 +67,7 @@ class CudaFunctionEmitter {
   void EmitValue(int i, int pass, bool in_lanes);
   void EmitLoad(int i, int pass, bool lanes);
   void EmitVectorLoad(int i, const std::string& into);
+  std::string Check(const std::string& valid) const;
   void EmitLaneEffect(int i);
   void EmitStores(const std::vector<bool>& effects, bool lanes);
   void EmitUniformEffect(int i);

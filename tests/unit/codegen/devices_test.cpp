@@ -233,6 +233,36 @@ TEST(DevicesTest, AGpuStoresWhatItSumsInWideColumns) {
   EXPECT_EQ(NumGroups(kDividedColumns, "cuda:0", 512), 2u) << "what waits for the sums";
 }
 
+constexpr const char* kEmbedding = R"(
+trace scalars=0 offsets=0
+storage %0: input @
+storage %1: input @
+storage %2: fresh 1024 bytes @ live
+%2 f32[8,32] = aten::embedding(%0 f32[100,32], %1 i64[8], padding_idx=-1, scale_grad_by_freq=false, sparse=false)
+)";
+
+// The CPU's are looked at by whoever runs the kernel.
+TEST(DevicesTest, AGpuSaysWhichOperatorsIndexIsWrong) {
+  for (const std::string device : {"cpu", "cuda:0"}) {
+    const auto trace = ParseTrace(absl::StrReplaceAll(kEmbedding, {{"@", device}}));
+    ASSERT_TRUE(trace.ok()) << trace.status();
+    PipelineOptions options;
+    options.target.cuda_arch = "sm_90";
+    const auto graph = RunPasses(*trace, options, "fuse");
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    const auto lowered = LowerGroup(*graph, graph->groups.at(0), ValuesInMemory(*graph));
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    EXPECT_EQ(lowered->kernel.checked, device == "cpu" ? "" : "aten::embedding");
+    const auto again = ParseKernel(PrintKernel(lowered->kernel));
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(again->checked, lowered->kernel.checked);
+    if (device == "cpu") continue;
+    const auto source = KernelSource(lowered->kernel, options.target);
+    ASSERT_TRUE(source.ok()) << source.status();
+    EXPECT_NE(source->find("\"aten::embedding: index out of bounds\""), std::string::npos) << *source;
+  }
+}
+
 TEST(DevicesTest, RowsSayWhetherTheyWriteAtIndices) {
   for (const char* name :
        {"aten::index_add", "aten::index_add_", "aten::scatter_add", "aten::index_put_", "aten::embedding_dense_backward"}) {
