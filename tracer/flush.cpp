@@ -42,29 +42,28 @@ class BusyScope {
   bool* busy_;
 };
 
-// Runs `log` op by op, as eager mode would have.
-runtime::RunResult RunReplay(const codegen::TraceLog& log, const runtime::RunArgs& args) {
+// Runs a trace op by op, as eager mode would have.
+runtime::RunResult RunReplay(runtime::Program* replay, const runtime::RunArgs& args) {
   auto& counters = Counters::Get();
   counters.eager_replays.Add();
-  runtime::GiveScratchBack();
-  auto replay = codegen::MakeReplay(codegen::DecodeTrace(log));
   counters.aten_calls.Add(replay->num_aten_calls());
+  runtime::GiveScratchBack();
   return replay->Run(args);
+}
+
+runtime::RunResult RunReplay(const codegen::TraceLog& log, const runtime::RunArgs& args) {
+  return RunReplay(codegen::MakeReplay(codegen::DecodeTrace(log)).get(), args);
 }
 
 // Runs `entry` op by op until it has a program, which is compiled `in_background` or not yet.
 runtime::RunResult RunMeanwhile(guards::CachedTrace* entry, bool in_background, const runtime::RunArgs& args) {
-  auto& counters = Counters::Get();
-  if (in_background) counters.background_replays.Add();
+  if (in_background) Counters::Get().background_replays.Add();
   const auto start = std::chrono::steady_clock::now();
   std::lock_guard<std::mutex> run_lock(entry->body->run_mutex);
   // Most traces that were seen once never come again: many small blocks would stay for each, all over the heap.
   if (entry->body->seen_once()) return RunReplay(entry->log, args);
   if (entry->replay == nullptr) entry->replay = codegen::MakeReplay(codegen::DecodeTrace(entry->log));
-  counters.eager_replays.Add();
-  runtime::GiveScratchBack();
-  counters.aten_calls.Add(entry->replay->num_aten_calls());
-  runtime::RunResult result = entry->replay->Run(args);
+  runtime::RunResult result = RunReplay(entry->replay.get(), args);
   const auto elapsed = std::chrono::steady_clock::now() - start;
   entry->body->demand.lost_nanoseconds.fetch_add(std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count(),
                                                  std::memory_order_relaxed);

@@ -326,8 +326,8 @@ class Planner {
 
   bool TryCache(int i, int first_pass) {
     if (plan_.cached[i]) return true;
-    const bool worth = IsLoad(inst(i).op) || Weight(inst(i)) >= kCacheWorth;
     if (plan_.iterations == 0) return TryRow(i, first_pass);
+    const bool worth = IsLoad(inst(i).op) || Weight(inst(i)) >= kCacheWorth;
     if (!worth || !plan_.HasLanes(i)) return false;
     const int bytes = plan_.IsPacked(i) && threads_.threads_x <= 512 ? 2 : std::max(4, ElementBytes(inst(i).type));
     const int words = plan_.iterations * plan_.lanes * bytes / 4;
