@@ -8,6 +8,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "runtime/compile_pool.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -46,8 +47,11 @@ std::vector<size_t> DistinctOnGpus(absl::Span<const KernelRequest> requests) {
   return distinct;
 }
 
-// One is left to the program, which goes on meanwhile.
-unsigned CompilingThreads() { return std::clamp(std::thread::hardware_concurrency(), 2u, kMostThreads + 1) - 1; }
+// One is left to the program where it goes on meanwhile.
+unsigned CompilingThreads() {
+  const unsigned left = runtime::CompilePool::OnItsThread() ? 1 : 0;
+  return std::clamp(std::thread::hardware_concurrency(), 1 + left, kMostThreads + left) - left;
+}
 
 }  // namespace
 

@@ -381,6 +381,8 @@ Iteration IterationOf(const Node& node) {
   return it;
 }
 
+bool Reduces(const Node& node) { return node.row != nullptr && (node.row->reducing_parts >> node.part & 1) != 0; }
+
 bool IsUniform(const Graph& graph, ValueId value) {
   const NodeId producer = graph.values[value].producer;
   if (producer == kNoNode || graph.nodes[producer].kind != Node::Kind::kCompute || !graph.nodes[producer].row->uniform) return false;

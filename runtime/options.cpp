@@ -187,7 +187,8 @@ std::vector<OptionRow> MakeTable() {
            "is taken back."),
       Text("LAZULI_LAUNCH_THREAD", Kind::kChoice, A::launch_thread(), "auto", {"auto", "0", "1"},
            "Whether such steps are launched by a thread of their own, while the program's goes on recording. auto: where recording and "
-           "launching, one after the other, take longer than the GPU. On that thread libraries keep workspaces of their own, cuBLAS up to "
+           "launching, one after the other, may take longer than the GPU. On that thread libraries keep workspaces of their own, cuBLAS up "
+           "to "
            "32 MiB on the GPU."),
       Bool("LAZULI_PACK_WEIGHTS", A::pack_weights(), "0",
            "1: convolutions' weights that stay the same from run to run (inference) are kept in the library's own order, too, which saves "

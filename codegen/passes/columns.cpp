@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "codegen/lower.h"
+#include "codegen/lower_group.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -23,7 +23,7 @@ class Columns {
       : graph_(graph), placements_(placements), nodes_(nodes), space_(space) {}
 
   bool Fit(absl::FunctionRef<bool(ValueId)> leaves) {
-    if (HasInnermost(/*reduced=*/true, 2)) return true;
+    if (HasInnermost(/*reduced=*/true, 1)) return true;
     const bool on_the_way = !graph_.nodes[nodes_[0]].op.device.is_cpu() && HasInnermost(/*reduced=*/false, kWide);
     for (const NodeId n : nodes_) {
       const Node& node = graph_.nodes[n];
@@ -54,7 +54,7 @@ class Columns {
 
   // Whether the node reduces, or uses what waits for a reduction of the group.
   bool IsLate(const Node& node) const {
-    bool late = node.row != nullptr && (node.row->reducing_parts >> node.part & 1) != 0;
+    bool late = Reduces(node);
     ForEachUse(node, [&](const TensorRef& use) { late = late || std::find(late_.begin(), late_.end(), use.storage) != late_.end(); });
     return late;
   }

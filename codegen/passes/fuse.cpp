@@ -97,8 +97,7 @@ class Fuser {
     placement.uses = std::move(iteration.uses);
     placement.results = std::move(iteration.results);
     placement.coordinates = std::move(iteration.coordinates);
-    const bool reduces = node.row != nullptr && (node.row->reducing_parts >> node.part & 1) != 0;
-    group.space = SqueezeSpace(iteration.sizes, iteration.reduced, reduces, &placement);
+    group.space = SqueezeSpace(iteration.sizes, iteration.reduced, Reduces(node), &placement);
   }
 
   bool IsMadeAsNeeded(const Node& node) const {

@@ -9,10 +9,12 @@
 #include "codegen/lower.h"
 #include "codegen/lower_group.h"
 #include "codegen/out_variants.h"
-#include "codegen/pipeline.h"
+#include "tests/support/gpu_graph.h"
 
 namespace lazuli::codegen {
 namespace {
+
+using lazuli::testing::GpuGraph;
 
 constexpr const char* kBothDevices = R"(
 trace scalars=0 offsets=0
@@ -36,11 +38,7 @@ storage %2: fresh 32 bytes cuda:0 live
 
 // The steps that `text` is run in, one string for each group: its operators' devices and whether it is a kernel.
 std::vector<std::string> Groups(const std::string& text, const std::string& cuda_arch) {
-  const auto trace = ParseTrace(text);
-  EXPECT_TRUE(trace.ok()) << trace.status();
-  PipelineOptions options;
-  options.target.cuda_arch = cuda_arch;
-  const auto graph = RunPasses(*trace, options, "fuse");
+  const auto graph = GpuGraph(text, "fuse", cuda_arch);
   EXPECT_TRUE(graph.ok()) << graph.status();
   std::vector<std::string> groups;
   for (const Group& group : graph->groups) {
@@ -175,19 +173,19 @@ TEST(DevicesTest, OutVariantsHaveKernelsForTheDevice) {
   }
 }
 
+KernelIR FirstKernel(const std::string& text) {
+  const auto graph = GpuGraph(text);
+  EXPECT_TRUE(graph.ok()) << graph.status();
+  auto lowered = LowerGroup(*graph, graph->groups.at(0), ValuesInMemory(*graph));
+  EXPECT_TRUE(lowered.ok()) << lowered.status();
+  return std::move(lowered->kernel);
+}
+
 // How often the kernel of `call`, on `device`, rounds to BFloat16.
 int64_t Roundings(const std::string& call, const std::string& device) {
-  const auto trace = ParseTrace("\ntrace scalars=0 offsets=0\nstorage %0: input " + device + "\nstorage %1: input " + device +
-                                "\nstorage %2: fresh 16 bytes " + device + " live\n%2 bf16[8] = " + call + "\n");
-  EXPECT_TRUE(trace.ok()) << trace.status();
-  PipelineOptions options;
-  options.target.cuda_arch = "sm_90";
-  const auto graph = RunPasses(*trace, options, "fuse");
-  EXPECT_TRUE(graph.ok()) << graph.status();
-  const auto lowered = LowerGroup(*graph, graph->groups.at(0), ValuesInMemory(*graph));
-  EXPECT_TRUE(lowered.ok()) << lowered.status();
-  const auto& insts = lowered->kernel.insts;
-  return std::count_if(insts.begin(), insts.end(),
+  const KernelIR kernel = FirstKernel("\ntrace scalars=0 offsets=0\nstorage %0: input " + device + "\nstorage %1: input " + device +
+                                      "\nstorage %2: fresh 16 bytes " + device + " live\n%2 bf16[8] = " + call + "\n");
+  return std::count_if(kernel.insts.begin(), kernel.insts.end(),
                        [](const KInst& inst) { return inst.op == KOp::kCast && inst.type == c10::ScalarType::BFloat16; });
 }
 
@@ -244,20 +242,15 @@ storage %2: fresh 1024 bytes @ live
 // The CPU's are looked at by whoever runs the kernel.
 TEST(DevicesTest, AGpuSaysWhichOperatorsIndexIsWrong) {
   for (const std::string device : {"cpu", "cuda:0"}) {
-    const auto trace = ParseTrace(absl::StrReplaceAll(kEmbedding, {{"@", device}}));
-    ASSERT_TRUE(trace.ok()) << trace.status();
-    PipelineOptions options;
-    options.target.cuda_arch = "sm_90";
-    const auto graph = RunPasses(*trace, options, "fuse");
-    ASSERT_TRUE(graph.ok()) << graph.status();
-    const auto lowered = LowerGroup(*graph, graph->groups.at(0), ValuesInMemory(*graph));
-    ASSERT_TRUE(lowered.ok()) << lowered.status();
-    EXPECT_EQ(lowered->kernel.checked, device == "cpu" ? "" : "aten::embedding");
-    const auto again = ParseKernel(PrintKernel(lowered->kernel));
+    const KernelIR kernel = FirstKernel(absl::StrReplaceAll(kEmbedding, {{"@", device}}));
+    EXPECT_EQ(kernel.checked, device == "cpu" ? "" : "aten::embedding");
+    const auto again = ParseKernel(PrintKernel(kernel));
     ASSERT_TRUE(again.ok()) << again.status();
-    EXPECT_EQ(again->checked, lowered->kernel.checked);
+    EXPECT_EQ(again->checked, kernel.checked);
     if (device == "cpu") continue;
-    const auto source = KernelSource(lowered->kernel, options.target);
+    KernelTarget target;
+    target.cuda_arch = "sm_90";
+    const auto source = KernelSource(kernel, target);
     ASSERT_TRUE(source.ok()) << source.status();
     EXPECT_NE(source->find("\"aten::embedding: index out of bounds\""), std::string::npos) << *source;
   }
@@ -278,9 +271,7 @@ TEST(DevicesTest, TextKeepsDevices) {
   ASSERT_TRUE(trace.ok()) << trace.status();
   EXPECT_TRUE(trace->ops[0].device.is_cpu());
   EXPECT_EQ(trace->ops[2].device, c10::Device(c10::kCUDA, 0));
-  PipelineOptions options;
-  options.target.cuda_arch = "sm_90";
-  const auto graph = RunPasses(*trace, options, "fuse");
+  const auto graph = GpuGraph(kBothDevices);
   ASSERT_TRUE(graph.ok()) << graph.status();
   const auto again = ParseGraph(PrintGraph(*graph));
   ASSERT_TRUE(again.ok()) << again.status();

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "codegen/pipeline.h"
+#include "tests/support/gpu_graph.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -27,11 +27,7 @@ std::string SumAndUpdate(int between) {
 
 // Whether the update is in one kernel with the sum. -1: an error.
 int UpdatesWhereItSums(const std::string& text) {
-  const auto trace = ParseTrace(text);
-  if (!trace.ok()) return ADD_FAILURE() << trace.status(), -1;
-  PipelineOptions options;
-  options.target.cuda_arch = "sm_90";
-  const auto graph = RunPasses(*trace, options, "fuse");
+  const auto graph = lazuli::testing::GpuGraph(text);
   if (!graph.ok()) return ADD_FAILURE() << graph.status(), -1;
   for (const Group& group : graph->groups) {
     bool sums = false, updates = false;

@@ -5,8 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "codegen/ir/trace_text.h"
-#include "codegen/pipeline.h"
+#include "tests/support/gpu_graph.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -16,11 +15,7 @@ using ::testing::IsEmpty;
 
 // By storage: "4 over 3" where the result in storage 4 takes the memory of what was in storage 3. `text`'s device is `device`.
 std::vector<std::string> Reused(const std::string& text, const std::string& device = "cuda:0") {
-  const auto trace = ParseTrace(absl::StrReplaceAll(text, {{"$", device}}));
-  EXPECT_TRUE(trace.ok()) << trace.status();
-  PipelineOptions options;
-  options.target.cuda_arch = "sm_90";
-  const auto graph = RunPasses(*trace, options, "reuse");
+  const auto graph = lazuli::testing::GpuGraph(absl::StrReplaceAll(text, {{"$", device}}), "reuse");
   EXPECT_TRUE(graph.ok()) << graph.status();
   const auto parsed = ParseGraph(PrintGraph(*graph));
   EXPECT_TRUE(parsed.ok()) << parsed.status();

@@ -1,0 +1,21 @@
+// What a trace's text becomes for a GPU, none of which is needed.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "codegen/ir/trace_text.h"
+#include "codegen/pipeline.h"
+
+namespace lazuli::testing {
+
+// The graph of the trace that `text` says, up to and with the pass of that name, where kernels on GPUs are for `cuda_arch`.
+inline absl::StatusOr<codegen::Graph> GpuGraph(const std::string& text, const char* pass = "fuse", const std::string& cuda_arch = "sm_90") {
+  const auto trace = codegen::ParseTrace(text);
+  if (!trace.ok()) return trace.status();
+  codegen::PipelineOptions options;
+  options.target.cuda_arch = cuda_arch;
+  return codegen::RunPasses(*trace, options, pass);
+}
+
+}  // namespace lazuli::testing
