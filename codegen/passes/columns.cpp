@@ -8,7 +8,7 @@ namespace lazuli::codegen {
 namespace {
 
 // Neighbouring columns that a warp's threads take, with several each.
-constexpr int64_t kWide = 128;
+constexpr int64_t kWideColumns = 128;
 
 bool IsWhole(const c10::DimVector& strides, const Space& space) {
   for (size_t d = 0; d < space.sizes.size(); ++d) {
@@ -24,7 +24,7 @@ class Columns {
 
   bool Fit(absl::FunctionRef<bool(ValueId)> leaves) {
     if (HasInnermost(/*reduced=*/true, 1)) return true;
-    const bool on_the_way = !graph_.nodes[nodes_[0]].op.device.is_cpu() && HasInnermost(/*reduced=*/false, kWide);
+    const bool on_the_way = !graph_.nodes[nodes_[0]].op.device.is_cpu() && HasInnermost(/*reduced=*/false, kWideColumns);
     for (const NodeId n : nodes_) {
       const Node& node = graph_.nodes[n];
       const bool late = IsLate(node);
