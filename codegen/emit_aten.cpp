@@ -100,7 +100,7 @@ class Replay : public runtime::Program {
           },
           stack);
       for (size_t i = 0; i < op.results.size(); ++i) {
-        if (op.results[i].defined()) Keep(op.results[i], (*stack)[i].toTensor());
+        if (op.results[i].defined()) Keep(op, op.results[i], (*stack)[i].toTensor());
       }
     } catch (...) {
       if (result->error == nullptr) {
@@ -112,9 +112,9 @@ class Replay : public runtime::Program {
   }
 
   // Takes over a result's memory, or copies it when it shares memory with something else or came out in another layout.
-  void Keep(const TensorRef& ref, const at::Tensor& tensor) {
-    TORCH_INTERNAL_ASSERT(tensor.sizes() == c10::IntArrayRef(ref.sizes) && tensor.scalar_type() == ref.dtype,
-                          "an operator's result differs from its recorded shape");
+  void Keep(const TraceOp& op, const TensorRef& ref, const at::Tensor& tensor) {
+    TORCH_INTERNAL_ASSERT(tensor.sizes() == c10::IntArrayRef(ref.sizes) && tensor.scalar_type() == ref.dtype, "a result of ", op.info->name,
+                          " is ", tensor.scalar_type(), tensor.sizes(), ", recorded as ", ref.dtype, c10::IntArrayRef(ref.sizes));
     const bool shared =
         tensor.storage().use_count() != 1 || tensor.storage().nbytes() < static_cast<size_t>(trace_.storages[ref.storage].nbytes);
     if (!shared && SameLayout(tensor, ref)) {

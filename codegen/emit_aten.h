@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "codegen/ir/trace.h"
+#include "runtime/default_dtype.h"
 #include "runtime/program.h"
 
 namespace lazuli::codegen {
@@ -64,6 +65,7 @@ void PushTraceArgs(const TraceOp& op, const uint64_t* scalars, const WindowFn& w
 template <class WindowFn>
 void CallTraceOp(const TraceOp& op, const uint64_t* scalars, const WindowFn& window, torch::jit::Stack* stack) {
   PushTraceArgs(op, scalars, window, stack);
+  const runtime::DefaultDtypeScope dtype(op.default_dtype);
   op.info->handle.callBoxed(stack);
 }
 

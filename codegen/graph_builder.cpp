@@ -153,6 +153,7 @@ class Builder {
     for (Expansion::Piece& piece : expansion.pieces) {
       piece.op.index = op.index;
       piece.op.device = op.device;
+      piece.op.default_dtype = op.default_dtype;
       if (piece.op.info == nullptr) continue;  // See below.
       const bool whole = piece.part == Expansion::kWholeOp;
       if (auto status = AddNode(piece.op, whole ? FindRow(piece.op) : row, whole ? 0 : piece.part); !status.ok()) return status;

@@ -202,11 +202,9 @@ ScalarType CombineCategories(ScalarType higher, ScalarType lower) {
   return higher != ScalarType::Undefined ? higher : lower;
 }
 
-ScalarType DefaultType() { return c10::get_default_dtype_as_scalartype(); }
-
-ScalarType NumberType(ScalarType type) {
-  if (c10::isComplexType(type)) return c10::toComplexType(DefaultType());
-  return c10::isFloatingType(type) ? DefaultType() : type;
+ScalarType NumberType(ScalarType type, ScalarType default_dtype) {
+  if (c10::isComplexType(type)) return c10::toComplexType(default_dtype);
+  return c10::isFloatingType(type) ? default_dtype : type;
 }
 
 }  // namespace
@@ -217,14 +215,14 @@ ScalarType PromotedType(const TraceOp& op, uint64_t args) {
     if ((args >> i & 1) == 0) continue;
     const TraceArg& arg = op.args[i];
     if (arg.kind == TraceArg::Kind::kScalar) {
-      number = PromoteDefined(number, NumberType(arg.scalar_type));
+      number = PromoteDefined(number, NumberType(arg.scalar_type, op.default_dtype));
     } else if (arg.kind == TraceArg::Kind::kConst && arg.value.isScalar()) {
-      number = PromoteDefined(number, NumberType(arg.value.toScalar().type()));
+      number = PromoteDefined(number, NumberType(arg.value.toScalar().type(), op.default_dtype));
     }
     for (const TensorRef& ref : arg.tensors) {
       if (ref.dtype == ScalarType::Undefined) continue;
       if (ref.wrapped_number) {
-        number = PromoteDefined(number, NumberType(ref.dtype));
+        number = PromoteDefined(number, NumberType(ref.dtype, op.default_dtype));
       } else {
         ScalarType& category = ref.sizes.empty() ? zero_dim : dims;
         category = PromoteDefined(category, ref.dtype);
@@ -236,7 +234,7 @@ ScalarType PromotedType(const TraceOp& op, uint64_t args) {
 
 ScalarType ComputeType(const OpRow& row, const TraceOp& op) {
   const ScalarType common = PromotedType(op, row.operands);
-  if (row.rule == TypeRule::kPromoteFloat && c10::isIntegralType(common, /*includeBool=*/true)) return DefaultType();
+  if (row.rule == TypeRule::kPromoteFloat && c10::isIntegralType(common, /*includeBool=*/true)) return op.default_dtype;
   return common;
 }
 

@@ -65,8 +65,15 @@ bool AcceptsFill(const OpRow& row, const TraceOp& op) {
   return true;
 }
 
+// The type of the tensor or number that is cast.
+ScalarType SourceType(const TraceArg& source) {
+  if (source.kind == TraceArg::Kind::kScalar) return source.scalar_type;
+  return source.kind == TraceArg::Kind::kConst ? source.value.toScalar().type() : source.tensors[0].dtype;
+}
+
 bool AcceptsCast(const OpRow& row, const TraceOp& op) {
-  const ScalarType from = op.args[row.operands == 1 ? 0 : 1].tensors[0].dtype;
+  if (!NumbersAreReal(op, row.operands)) return false;
+  const ScalarType from = SourceType(op.args[row.operands == 1 ? 0 : 1]);
   // Conversions of a float out of the integer's range differ between instruction sets.
   return !(c10::isFloatingType(from) && (TypeBit(TargetType(op)) & kInts) != 0 && TargetType(op) != ScalarType::Long &&
            TargetType(op) != ScalarType::Int);
@@ -178,7 +185,8 @@ OpRow CastRow(int source) {
   OpRow row = PointwiseRow(TypeRule::kPromote, uint64_t{1} << source, kAll, nullptr);
   row.accepts = &AcceptsCast;
   if (source == 1) row.shape_args = 1;
-  row.emit = source == 0 ? +[](OpEmitter& e) { e.Result(0, e.Load(0)); } : +[](OpEmitter& e) { e.Result(0, e.Load(1)); };
+  row.emit = source == 0 ? +[](OpEmitter& e) { e.Result(0, e.Load(0)); }
+                         : +[](OpEmitter& e) { e.Result(0, e.Arg(1, SourceType(e.op().args[1]))); };
   return row;
 }
 

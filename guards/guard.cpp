@@ -113,7 +113,9 @@ std::string OpAt(Word word) {
   if (TagOf(word) != Tag::kOp) return "end of trace";
   const runtime::DeviceCode device = codegen::OpDeviceOf(word);
   const std::string& name = OpInfoById(codegen::OpIdOf(word)).name;
-  return device == runtime::kCpuCode ? name : absl::StrCat(name, " on ", runtime::DeviceOf(device).str());
+  const c10::ScalarType default_dtype = codegen::DefaultDtypeOf(word);
+  return absl::StrCat(name, device == runtime::kCpuCode ? "" : absl::StrCat(" on ", runtime::DeviceOf(device).str()),
+                      default_dtype == c10::kFloat ? "" : absl::StrCat(", default dtype ", c10::toString(default_dtype)));
 }
 
 std::string OpName(const TraceLog& log, int32_t op) { return absl::StrCat("op ", op, " ", OpInfoById(log.ops[op].op_id).name); }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
+#include "runtime/default_dtype.h"
 #include "runtime/mode_keys.h"
 #include "runtime/options.h"
 #include "runtime/prepared_call.h"
@@ -411,6 +412,7 @@ class StepProgram : public Program {
   void Call(PreparedCall* prepared, const RunArgs& args) {
     const AtenCall& call = prepared->call();
     prepared->Patch(args.scalars, offsets_);
+    const DefaultDtypeScope dtype(call.default_dtype);
     const bool direct = call.direct != nullptr && call.direct(prepared->arguments(), &stack_);
     if (!direct) {
       if (call.kept != nullptr && RunKept(call, prepared->arguments(), args)) return;

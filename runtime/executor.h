@@ -91,11 +91,12 @@ struct AtenCall {
   std::vector<CallArg> args;
   // What becomes of each result, in order: memory -1 drops it. Empty when the op writes its results into arguments.
   std::vector<WindowSpec> results;
-  int32_t index = -1;              // Place of the recorded op in the trace.
-  c10::Device device = c10::kCPU;  // Of its results.
-  DirectCall direct = nullptr;     // Tried before `op` is called.
-  std::shared_ptr<KeptCall> kept;  // Likewise.
-  int32_t kept_input = -1;         // The memory, an input of the run, that it keeps something of.
+  int32_t index = -1;                                      // Place of the recorded op in the trace.
+  c10::Device device = c10::kCPU;                          // Of its results.
+  c10::ScalarType default_dtype = c10::ScalarType::Float;  // That it is called under.
+  DirectCall direct = nullptr;                             // Tried before `op` is called.
+  std::shared_ptr<KeptCall> kept;                          // Likewise.
+  int32_t kept_input = -1;                                 // The memory, an input of the run, that it keeps something of.
 };
 
 // A kernel and what it is to run on.

@@ -133,7 +133,7 @@ int Bisect(const Arguments& arguments, const TraceCase& test) {
   std::printf("a difference shows when these are compiled and all else is left to ATen:\n");
   for (const size_t op : ops) {
     compiled[op] = true;
-    std::printf("  op %zu %s(%s)\n", op, test.trace.ops[op].info->name.c_str(), ArgsText(test.trace.ops[op]).c_str());
+    std::printf("  op %zu %s\n", op, CallText(test.trace.ops[op]).c_str());
   }
   std::printf("%s\n", CompareWithReplay(test, arguments.options, compiled).difference.c_str());
   return 1;

@@ -142,6 +142,10 @@ bool VisitOperands(const OpInfo& info, const torch::jit::Stack& stack, const Vis
   return all;
 }
 
+void AdoptTensors(const c10::IValue& value) {
+  if (value.isTensor() || value.isTensorList()) VisitTensors(value, [](const at::Tensor& tensor) { Adopt(tensor.unsafeGetTensorImpl()); });
+}
+
 // Calls the op below the recorder. Keys that hold no backend (no tensor argument) are computed anew.
 void CallBelow(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   OperandsInUse operands(Recorder::Current());
@@ -156,6 +160,9 @@ void CallBelow(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* 
   } else {
     info.handle.redispatchBoxed(below, stack);
   }
+  // Pointers are taken from these, too, while what is recorded reads or writes their memory.
+  for (const c10::IValue& result : torch::jit::last(*stack, static_cast<size_t>(info.num_returns))) AdoptTensors(result);
+  if (info.name.rfind("aten::set_.source_Storage", 0) == 0) Disown(stack->back().toTensor().unsafeGetTensorImpl());
 }
 
 bool AreNumbers(c10::ArrayRef<c10::IValue> args) {
@@ -184,22 +191,20 @@ void BoxedComposite(const c10::OperatorHandle& op, c10::DispatchKeySet keys, tor
   if (!recorded) BoxedRecord(op, keys, stack);
 }
 
-void AdoptTensors(const c10::IValue& value) {
-  if (value.isTensor() || value.isTensorList()) VisitTensors(value, [](const at::Tensor& tensor) { Adopt(tensor.unsafeGetTensorImpl()); });
-}
-
 // A view is metadata over the same storage: ATen's own view kernels compute it, and never look at the data.
 void BoxedView(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const size_t num_returns = op.schema().returns().size();
-  // The base too: a write through the view leaves it pending.
-  for (const c10::IValue& value : torch::jit::last(*stack, op.schema().arguments().size())) AdoptTensors(value);
+  bool adopted = true;
+  const auto adopt_base = [&adopted](const at::Tensor& tensor) { adopted &= AdoptBase(tensor.unsafeGetTensorImpl()); };
+  const auto adopt_view = [&adopted](const at::Tensor& tensor) { AdoptView(tensor.unsafeGetTensorImpl(), adopted); };
+  for (const c10::IValue& value : torch::jit::last(*stack, op.schema().arguments().size())) VisitTensors(value, adopt_base);
   {
     const MetadataScope metadata;
     const c10::impl::ExcludeDispatchKeyGuard exclude(runtime::kModeKeys);
     op.redispatchBoxed(KeysBelowRecorder(keys), stack);
   }
   Counters::Get().views_recorded.Add();
-  for (const c10::IValue& value : torch::jit::last(*stack, num_returns)) AdoptTensors(value);
+  for (const c10::IValue& value : torch::jit::last(*stack, num_returns)) VisitTensors(value, adopt_view);
 }
 
 // Goes on from the generic key: to autograd, composite kernels and the recorder.

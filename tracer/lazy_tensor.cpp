@@ -11,6 +11,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "runtime/device.h"
+#include "runtime/mode_keys.h"
 #include "tracer/recorder.h"
 
 namespace lazuli::tracer {
@@ -68,10 +69,27 @@ bool IsBookkeeping(std::atomic<void*>* known_caller, void* caller) {
   return caller == known_caller->load(std::memory_order_relaxed);
 }
 
-// The program may take a pointer to the memory of `storage` that is not pending, if there is one.
+// The program may take a pointer to the memory of `storage` that is not pending, if there is one: what is recorded is yet to read what it
+// holds now. Kernels that run under the mode ask for pointers without its keys.
 void NoteUse(c10::StorageImpl* storage) {
+  const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
+  const bool by_program = keys.included_.has(runtime::kRecorderKey) && !keys.excluded_.has(runtime::kRecorderKey);
+  if (!by_program && !HeadStart::AnyActive()) return;
   if (storage == nullptr || metadata_depth > 0) return;
-  if (Recorder* recorder = Recorder::Current()) recorder->NoteUse(storage);
+  Recorder* recorder = Recorder::Current();
+  if (recorder == nullptr) return;
+  if (by_program) recorder->SettleReadsOf(storage);
+  recorder->NoteUse(storage);
+}
+
+// Somebody asks for the memory of `storage`, if there is one.
+void OnAccess(c10::StorageImpl* storage, std::atomic<void*>* known_caller, void* caller) {
+  if (storage == nullptr) return;
+  if (IsPending(*storage)) {
+    if (!IsBookkeeping(known_caller, caller)) Settle(storage);
+  } else if (caller != known_caller->load(std::memory_order_relaxed)) {
+    NoteUse(storage);
+  }
 }
 
 // Forgets a caller that is not part of autograd's input buffer.
@@ -117,16 +135,12 @@ void LazyStorage::release_resources() {
 }
 
 bool LazyTensorImpl::has_storage() const {
-  c10::StorageImpl* impl = storage_.unsafeGetStorageImpl();
-  if (impl != nullptr && IsPending(*impl) && !IsBookkeeping(&has_storage_caller, __builtin_return_address(0))) Settle(impl);
-  if (HeadStart::AnyActive()) NoteUse(impl);
+  OnAccess(storage_.unsafeGetStorageImpl(), &has_storage_caller, __builtin_return_address(0));
   return c10::TensorImpl::has_storage();
 }
 
 const c10::Storage& LazyTensorImpl::storage() const {
-  c10::StorageImpl* impl = storage_.unsafeGetStorageImpl();
-  if (impl != nullptr && IsPending(*impl) && !IsBookkeeping(&storage_caller, __builtin_return_address(0))) Settle(impl);
-  if (HeadStart::AnyActive()) NoteUse(impl);
+  OnAccess(storage_.unsafeGetStorageImpl(), &storage_caller, __builtin_return_address(0));
   return c10::TensorImpl::storage();
 }
 

@@ -131,6 +131,28 @@ inline void Adopt(c10::TensorImpl* impl) {
   __atomic_store_n(reinterpret_cast<const void**>(impl), kVtables.lazy_tensor, __ATOMIC_RELAXED);
 }
 
+// Takes Adopt() back.
+inline void Disown(c10::TensorImpl* impl) {
+  if (VtableOf(impl) == kVtables.lazy_tensor)
+    __atomic_store_n(reinterpret_cast<const void**>(impl), kVtables.plain_tensor, __ATOMIC_RELAXED);
+}
+
+// Whether `impl`, whose storage is `storage`, was made past the dispatcher over memory that others hold (a nested tensor's buffer, a
+// Storage of the program's), who may look at it past the dispatcher, too.
+inline bool IsPassingAlias(const c10::TensorImpl& impl, c10::StorageImpl* storage) {
+  return VtableOf(&impl) == kVtables.plain_tensor && c10::raw::intrusive_ptr::use_count(storage) > 1;
+}
+
+// What a view needs: a write through it leaves its base pending, too. False: `base` is a passing alias, and so is the view.
+inline bool AdoptBase(c10::TensorImpl* base) {
+  c10::StorageImpl* const storage = base->unsafe_storage().unsafeGetStorageImpl();
+  if (storage != nullptr && IsPassingAlias(*base, storage)) return false;
+  Adopt(base);
+  return true;
+}
+
+inline void AdoptView(c10::TensorImpl* view, bool base_is_adopted) { base_is_adopted ? Adopt(view) : Disown(view); }
+
 // `storage` as a LazyStorage; null when it is another class.
 inline LazyStorage* AsLazy(c10::StorageImpl* storage) {
   return VtableOf(storage) == kVtables.lazy_storage ? static_cast<LazyStorage*>(storage) : nullptr;

@@ -71,7 +71,7 @@ OpRecording::OpRecording(Recorder* recorder, const codegen::OpInfo& info) : reco
   scalars_begin_ = log.scalars.size();
   offsets_begin_ = log.offsets.size();
   slots_begin_ = recorder->slots_.size();
-  Append(codegen::OpWord(info.id, runtime::kCpuCode));
+  Append(codegen::OpWord(info.id, runtime::kCpuCode, recorder->default_dtype_));
 }
 
 OpRecording::~OpRecording() {
@@ -139,6 +139,8 @@ bool OpRecording::AddTensorItem(const at::Tensor& tensor) {
   const std::optional<runtime::DeviceCode> device = runtime::CodeOf(storage->device());
   if (!device.has_value()) return false;
   const bool mutated = (info_.mutated_args >> arg_ & 1) != 0;
+  // Others like it, parameters that share memory, are there to stay: once the operator has run, they are adopted.
+  if (mutated && IsPassingAlias(*impl, storage)) return false;
   const bool wrapped = impl->is_wrapped_number();
   const bool is_read = wrapped && !mutated && *device == runtime::kCpuCode && impl->dim() == 0 && !IsPending(*storage);
   if (is_read && AddWrappedNumber(tensor)) return true;
@@ -220,11 +222,19 @@ void OpRecording::AddDouble(double value) {
   ++arg_;
 }
 
+bool OpRecording::HasComplexOperand() const {
+  return std::any_of(operands_.begin(), operands_.end(), [this](const Operand& operand) {
+    return c10::isComplexType(TensorWord::Unpack(recorder_->log_.code[operand.code_position]).dtype);
+  });
+}
+
 bool OpRecording::AddScalar(const at::Scalar& value) {
   const c10::ScalarType type = value.type();
   // Unsigned and complex numbers have no run-time slot; 0 and 1 as alpha and beta decide which formula is compiled.
   const bool has_slot = type == c10::kDouble || type == c10::kLong || type == c10::kBool;
   if (value.isSymbolic() || (!has_slot && type != c10::kComplexDouble)) return false;
+  // What ATen makes of a complex number among real operands, mostly an error, is up to its kernel.
+  if (type == c10::kComplexDouble && !info_.is_factory && !HasComplexOperand()) return false;
   uint64_t bits = 0;
   bool is_default = false;
   if (type == c10::kDouble) {

@@ -228,6 +228,11 @@ void Recorder::NoteUse(c10::StorageImpl* storage) {
   TakeBackHeadStart();
 }
 
+void Recorder::SettleReadsOf(c10::StorageImpl* storage) {
+  RecorderLock lock(this);
+  if (!running_ && FindStorage(storage) >= 0) Flush("data_ptr");
+}
+
 void Recorder::SettleReads(Cut cut) {
   RecorderLock lock(this);
   const bool reads = std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.is_input && !slot.mutated; });
@@ -249,6 +254,7 @@ void Recorder::BeginTrace(int32_t op_id) {
       guards::ProgramCache::Get().NoteSuccessor(previous_, start_cause_, prediction_);
     }
   }
+  default_dtype_ = c10::get_default_dtype_as_scalartype();
   max_ops_ = static_cast<size_t>(runtime::Active().trace_limit);
   run_ahead_at_ = head_start_.OnBegin(MayRunAhead() ? prediction_.get() : nullptr);
   max_pending_bytes_ = MostPendingBytes(c10::kCPU);
@@ -281,6 +287,11 @@ bool Recorder::MayStepAside() const {
 void Recorder::CutDue(int32_t op_id) {
   if (due_ == kFull) loops_.OnFullTrace();
   Flush(due_, Cut::kHousekeeping);
+  BeginTrace(op_id);
+}
+
+void Recorder::CutForDefaultDtype(int32_t op_id) {
+  Flush("default_dtype", Cut::kHousekeeping);
   BeginTrace(op_id);
 }
 

@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
+#include <c10/core/DefaultDtype.h>
 
 #include <memory>
 #include <optional>
@@ -70,12 +71,15 @@ class Recorder {
   // overwrites it.
   bool IsSettledNumber(const at::Tensor& tensor, bool writes);
 
-  // Operator `op_id` is next. Cuts when the trace has reached its budget of ops or pending bytes, or the end of a block. The lock is held.
+  // Operator `op_id` is next. Cuts when the trace has reached its budget of ops or pending bytes, or the end of a block, and where the
+  // default dtype has become another one. The lock is held.
   void CutOverBudget(int32_t op_id) {
     if (log_.ops.empty()) {
       BeginTrace(op_id);
     } else if (log_.ops.size() >= max_ops_ || pending_bytes_ >= max_pending_bytes_) {
       CutDue(op_id);
+    } else if (c10::get_default_dtype_as_scalartype() != default_dtype_) {
+      CutForDefaultDtype(op_id);
     }
     if (log_.ops.size() >= run_ahead_at_) RunAhead();
   }
@@ -83,6 +87,9 @@ class Recorder {
   // Somebody is about to use the memory of `storage`, perhaps to write it. Takes a head start back that counts on it, and has not recorded
   // it yet.
   void NoteUse(c10::StorageImpl* storage);
+
+  // The program asks for the memory of `storage`, perhaps to write it: runs the trace if it is yet to read it.
+  void SettleReadsOf(c10::StorageImpl* storage);
 
   // Cuts when the trace is yet to read memory that others may overwrite: operations are about to go past the recorder.
   void SettleReads(Cut cut);
@@ -138,6 +145,7 @@ class Recorder {
   static constexpr std::string_view kBlock = guards::kBlock, kLoop = "loop", kFull = "trace_limit";
 
   void CutDue(int32_t op_id);
+  void CutForDefaultDtype(int32_t op_id);
   // Whether the sizes that make the predicted program's symbols are recorded.
   bool SymbolsAreSeen() const;
   // Runs what can run of the predicted program.
@@ -240,10 +248,11 @@ class Recorder {
   BlockCutter block_cutter_;
   LoopFinder loops_;
   HeadStart head_start_;
-  size_t run_ahead_at_ = HeadStart::kNever;  // So many operators into the trace.
-  bool all_dynamic_ = false;                 // LAZULI_DYNAMIC=1, as of the trace's first op.
-  bool keeps_stacks_ = false;                // LAZULI_STACKS, as of the trace's first op.
-  std::vector<codegen::CallStack> stacks_;   // By op: where the program called it.
+  size_t run_ahead_at_ = HeadStart::kNever;                 // So many operators into the trace.
+  c10::ScalarType default_dtype_ = c10::ScalarType::Float;  // torch::get_default_dtype() for all operators of the trace.
+  bool all_dynamic_ = false;                                // LAZULI_DYNAMIC=1, as of the trace's first op.
+  bool keeps_stacks_ = false;                               // LAZULI_STACKS, as of the trace's first op.
+  std::vector<codegen::CallStack> stacks_;                  // By op: where the program called it.
 };
 
 // Locks a recorder; re-entrant. What the trace kept alive is released after the outermost unlock.
@@ -334,6 +343,7 @@ class OpRecording {
   bool NumbersAreAlike() const;
   bool AddWrappedNumber(const at::Tensor& tensor);
   bool FitsResult(const at::Scalar& number) const;
+  bool HasComplexOperand() const;
 
   Recorder* recorder_;
   RecorderLock lock_;

@@ -28,9 +28,10 @@ struct ViewKernel;
 template <class Op, class R, class... A>
 struct ViewKernel<Op, R(A...)> {
   static R Call(c10::DispatchKeySet keys, A... args) {
-    const auto adopt = [](const at::Tensor& tensor) { Adopt(tensor.unsafeGetTensorImpl()); };
-    // The base too: a write through the view leaves it pending.
-    (VisitTensors(args, adopt), ...);
+    bool adopted = true;
+    const auto adopt_base = [&adopted](const at::Tensor& tensor) { adopted &= AdoptBase(tensor.unsafeGetTensorImpl()); };
+    const auto adopt_view = [&adopted](const at::Tensor& tensor) { AdoptView(tensor.unsafeGetTensorImpl(), adopted); };
+    (VisitTensors(args, adopt_base), ...);
     runtime::Counters::Get().views_recorded.Add();
     if constexpr (std::is_reference_v<R>) {
       const MetadataScope metadata;
@@ -39,14 +40,16 @@ struct ViewKernel<Op, R(A...)> {
       if constexpr (std::is_same_v<R, at::Tensor>) {
         ViewWindow window;
         if (StartFrom(First(args...), &window) && FindWindow(static_cast<const Op*>(nullptr), &window, args...)) {
-          return MakeView(First(args...), window);
+          at::Tensor view = MakeView(First(args...), window);
+          adopt_view(view);
+          return view;
         }
       }
       R views = [&] {
         const MetadataScope metadata;
         return CallBelowRecorder<Op>(keys, std::forward<A>(args)...);
       }();
-      VisitTensors(views, adopt);
+      VisitTensors(views, adopt_view);
       return views;
     }
   }
@@ -83,7 +86,13 @@ struct EagerKernel<Op, R(A...)> {
         if (const std::optional<at::Scalar> number = ReadNumber(args...)) return *number;
       }
     }
-    return RunBelowRecorder<Op>(keys, std::forward<A>(args)...);
+    if constexpr (std::is_same_v<R, at::Tensor>) {
+      at::Tensor result = RunBelowRecorder<Op>(keys, std::forward<A>(args)...);
+      if (result.defined()) Adopt(result.unsafeGetTensorImpl());
+      return result;
+    } else {
+      return RunBelowRecorder<Op>(keys, std::forward<A>(args)...);
+    }
   }
 };
 

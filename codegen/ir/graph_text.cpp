@@ -79,7 +79,7 @@ class Printer {
 
   void PrintNode(const Node& node) {
     if (node.is_scatter()) {
-      absl::StrAppend(&text_, "scatter ", Version(node.results[0]), " = ", node.op.info->name, "(", ArgsText(node.op), ")\n");
+      absl::StrAppend(&text_, "scatter ", Version(node.results[0]), " = ", CallText(node.op), "\n");
       return;
     }
     if (node.kind == Node::Kind::kUpdate) {
@@ -103,8 +103,7 @@ class Printer {
       ref.storage = dead ? 0 : node.results[i];
       tensors.push_back(absl::StrCat(dead ? "dead " : "", TensorText(ref)));
     }
-    absl::StrAppend(&text_, " into ", absl::StrJoin(homes, ","), ": ", absl::StrJoin(tensors, ", "), " = ", node.op.info->name, "(",
-                    ArgsText(node.op), ")");
+    absl::StrAppend(&text_, " into ", absl::StrJoin(homes, ","), ": ", absl::StrJoin(tensors, ", "), " = ", CallText(node.op));
     for (size_t i = 0; i < node.versions.size(); ++i) absl::StrAppend(&text_, i == 0 ? " writes " : ", ", Version(node.versions[i]));
     absl::StrAppend(&text_, "\n");
   }

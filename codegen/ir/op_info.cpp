@@ -114,8 +114,8 @@ bool KeepsOffset(const std::string& base) {
   return names->contains(base);
 }
 
-// Its schema lacks the tag that says so.
-bool HasUntaggedDynamicShape(const std::string& base) { return base == "aten::_unique"; }
+// Their schemas lack the tag that says so.
+bool HasUntaggedDynamicShape(const std::string& base) { return base == "aten::_unique" || base == "aten::_pack_padded_sequence"; }
 
 bool IsTensorType(const c10::TypePtr& type) { return type->kind() == c10::TypeKind::TensorType; }
 

@@ -306,7 +306,8 @@ bool TextReader::ReadCall(TraceOp* op) {
     if ((i > 0 && !Expect(",")) || !ReadArgName(*op->info, static_cast<size_t>(i)) || !ReadArg(&arg)) return false;
     op->args.push_back(std::move(arg));
   }
-  return Expect(")");
+  if (!Expect(")")) return false;
+  return !Accept("default") || ReadScalarType(&op->default_dtype);
 }
 
 }  // namespace lazuli::codegen

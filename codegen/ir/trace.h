@@ -66,6 +66,8 @@ struct TraceOp {
   int32_t index = -1;  // In the trace; a copy in a graph keeps it.
   // Where it runs and its results are. Operands are there too, but for those of no dimensions, which may be on the CPU.
   c10::Device device = c10::kCPU;
+  // What torch::get_default_dtype() was when it was called: of numbers and of results made from integers.
+  c10::ScalarType default_dtype = c10::ScalarType::Float;
 };
 
 struct TraceStorage {

@@ -38,6 +38,7 @@ class Decoder {
     TraceOp out;
     out.info = &OpInfoById(OpIdOf(head));
     out.device = runtime::DeviceOf(OpDeviceOf(head));
+    out.default_dtype = DefaultDtypeOf(head);
     const auto& arguments = out.info->handle.schema().arguments();
     for (const auto i : c10::irange(out.info->num_args)) {
       out.args.push_back(ReadArg(*arguments[i].type()));

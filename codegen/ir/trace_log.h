@@ -49,12 +49,15 @@ inline Word MakeWord(Tag tag, uint64_t payload) { return static_cast<Word>(tag) 
 inline Tag TagOf(Word word) { return static_cast<Tag>(word & 15); }
 inline uint64_t PayloadOf(Word word) { return word >> 4; }
 
-// An operator and the device that it runs on, where its results are.
-inline Word OpWord(int32_t op_id, runtime::DeviceCode device) {
-  return MakeWord(Tag::kOp, static_cast<uint64_t>(op_id) | static_cast<uint64_t>(device) << 32);
+// An operator, the device that it runs on, where its results are, and the default dtype (torch::set_default_dtype) that it was called
+// under.
+inline Word OpWord(int32_t op_id, runtime::DeviceCode device, c10::ScalarType default_dtype) {
+  return MakeWord(Tag::kOp,
+                  static_cast<uint64_t>(op_id) | static_cast<uint64_t>(device) << 32 | static_cast<uint64_t>(default_dtype) << 40);
 }
 inline int32_t OpIdOf(Word word) { return static_cast<int32_t>(PayloadOf(word) & 0xFFFFFFFF); }
-inline runtime::DeviceCode OpDeviceOf(Word word) { return static_cast<runtime::DeviceCode>(PayloadOf(word) >> 32); }
+inline runtime::DeviceCode OpDeviceOf(Word word) { return static_cast<runtime::DeviceCode>(PayloadOf(word) >> 32 & 0xFF); }
+inline c10::ScalarType DefaultDtypeOf(Word word) { return static_cast<c10::ScalarType>(PayloadOf(word) >> 40 & 0xFF); }
 
 // A tensor operand packed into one word; its sizes and strides are in `shapes`.
 struct TensorWord {

@@ -2,7 +2,7 @@
 //
 //   trace      = [ "trace" "scalars=" INT "offsets=" INT ] { storage } { op }       one a line; blank lines and "//" lines are skipped
 //   storage    = "storage" ID ":" ( "input" | "fresh" ) [ INT "bytes" ] DEVICE [ "live" ] [ "mutated" ]     numbered from %0 on
-//   op         = [ tensor { "," tensor } "=" ] NAME "(" [ arg { "," arg } ] ")"     NAME: "aten::add.Tensor"
+//   op         = [ tensor { "," tensor } "=" ] NAME "(" [ arg { "," arg } ] ")" [ "default" DTYPE ]     NAME: "aten::add.Tensor"
 //   arg        = [ WORD "=" ] ( tensor | list | slot | const )                       WORD: the schema's name of the argument
 //   tensor     = "undef" | ID DTYPE sizes [ strides ] [ "+o" INT ] [ "number" ]
 //   sizes      = "[" [ INT { "," INT } ] "]"
@@ -226,14 +226,16 @@ std::string ConstText(const c10::IValue& value) {
   return ListText("bool[", flags, "]", BoolText);
 }
 
-std::string ArgsText(const TraceOp& op) {
+std::string CallText(const TraceOp& op) {
   const auto& arguments = op.info->handle.schema().arguments();
-  std::string text;
+  std::string text = absl::StrCat(op.info->name, "(");
   for (size_t i = 0; i < op.args.size(); ++i) {
     const TraceArg& arg = op.args[i];
     const bool named = arg.kind == TraceArg::Kind::kConst || arg.kind == TraceArg::Kind::kScalar;
     absl::StrAppend(&text, i == 0 ? "" : ", ", named ? absl::StrCat(arguments[i].name(), "=") : "", ArgText(arg));
   }
+  absl::StrAppend(&text, ")");
+  if (op.default_dtype != c10::ScalarType::Float) absl::StrAppend(&text, " default ", ScalarTypeText(op.default_dtype));
   return text;
 }
 
@@ -242,7 +244,7 @@ std::string PrintTrace(const Trace& trace) {
   for (size_t i = 0; i < trace.storages.size(); ++i) absl::StrAppend(&text, StorageText(i, trace.storages[i]), "\n");
   for (const TraceOp& op : trace.ops) {
     if (!op.results.empty()) absl::StrAppend(&text, ListText("", op.results, "", TensorText, ", "), " = ");
-    absl::StrAppend(&text, op.info->name, "(", ArgsText(op), ")\n");
+    absl::StrAppend(&text, CallText(op), "\n");
   }
   return text;
 }

@@ -21,8 +21,8 @@ std::string TensorText(const TensorRef& ref);
 // A constant: "3", "0.5", "[1,2]", "\"mean\"", "none", ... Dies on a kind that DecodeTrace never makes.
 std::string ConstText(const c10::IValue& value);
 
-// The argument list of `op`, without parentheses.
-std::string ArgsText(const TraceOp& op);
+// "aten::add.Tensor(%0 f32[4], %1 f32[4], alpha=1)", and " default f64" where that is the default dtype that it was called under.
+std::string CallText(const TraceOp& op);
 
 // Reads one line from left to right. Every method skips spaces first. After the first failure all of them fail, and status() says at
 // which column, what was expected and what is there instead.

@@ -282,7 +282,13 @@ class Planner {
     StepSpec step;
     AddOverwrites(node, &step);
     const OpInfo* out = FindOutVariant(node.op);
-    AtenCall call{out != nullptr ? out->handle : node.op.info->handle, node.op.info->name, {}, {}, node.op.index, node.op.device};
+    AtenCall call{out != nullptr ? out->handle : node.op.info->handle,
+                  node.op.info->name,
+                  {},
+                  {},
+                  node.op.index,
+                  node.op.device,
+                  node.op.default_dtype};
     const auto& schema = node.op.info->handle.schema().arguments();
     for (size_t i = 0; i < node.op.args.size(); ++i) call.args.push_back(Argument(node.op.args[i], *schema[i].type(), &step));
     for (size_t i = 0; i < node.op.results.size(); ++i) {

@@ -1,5 +1,7 @@
 // Values where a compiled kernel could easily differ from eager.
 
+#include <ATen/ScalarOps.h>
+
 #include <limits>
 
 #include "tests/support/same_as_eager.h"
@@ -217,6 +219,79 @@ TEST_P(NumbersTest, ReductionsOfSpecialValues) {
                    (finite * 1e4).softmax(1),
                    torch::full({2, 4}, -std::numeric_limits<float>::infinity()).softmax(1)};
   });
+}
+
+// Python's `x.copy_(2.5)`: the number is an operand, of its own type.
+TEST_P(NumbersTest, CopiesOfNumbers) {
+  for (const auto dtype : {torch::kFloat, torch::kBFloat16, torch::kLong, torch::kInt, torch::kByte, torch::kBool, torch::kComplexFloat}) {
+    SCOPED_TRACE(torch::toString(dtype));
+    ExpectSameAsEager([dtype] {
+      Tensors all;
+      for (const at::Scalar& number : {at::Scalar(2.5), at::Scalar(3), at::Scalar(true)}) {
+        auto x = torch::ones({37}, OnTestDevice(torch::zeros({})).options().dtype(dtype)).logical_not().to(dtype);
+        x.copy_(at::native::wrapped_scalar_tensor(number));
+        all.push_back(x);
+        all.push_back(x + x);
+      }
+      return all;
+    });
+  }
+}
+
+// What numbers are, and what integers become, is the default dtype's, which the program may change at any time.
+TEST_P(NumbersTest, DefaultDtypeChanges) {
+  class DefaultDtype {
+   public:
+    explicit DefaultDtype(c10::ScalarType dtype) : outer_(torch::get_default_dtype()) {
+      torch::set_default_dtype(c10::scalarTypeToTypeMeta(dtype));
+    }
+    ~DefaultDtype() { torch::set_default_dtype(outer_); }
+
+   private:
+    const caffe2::TypeMeta outer_;
+  };
+  ExpectSameAsEager([] {
+    const auto x = OnTestDevice(torch::arange(1, 38)) + 1;
+    Tensors all;
+    const auto run = [&] {
+      const auto third = x / 3;
+      for (const auto& result : {third, x * 0.1, x.sqrt(), third + torch::full({37}, 0.1, x.device()), torch::zeros({2}, x.device())}) {
+        all.push_back(result);
+      }
+    };
+    for (int i = 0; i < 2; ++i) {
+      run();
+      {
+        const DefaultDtype dtype(torch::kDouble);
+        run();
+      }
+      run();  // What was recorded before runs when the default is another one already.
+      const DefaultDtype dtype(i == 0 ? torch::kDouble : torch::kFloat);
+      run();
+    }
+    return all;
+  });
+}
+
+TEST_P(NumbersTest, DefaultDtypeIsPartOfAProgram) {
+  const DeviceMode mode(options());
+  const auto x = OnTestDevice(torch::arange(1, 38));
+  const auto run = [&x](c10::ScalarType dtype) {
+    torch::set_default_dtype(c10::scalarTypeToTypeMeta(dtype));
+    const auto result = (x / 3) * 2;
+    lazuli::sync();
+    torch::set_default_dtype(c10::scalarTypeToTypeMeta(torch::kFloat));
+    return result.scalar_type();
+  };
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(run(torch::kFloat), torch::kFloat);
+    EXPECT_EQ(run(torch::kDouble), torch::kDouble);
+  }
+  const StatsDelta delta;
+  run(torch::kDouble);
+  run(torch::kFloat);
+  EXPECT_EQ(delta.of(&Stats::cache_hits), 2);
+  EXPECT_EQ(delta.of(&Stats::programs_compiled), 0);
 }
 
 LAZULI_FOR_EACH_BACKEND(NumbersTest);

@@ -189,6 +189,54 @@ TEST_P(PointersTest, KeptPointerSeesLaterWritesAfterASync) {
   EXPECT_EQ(x.data_ptr<float>(), kept);
 }
 
+// An input that the program fills through a pointer, step by step, and nothing is read meanwhile: what was recorded saw the step before.
+TEST_P(PointersTest, MemoryThatIsReadByWhatIsRecordedMayBeFilledAgain) {
+  const auto outside = torch::zeros({4});
+  ExpectSameAsEager([&outside] {
+    Tensors all;
+    for (auto input : {torch::empty({4}), torch::zeros({4}), torch::randn({4}), torch::ones({4}) * 2, outside}) {
+      for (int step = 0; step < 3; ++step) {
+        std::fill_n(input.data_ptr<float>(), 4, static_cast<float>(step));
+        input.accessor<float, 1>()[1] = 10;
+        all.push_back(input.clone());
+        all.push_back(input.view({2, 2}).t() + 1);
+      }
+      static_cast<float*>(input.storage().mutable_data())[2] = 20;
+      all.push_back(input * 2);
+    }
+    return all;
+  });
+}
+
+// The pointer is asked for again in the middle of what was recorded, which a trace that does not read it goes on over.
+TEST_P(PointersTest, OnlyMemoryThatIsReadIsWaitedFor) {
+  const DeviceMode mode(options());
+  const auto input = torch::zeros({4}), other = torch::zeros({4});
+  const auto once = [&] {
+    const auto sum = input + 1;
+    other.data_ptr<float>()[0] = 1;
+    const auto twice = sum * 2;
+    lazuli::sync();
+  };
+  once();
+  const StatsDelta delta;
+  once();
+  EXPECT_EQ(delta.cuts("data_ptr"), 0);
+  EXPECT_EQ(delta.of(&Stats::traces), 1);
+}
+
+// Tensors over one memory that LibTorch makes without the dispatcher (Variable's data()), of results of operators that run eagerly.
+TEST_P(PointersTest, WrittenThroughAnAlias) {
+  ExpectSameAsEager([] {
+    const auto noise = torch::randn({4});
+    noise.variable_data().add_(1);
+    const float first = noise.data_ptr<float>()[0];
+    const auto alias = noise.variable_data();
+    alias.mul_(2);
+    return Tensors{torch::full({1}, first), torch::full({1}, noise.data_ptr<float>()[1]), noise};
+  });
+}
+
 TEST_P(PointersTest, ParallelForReadsAndWritesPendingTensors) {
   ExpectSameAsEager([] {
     auto x = torch::arange(64, torch::kFloat) * 0.5;

@@ -36,6 +36,26 @@ TEST_P(RecurrentTest, InferenceIsRecorded) {
   EXPECT_EQ(lazuli::stats().traces, 1);
 }
 
+// How large packed sequences are depends on the numbers that are the lengths.
+TEST_P(RecurrentTest, PackedSequencesOfManyLengths) {
+  LAZULI_CPU_ONLY("lengths are on the CPU");
+  ExpectSameAsEager([] {
+    auto lstm = nn::LSTM(nn::LSTMOptions(6, 8).batch_first(true));
+    Tensors all;
+    for (const auto& lengths : {std::vector<int64_t>{5, 4, 2}, std::vector<int64_t>{5, 1, 1}, std::vector<int64_t>{3, 3, 3}}) {
+      const auto x = torch::linspace(-1, 1, 3 * 5 * 6).view({3, 5, 6}) * 2;
+      const auto packed = nn::utils::rnn::pack_padded_sequence(x, torch::tensor(lengths), /*batch_first=*/true);
+      const auto output = std::get<0>(lstm->forward_with_packed_input(packed));
+      const auto [padded, sizes] = nn::utils::rnn::pad_packed_sequence(output, /*batch_first=*/true);
+      padded.sum().backward();
+      all.push_back(padded.detach());
+      all.push_back(sizes);
+    }
+    for (const auto& parameter : lstm->parameters()) all.push_back(parameter.grad());
+    return all;
+  });
+}
+
 // The same layer with and without grad mode, by turns: with it, it has the workspace that backward needs, and runs eagerly.
 TEST_P(RecurrentTest, GradModeCounts) {
   ExpectSameAsEager([] {

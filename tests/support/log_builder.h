@@ -33,7 +33,7 @@ class LogBuilder {
     op_.code_begin = static_cast<uint32_t>(log_.code.size());
     op_.shapes_begin = static_cast<uint32_t>(log_.shapes.size());
     op_.op_id = info->id;
-    log_.code.push_back(codegen::OpWord(info->id, runtime::kCpuCode));
+    log_.code.push_back(codegen::OpWord(info->id, runtime::kCpuCode, c10::kFloat));
     return *this;
   }
 

@@ -39,6 +39,7 @@ bool SameConst(const c10::IValue& a, const c10::IValue& b) {
 void ExpectSameOp(const TraceOp& a, const TraceOp& b) {
   EXPECT_EQ(a.info, b.info);
   EXPECT_EQ(a.results, b.results);
+  EXPECT_EQ(a.default_dtype, b.default_dtype);
   ASSERT_EQ(a.args.size(), b.args.size());
   for (size_t i = 0; i < a.args.size(); ++i) {
     EXPECT_EQ(a.args[i].kind, b.args[i].kind);
@@ -211,6 +212,7 @@ class Generator {
         "aten::add.Tensor",           "aten::add_.Tensor", "aten::relu", "aten::native_layer_norm", "aten::index.Tensor", "aten::_to_copy",
         "aten::convolution_backward", "aten::cat",         "aten::gelu", "aten::sum.dim_IntList"};
     TraceOp op;
+    if (Below(4) == 0) op.default_dtype = Below(2) == 0 ? c10::kDouble : c10::kBFloat16;
     op.info = FindOpInfo(kNames[Below(10)]);
     for (int i = 0; i < op.info->num_args; ++i) op.args.push_back(MakeArg());
     if (!op.info->returns_mutated_self) {
@@ -284,6 +286,7 @@ TEST(TraceText, ErrorsSayWhereAndWhat) {
       {"%0 f32[2] = aten::add.Tensor(%0 f32[2], %0 f32[2], alpha=#1:f64)", "column 65", "no scalar #1"},
       {"%0 f32[2] = aten::add.Tensor(%0 f32[2], %0 f32[2], beta=1)", "column 52", "expected argument 'alpha'"},
       {"%0 f32[2] = aten::add.Tensor(%0 f32[2])", "column 39", "expected ','"},
+      {"%0 f32[2] = aten::relu(%0 f32[2]) default f23", "column 43", "expected a dtype"},
       {"%0 f32[2] = aten::gelu(%0 f32[2], approximate=\"none)", "column", "without a closing quote"},
       {"%0 f32[2] = aten::gelu(%0 f32[2], approximate=maybe)", "column 47", "expected an argument, got 'maybe)'"},
   };

@@ -120,8 +120,10 @@ TEST(GuardTest, DescribesListsFlagsAndNumbers) {
 
 TEST(GuardTest, DescribesOperators) {
   TraceLog other = Example();
-  other.code[0] = codegen::OpWord(codegen::FindOpInfo("aten::bmm")->id, runtime::kCpuCode);
+  other.code[0] = codegen::OpWord(codegen::FindOpInfo("aten::bmm")->id, runtime::kCpuCode, c10::kFloat);
   EXPECT_EQ(Failure(Example(), other), "op 0 mismatch. expected aten::mm, actual aten::bmm");
+  other.code[0] = codegen::OpWord(codegen::FindOpInfo("aten::mm")->id, runtime::kCpuCode, c10::kDouble);
+  EXPECT_EQ(Failure(Example(), other), "op 0 mismatch. expected aten::mm, actual aten::mm, default dtype Double");
 }
 
 TEST(GuardTest, DeadStoragesMatchVisibleOnes) {
