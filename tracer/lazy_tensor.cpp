@@ -166,6 +166,16 @@ at::Tensor MakeLazyTensor(const codegen::OutputMeta& meta, c10::intrusive_ptr<La
   return at::Tensor(std::move(impl));
 }
 
+bool SharesMemoryUnseen(const c10::TensorImpl& impl) {
+  c10::StorageImpl* const storage = impl.unsafe_storage().unsafeGetStorageImpl();
+  if (storage == nullptr) return false;
+  const uint32_t users = c10::raw::intrusive_ptr::use_count(storage);
+  if (users <= 1) return false;
+  // The tensor, and the trace that reads or writes its memory.
+  Recorder* const recorder = Recorder::Current();
+  return users > 2 || recorder == nullptr || !recorder->Holds(storage);
+}
+
 bool IsPending(const c10::StorageImpl& storage) { return __atomic_load_n(&(storage.*Get(ImmutableFlag())), __ATOMIC_ACQUIRE); }
 
 void SetPending(c10::StorageImpl* storage, bool pending) {

@@ -137,16 +137,14 @@ inline void Disown(c10::TensorImpl* impl) {
     __atomic_store_n(reinterpret_cast<const void**>(impl), kVtables.plain_tensor, __ATOMIC_RELAXED);
 }
 
-// Whether `impl`, whose storage is `storage`, was made past the dispatcher over memory that others hold (a nested tensor's buffer, a
-// Storage of the program's), who may look at it past the dispatcher, too.
-inline bool IsPassingAlias(const c10::TensorImpl& impl, c10::StorageImpl* storage) {
-  return VtableOf(&impl) == kVtables.plain_tensor && c10::raw::intrusive_ptr::use_count(storage) > 1;
-}
+// Whether `impl` was made past the dispatcher over memory that others hold (a nested tensor's buffer, a Storage of the program's), who may
+// look at it past the dispatcher, too.
+bool SharesMemoryUnseen(const c10::TensorImpl& impl);
+inline bool IsPassingAlias(const c10::TensorImpl& impl) { return VtableOf(&impl) == kVtables.plain_tensor && SharesMemoryUnseen(impl); }
 
 // What a view needs: a write through it leaves its base pending, too. False: `base` is a passing alias, and so is the view.
 inline bool AdoptBase(c10::TensorImpl* base) {
-  c10::StorageImpl* const storage = base->unsafe_storage().unsafeGetStorageImpl();
-  if (storage != nullptr && IsPassingAlias(*base, storage)) return false;
+  if (IsPassingAlias(*base)) return false;
   Adopt(base);
   return true;
 }

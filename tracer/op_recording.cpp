@@ -140,7 +140,7 @@ bool OpRecording::AddTensorItem(const at::Tensor& tensor) {
   if (!device.has_value()) return false;
   const bool mutated = (info_.mutated_args >> arg_ & 1) != 0;
   // Others like it, parameters that share memory, are there to stay: once the operator has run, they are adopted.
-  if (mutated && IsPassingAlias(*impl, storage)) return false;
+  if (mutated && IsPassingAlias(*impl)) return false;
   const bool wrapped = impl->is_wrapped_number();
   const bool is_read = wrapped && !mutated && *device == runtime::kCpuCode && impl->dim() == 0 && !IsPending(*storage);
   if (is_read && AddWrappedNumber(tensor)) return true;

@@ -228,6 +228,12 @@ void Recorder::NoteUse(c10::StorageImpl* storage) {
   TakeBackHeadStart();
 }
 
+bool Recorder::Holds(c10::StorageImpl* storage) {
+  RecorderLock lock(this);
+  const int32_t number = FindStorage(storage);
+  return number >= 0 && slots_[static_cast<size_t>(number)].is_input;
+}
+
 void Recorder::SettleReadsOf(c10::StorageImpl* storage) {
   RecorderLock lock(this);
   if (!running_ && FindStorage(storage) >= 0) Flush("data_ptr");

@@ -88,6 +88,9 @@ class Recorder {
   // it yet.
   void NoteUse(c10::StorageImpl* storage);
 
+  // Whether the trace keeps `storage`, an input, alive.
+  bool Holds(c10::StorageImpl* storage);
+
   // The program asks for the memory of `storage`, perhaps to write it: runs the trace if it is yet to read it.
   void SettleReadsOf(c10::StorageImpl* storage);
 

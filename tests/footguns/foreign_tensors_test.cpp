@@ -1,7 +1,10 @@
 // Tensors that are more than a strided window over CPU memory: eager, beside recorded ones.
 
+#include <ATen/StorageUtils.h>
 #include <ATen/ops/_efficientzerotensor.h>
+#include <ATen/ops/_nested_tensor_from_mask.h>
 #include <ATen/ops/_nested_tensor_from_tensor_list.h>
+#include <ATen/ops/nested_to_padded_tensor.h>
 
 #include "tests/support/same_as_eager.h"
 #include "tests/support/test_device.h"
@@ -131,6 +134,41 @@ TEST_P(ForeignTensorsTest, ListsAndTuplesOfResults) {
                    torch::stack({x, x * 2}).sum(0),
                    torch::cat({x, values}, 0)};
   });
+}
+
+// Their kernels write the buffer through tensors that they make past the dispatcher, and read it past the dispatcher next.
+TEST_P(ForeignTensorsTest, NestedTensorsWrittenInPlace) {
+  LAZULI_CPU_ONLY("the CPU's kernels");
+  ExpectSameAsEager([] {
+    const torch::NoGradGuard no_grad;
+    const auto x = torch::linspace(-1, 1, 24).view({2, 3, 4}) * 2;
+    const auto mask = torch::tensor({true, true, false, true, true, true}).view({2, 3});
+    auto nested = at::_nested_tensor_from_mask(x, mask, /*mask_check=*/false);
+    Tensors all;
+    for (int i = 0; i < 2; ++i) {
+      nested.relu_();
+      nested.add_(nested);
+      const auto normed = torch::layer_norm(nested, {4}, torch::ones({4}) * 2, torch::zeros({4}));
+      all.push_back(at::nested_to_padded_tensor(normed, 0));
+      all.push_back(at::nested_to_padded_tensor(nested, 0));
+    }
+    return all;
+  });
+}
+
+// A Storage of the program's that a tensor is laid over.
+TEST_P(ForeignTensorsTest, StoragesCopiedByLibTorch) {
+  LAZULI_CPU_ONLY("the host reads memory");
+  const DeviceMode mode(options());
+  const auto x = torch::ones({4}) * 2;
+  const c10::Storage source = x.storage();
+  c10::Storage copy = torch::zeros({4}).storage();
+  for (int i = 1; i < 4; ++i) {
+    x.add_(1);
+    lazuli::sync();
+    at::storage_copy(copy, source);
+    EXPECT_EQ(static_cast<const float*>(copy.data())[3], 2 + i);
+  }
 }
 
 LAZULI_FOR_EACH_BACKEND(ForeignTensorsTest);
