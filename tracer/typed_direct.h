@@ -86,13 +86,9 @@ struct EagerKernel<Op, R(A...)> {
         if (const std::optional<at::Scalar> number = ReadNumber(args...)) return *number;
       }
     }
-    if constexpr (std::is_same_v<R, at::Tensor>) {
-      at::Tensor result = RunBelowRecorder<Op>(keys, std::forward<A>(args)...);
-      if (result.defined()) Adopt(result.unsafeGetTensorImpl());
-      return result;
-    } else {
-      return RunBelowRecorder<Op>(keys, std::forward<A>(args)...);
-    }
+    R result = RunBelowRecorder<Op>(keys, std::forward<A>(args)...);
+    VisitTensors(result, [](const at::Tensor& tensor) { Adopt(tensor.unsafeGetTensorImpl()); });
+    return result;
   }
 };
 

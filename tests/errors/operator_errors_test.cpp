@@ -251,6 +251,18 @@ TEST_P(OperatorErrorsTest, NumbersThatDoNotFitIntegers) {
   ExpectSameErrorAtOnce([](const torch::Tensor& x) { x.to(torch::kByte).fill_(-1.5); });
 }
 
+TEST_P(OperatorErrorsTest, ComplexNumbersAmongRealOperands) {
+  const c10::complex<double> number(1, 2);
+  ExpectSameErrorAtOnce([number](const torch::Tensor& x) { torch::addcmul(x, x, x, number); });
+  ExpectSameErrorAtOnce([number](const torch::Tensor& x) { torch::addcdiv(x, x, x, number); });
+  ExpectSameErrorAtOnce([number](const torch::Tensor& x) { torch::lerp(x, x, number); });
+  ExpectSameErrorAtOnce([number](const torch::Tensor& x) { x.clone().addcmul_(x, x, number); });
+  ExpectSameAsEager([number] {
+    const auto x = torch::linspace(1, 2, 6).to(torch::kComplexFloat) * 2;
+    return Tensors{torch::addcmul(x, x, x, number), torch::lerp(x, x + 1, number), torch::full_like(x, number) + x};
+  });
+}
+
 TEST_P(OperatorErrorsTest, KernelThatLacksADtype) {
   ExpectSameErrorAtOnce([](const torch::Tensor& x) { x.bitwise_or(1); });
   ExpectSameErrorAtOnce([](const torch::Tensor& x) { torch::gcd(x, x); });

@@ -229,7 +229,7 @@ TEST_P(PointersTest, OnlyMemoryThatIsReadIsWaitedFor) {
 TEST_P(PointersTest, WrittenThroughAnAlias) {
   ExpectSameAsEager([] {
     const auto noise = torch::randn({4});
-    noise.variable_data().add_(1);
+    noise.variable_data().add_(1);  // Of what an operator wrote in place that ran eagerly; noise itself was not recorded yet.
     const float first = noise.data_ptr<float>()[0];
     const auto alias = noise.variable_data();
     alias.mul_(2);
