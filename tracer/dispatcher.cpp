@@ -146,6 +146,13 @@ void AdoptTensors(const c10::IValue& value) {
   if (value.isTensor() || value.isTensorList()) VisitTensors(value, [](const at::Tensor& tensor) { Adopt(tensor.unsafeGetTensorImpl()); });
 }
 
+// Whether it lays its tensor over a Storage of the program's, who goes on holding it.
+bool TakesStorage(const OpInfo& info) {
+  static const OpInfo* const whole = codegen::FindOpInfo("aten::set_.source_Storage");
+  static const OpInfo* const window = codegen::FindOpInfo("aten::set_.source_Storage_storage_offset");
+  return &info == whole || &info == window;
+}
+
 // Calls the op below the recorder. Keys that hold no backend (no tensor argument) are computed anew.
 void CallBelow(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   OperandsInUse operands(Recorder::Current());
@@ -161,8 +168,11 @@ void CallBelow(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* 
     info.handle.redispatchBoxed(below, stack);
   }
   // Pointers are taken from these, too, while what is recorded reads or writes their memory.
-  for (const c10::IValue& result : torch::jit::last(*stack, static_cast<size_t>(info.num_returns))) AdoptTensors(result);
-  if (info.name.rfind("aten::set_.source_Storage", 0) == 0) Disown(stack->back().toTensor().unsafeGetTensorImpl());
+  if (TakesStorage(info)) {
+    Disown(stack->back().toTensor().unsafeGetTensorImpl());
+  } else {
+    for (const c10::IValue& result : torch::jit::last(*stack, static_cast<size_t>(info.num_returns))) AdoptTensors(result);
+  }
 }
 
 bool AreNumbers(c10::ArrayRef<c10::IValue> args) {

@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "runtime/default_dtype.h"
 #include "tests/support/same_as_eager.h"
 #include "tests/support/test_device.h"
 
@@ -240,16 +241,6 @@ TEST_P(NumbersTest, CopiesOfNumbers) {
 
 // What numbers are, and what integers become, is the default dtype's, which the program may change at any time.
 TEST_P(NumbersTest, DefaultDtypeChanges) {
-  class DefaultDtype {
-   public:
-    explicit DefaultDtype(c10::ScalarType dtype) : outer_(torch::get_default_dtype()) {
-      torch::set_default_dtype(c10::scalarTypeToTypeMeta(dtype));
-    }
-    ~DefaultDtype() { torch::set_default_dtype(outer_); }
-
-   private:
-    const caffe2::TypeMeta outer_;
-  };
   ExpectSameAsEager([] {
     const auto x = OnTestDevice(torch::arange(1, 38)) + 1;
     Tensors all;
@@ -262,11 +253,11 @@ TEST_P(NumbersTest, DefaultDtypeChanges) {
     for (int i = 0; i < 2; ++i) {
       run();
       {
-        const DefaultDtype dtype(torch::kDouble);
+        const runtime::DefaultDtypeScope dtype(torch::kDouble);
         run();
       }
       run();  // What was recorded before runs when the default is another one already.
-      const DefaultDtype dtype(i == 0 ? torch::kDouble : torch::kFloat);
+      const runtime::DefaultDtypeScope dtype(i == 0 ? torch::kDouble : torch::kFloat);
       run();
     }
     return all;
@@ -277,10 +268,9 @@ TEST_P(NumbersTest, DefaultDtypeIsPartOfAProgram) {
   const DeviceMode mode(options());
   const auto x = OnTestDevice(torch::arange(1, 38));
   const auto run = [&x](c10::ScalarType dtype) {
-    torch::set_default_dtype(c10::scalarTypeToTypeMeta(dtype));
+    const runtime::DefaultDtypeScope scope(dtype);
     const auto result = (x / 3) * 2;
     lazuli::sync();
-    torch::set_default_dtype(c10::scalarTypeToTypeMeta(torch::kFloat));
     return result.scalar_type();
   };
   for (int i = 0; i < 3; ++i) {
