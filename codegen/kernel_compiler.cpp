@@ -130,8 +130,8 @@ absl::StatusOr<MadeKernel> LoadOrCompile(const Job& job, const Schedule& schedul
 absl::StatusOr<MadeKernel> LoadOrTune(const Job& job, KernelOrigin* origin) {
   if (HasNoWork(job.kernel)) return LoadOrCompile(job, {}, origin);
   const std::string key = job.Key({});
-  const int threads = at::get_num_threads();
-  if (const std::optional<std::string> known = FindSchedule(job.target.disk, key, threads)) {
+  const std::string machine = MachineOf(at::get_num_threads());
+  if (const std::optional<std::string> known = FindFastest(job.target.disk, machine, key)) {
     if (const absl::StatusOr<Schedule> schedule = ParseSchedule(*known); schedule.ok()) return LoadOrCompile(job, *schedule, origin);
   }
   absl::StatusOr<MadeKernel> by_default = LoadOrCompile(job, {}, origin);
@@ -145,7 +145,7 @@ absl::StatusOr<MadeKernel> LoadOrTune(const Job& job, KernelOrigin* origin) {
   };
   const LoopPlan plan = job.Plan({}).plan;
   const Schedule best = Autotune(job.kernel, plan, InfoOf(job.isa), job.target.autotune_ms, *by_default->kernel, make);
-  if (!runtime::CompilePool::Hurries()) KeepSchedule(job.target.disk, key, threads, PrintSchedule(best));
+  if (!runtime::CompilePool::Hurries()) KeepFastest(job.target.disk, machine, key, PrintSchedule(best));
   for (auto& [schedule, made] : others) {
     if (!(schedule == best)) continue;
     KeepObject(job.target.disk, made.key, made.object);
@@ -202,8 +202,8 @@ absl::StatusOr<std::shared_ptr<const CompiledKernel>> CompileKernel(const Kernel
   *origin = KernelOrigin::kFound;
   if (absl::Status status = VerifyKernel(kernel); !status.ok()) return status;
   if (!target.cuda_arch.empty()) {
-    const std::string key = absl::StrCat("cuda ", target.cuda_arch, " precision ", target.precision, target.batches ? " batches" : "", "\n",
-                                         PrintKernel(kernel));
+    const std::string key = absl::StrCat("cuda ", target.cuda_arch, " precision ", target.precision, target.batches ? " batches" : "",
+                                         " schedule ", target.autotune_ms > 0 ? "autotuned" : target.schedule, "\n", PrintKernel(kernel));
     return FindOrMake(key, [&] { return HasNoWork(kernel) ? NoWork() : MakeCudaKernel(kernel, target, origin); });
   }
   absl::StatusOr<Isa> isa = IsaOf(target);

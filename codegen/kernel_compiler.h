@@ -57,10 +57,10 @@ struct KernelTarget {
   std::string isa;                     // "avx512", "avx2" or "sse4": the widest to use, capped by the CPU's own.
   std::string precision;               // "eager", "strict" or "fast".
   runtime::DiskCache* disk = nullptr;  // Where code is kept across processes; null: nowhere.
-  std::string schedule = "default";    // Of its loops, as PrintSchedule of schedule.h writes it.
+  std::string schedule = "default";    // Of its loops, as PrintSchedule of schedule.h writes it, or PrintCudaSchedule.
   int64_t autotune_ms = 0;             // For choosing that of each kernel by timing. 0: it is `schedule`.
   bool cached_only = false;            // Fail with Unavailable where code would have to be generated.
-  std::string cuda_arch;               // "sm_90": for that GPU; `isa` and schedules are then no matter. Empty: for this CPU.
+  std::string cuda_arch;               // "sm_90": for that GPU; `isa` is then no matter. Empty: for this CPU.
   bool batches = false;                // On a GPU: with code that runs many of one kernel, which takes as long again to compile.
 };
 

@@ -20,7 +20,7 @@ namespace lazuli::codegen {
 namespace {
 
 constexpr const char* kKind = "kernel";
-constexpr const char* kScheduleKind = "schedule";
+constexpr const char* kFastestKind = "fastest";
 
 // What is the same for all kernels of this process. The libraries of functions that LibTorch brings decide which of them code calls. Code
 // is made for a level of instructions (`isa`), not for one CPU.
@@ -68,10 +68,6 @@ std::optional<std::string> FindLoaded(const std::string& key) {
   return it->second;
 }
 
-std::string ScheduleKey(const std::string& key, int threads) {
-  return absl::StrCat("cpu ", HostCpuName(), "\nthreads ", threads, "\n", key);
-}
-
 absl::Status WithPath(const char* what, const std::string& path, const absl::Status& status, const char* what_to_do) {
   return absl::Status(status.code(), absl::StrCat(what, " '", path, "': ", std::string(status.message()), "; ", what_to_do));
 }
@@ -111,13 +107,15 @@ void RejectObject(runtime::DiskCache* disk, const std::string& key, const std::s
   if (disk != nullptr) disk->Reject(kKind, key, reason);
 }
 
-std::optional<std::string> FindSchedule(runtime::DiskCache* disk, const std::string& key, int threads) {
-  return disk != nullptr ? disk->Get(kScheduleKind, ScheduleKey(key, threads), runtime::DiskCache::Count::kNo) : std::nullopt;
+std::optional<std::string> FindFastest(runtime::DiskCache* disk, const std::string& machine, const std::string& key) {
+  return disk != nullptr ? disk->Get(kFastestKind, absl::StrCat(machine, "\n", key), runtime::DiskCache::Count::kNo) : std::nullopt;
 }
 
-void KeepSchedule(runtime::DiskCache* disk, const std::string& key, int threads, const std::string& schedule) {
-  if (disk != nullptr) disk->Put(kScheduleKind, ScheduleKey(key, threads), schedule, runtime::DiskCache::Count::kNo);
+void KeepFastest(runtime::DiskCache* disk, const std::string& machine, const std::string& key, const std::string& choice) {
+  if (disk != nullptr) disk->Put(kFastestKind, absl::StrCat(machine, "\n", key), choice, runtime::DiskCache::Count::kNo);
 }
+
+std::string MachineOf(int threads) { return absl::StrCat("cpu ", HostCpuName(), "\nthreads ", threads); }
 
 absl::Status SaveKernels(const std::string& path, const std::vector<std::pair<std::string, std::string>>& kernels) {
   std::vector<runtime::CacheEntry> entries;

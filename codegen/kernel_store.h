@@ -32,9 +32,12 @@ void KeepObject(runtime::DiskCache* disk, const std::string& key, const std::str
 // What FindObject returned does not link, because of `reason`.
 void RejectObject(runtime::DiskCache* disk, const std::string& key, const std::string& reason);
 
-// The schedule that was found the fastest on this CPU, with this many threads, for the kernel whose key with the default schedule is `key`.
-std::optional<std::string> FindSchedule(runtime::DiskCache* disk, const std::string& key, int threads);
-void KeepSchedule(runtime::DiskCache* disk, const std::string& key, int threads, const std::string& schedule);
+// What was found the fastest on `machine`: the schedule of a kernel, by its key with the default schedule, or the algorithm of a product.
+std::optional<std::string> FindFastest(runtime::DiskCache* disk, const std::string& machine, const std::string& key);
+void KeepFastest(runtime::DiskCache* disk, const std::string& machine, const std::string& key, const std::string& choice);
+
+// This CPU with so many threads, as a machine.
+std::string MachineOf(int threads);
 
 // Writes keys and objects to one file.
 absl::Status SaveKernels(const std::string& path, const std::vector<std::pair<std::string, std::string>>& kernels);

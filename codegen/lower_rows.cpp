@@ -185,7 +185,7 @@ OpRow CastRow(int source) {
   OpRow row = PointwiseRow(TypeRule::kPromote, uint64_t{1} << source, kAll, nullptr);
   row.accepts = &AcceptsCast;
   if (source == 1) row.shape_args = 1;
-  row.emit = source == 0 ? +[](OpEmitter& e) { e.Result(0, e.Load(0)); }
+  row.emit = source == 0 ? +[](OpEmitter& e) { e.Result(0, e.Arg(0, SourceType(e.op().args[0]))); }
                          : +[](OpEmitter& e) { e.Result(0, e.Arg(1, SourceType(e.op().args[1]))); };
   return row;
 }

@@ -13,6 +13,7 @@
 
 #include "codegen/ir/trace_log.h"
 #include "guards/eager_trial.h"
+#include "guards/graph_trial.h"
 #include "guards/shape_plan.h"
 #include "guards/shape_policy.h"
 #include "guards/shape_profile.h"
@@ -57,6 +58,7 @@ struct CompiledProgram {
   Successors successors;  // Traces that followed any of its traces. Guarded by the cache's lock.
   EagerTrial trial;       // Against its operators.
   HeadStartHistory head_start;
+  GraphTrial graph_trial;
 
   bool ready() const { return state.load(std::memory_order_acquire) == State::kReady; }
   bool seen_once() const { return state.load(std::memory_order_relaxed) == State::kSeen; }

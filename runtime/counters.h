@@ -37,11 +37,14 @@ namespace lazuli::runtime {
   X(disk_cache_errors)      \
   X(kernels_tuned)          \
   X(schedules_timed)        \
+  X(products_tuned)         \
+  X(algorithms_timed)       \
   X(kernel_launches)        \
   X(aten_calls)             \
   X(cudagraph_captures)     \
   X(cudagraph_launches)     \
   X(cudagraph_failures)     \
+  X(cudagraphs_dropped)     \
   X(head_starts)            \
   X(head_starts_in_vain)    \
   X(weights_packed)         \

@@ -2,7 +2,6 @@
 
 #include <c10/core/TensorImpl.h>
 #include <c10/util/Exception.h>
-#include <dlfcn.h>
 #include <glob.h>
 
 #include <algorithm>
@@ -11,20 +10,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "runtime/open_library.h"
 
 namespace lazuli::runtime {
 namespace internal {
-
-absl::StatusOr<void*> OpenFirst(const std::string& what, const std::vector<std::string>& names, const std::string& what_to_do) {
-  std::string reason;
-  for (const std::string& name : names) {
-    if (void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
-    const char* error = dlerror();
-    if (error != nullptr) reason = error;
-  }
-  return absl::UnavailableError(absl::StrCat(what, " is not there (tried ", absl::StrJoin(names, ", "), "; ", reason, "); ", what_to_do));
-}
 
 std::vector<std::string> NvrtcOfWheels(const std::string& torch_library) {
   std::vector<std::string> found;
@@ -50,28 +39,8 @@ constexpr int kAttributeMultiprocessors = 16;
 constexpr int kAttributeMajor = 75;
 constexpr int kAttributeMinor = 76;
 
-// Fills in a table of functions; the first that is missing makes the status.
-class SymbolReader {
- public:
-  SymbolReader(void* library, std::string what) : library_(library), what_(std::move(what)) {}
-
-  template <typename F>
-  void Read(F** function, const char* name) {
-    *function = reinterpret_cast<F*>(dlsym(library_, name));
-    if (*function != nullptr || !status_.ok()) return;
-    status_ = absl::UnavailableError(absl::StrCat(what_, " has no ", name, "; install CUDA 12 or newer"));
-  }
-  const absl::Status& status() const { return status_; }
-
- private:
-  void* library_;
-  std::string what_;
-  absl::Status status_;
-};
-
 absl::StatusOr<const CudaDriver*> OpenDriver() {
-  absl::StatusOr<void*> library =
-      internal::OpenFirst("NVIDIA's driver", {"libcuda.so.1", "libcuda.so"}, "install the driver of this machine's GPU");
+  absl::StatusOr<void*> library = OpenFirst("NVIDIA's driver", {"libcuda.so.1", "libcuda.so"}, "install the driver of this machine's GPU");
   if (!library.ok()) return library.status();
   auto* driver = new CudaDriver;  // Lives as long as the process.
   SymbolReader reader(*library, "NVIDIA's driver");
@@ -93,6 +62,14 @@ absl::StatusOr<const CudaDriver*> OpenDriver() {
   reader.Read(&driver->stream_get_capture_info, "cuStreamGetCaptureInfo_v2");
   reader.Read(&driver->graph_exec_kernel_node_set_params, "cuGraphExecKernelNodeSetParams_v2");
   reader.Read(&driver->memcpy_device_to_device, "cuMemcpyDtoDAsync_v2");
+  reader.Read(&driver->memcpy_host_to_device, "cuMemcpyHtoDAsync_v2");
+  reader.Read(&driver->memset, "cuMemsetD8Async");
+  reader.Read(&driver->thread_exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
+  reader.Read(&driver->event_create, "cuEventCreate");
+  reader.Read(&driver->event_destroy, "cuEventDestroy_v2");
+  reader.Read(&driver->event_record, "cuEventRecord");
+  reader.Read(&driver->event_synchronize, "cuEventSynchronize");
+  reader.Read(&driver->event_elapsed_time, "cuEventElapsedTime");
   if (!reader.status().ok()) return reader.status();
   if (const int error = driver->init(0); error != 0) {
     return absl::UnavailableError(absl::StrCat("NVIDIA's driver does not start: ", driver->ErrorText(error)));
@@ -100,23 +77,16 @@ absl::StatusOr<const CudaDriver*> OpenDriver() {
   return driver;
 }
 
-std::string LibraryOf(const void* address) {
-  Dl_info info;
-  return dladdr(address, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "";
-}
-
 absl::StatusOr<void*> OpenNvrtc() {
   const std::vector<std::string> names{"libnvrtc.so.13", "libnvrtc.so.12"};
-  for (const std::string& name : names) {
-    if (void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD)) return library;
-  }
+  if (void* library = FindOpen(names)) return library;
   std::vector<std::string> places = internal::NvrtcOfWheels(LibraryOf(reinterpret_cast<const void*>(&c10::GetAllocator)));
   places.insert(places.end(), names.begin(), names.end());
   places.emplace_back("libnvrtc.so");
   for (const char* folder : {"/usr/local/cuda/lib64/", "/usr/local/cuda/lib/"}) places.push_back(absl::StrCat(folder, "libnvrtc.so"));
-  return internal::OpenFirst("NVRTC, NVIDIA's run-time compiler,", places,
-                             "install the package nvidia-cuda-nvrtc of LibTorch's CUDA version beside it, or put the folder of libnvrtc.so "
-                             "in LD_LIBRARY_PATH");
+  return OpenFirst("NVRTC, NVIDIA's run-time compiler,", places,
+                   "install the package nvidia-cuda-nvrtc of LibTorch's CUDA version beside it, or put the folder of libnvrtc.so "
+                   "in LD_LIBRARY_PATH");
 }
 
 absl::StatusOr<const Nvrtc*> ReadNvrtc() {

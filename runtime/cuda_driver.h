@@ -15,6 +15,7 @@ namespace lazuli::runtime {
 using CudaLibrary = struct CUlib_st*;
 using CudaKernelHandle = struct CUkern_st*;
 using CudaStreamHandle = struct CUstream_st*;
+using CudaEventHandle = struct CUevent_st*;
 using CudaGraphHandle = struct CUgraph_st*;
 using CudaGraphNode = struct CUgraphNode_st*;
 using CudaGraphExec = struct CUgraphExec_st*;
@@ -55,6 +56,14 @@ struct CudaDriver {
                                  const CudaGraphNode** dependencies, size_t* num_dependencies);
   int (*graph_exec_kernel_node_set_params)(CudaGraphExec exec, CudaGraphNode node, const CudaKernelNodeParams* params);
   int (*memcpy_device_to_device)(uint64_t to, uint64_t from, size_t bytes, CudaStreamHandle stream);
+  int (*memcpy_host_to_device)(uint64_t to, const void* from, size_t bytes, CudaStreamHandle stream);
+  int (*memset)(uint64_t to, unsigned char value, size_t bytes, CudaStreamHandle stream);
+  int (*thread_exchange_capture_mode)(int* mode);
+  int (*event_create)(CudaEventHandle* event, unsigned flags);
+  int (*event_destroy)(CudaEventHandle event);
+  int (*event_record)(CudaEventHandle event, CudaStreamHandle stream);
+  int (*event_synchronize)(CudaEventHandle event);
+  int (*event_elapsed_time)(float* milliseconds, CudaEventHandle from, CudaEventHandle to);
 
   static constexpr int kDynamicSharedBytes = 8;  // An attribute of a kernel: the most that a launch may ask for.
   static constexpr int kInvalidContext = 201;    // An error.
@@ -110,10 +119,8 @@ struct CudaDeviceInfo {
 // Of the device with this index; asked for once.
 absl::StatusOr<CudaDeviceInfo> GetCudaDeviceInfo(int device);
 
-// What the functions above are made of; for tests.
+// For tests.
 namespace internal {
-// Opens the first of `names` that can be. The error names what was tried and ends with `what_to_do`.
-absl::StatusOr<void*> OpenFirst(const std::string& what, const std::vector<std::string>& names, const std::string& what_to_do);
 // Files named libnvrtc.so.* where the wheels that `torch_library` belongs to keep them.
 std::vector<std::string> NvrtcOfWheels(const std::string& torch_library);
 }  // namespace internal

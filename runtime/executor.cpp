@@ -76,6 +76,10 @@ class StepProgram : public Program {
     Drop();
   }
 
+  void ReleaseGraphs() override {
+    if (graphs_ != nullptr) graphs_->Release();
+  }
+
  private:
   template <class T>
   int Count() const {

@@ -77,7 +77,10 @@ std::string History::CompileText() const {
                       " from the cache\n",
                       stats.kernels_tuned > 0 ? absl::StrCat("autotuning: ", Plural(stats.kernels_tuned, "kernel"), ", ",
                                                              Plural(stats.schedules_timed, "schedule"), " timed\n")
-                                              : "");
+                                              : "",
+                      stats.products_tuned > 0 ? absl::StrCat("autotuning: ", Plural(stats.products_tuned, "product"), ", ",
+                                                              Plural(stats.algorithms_timed, "algorithm"), " timed\n")
+                                               : "");
 }
 
 std::string History::SitesText() const {

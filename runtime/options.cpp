@@ -120,11 +120,12 @@ std::vector<OptionRow> MakeTable() {
       Text("LAZULI_MODE", Kind::kChoice, A::mode(), "default", {"default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"},
            "torch.compile's mode. reduce-overhead, max-autotune: what a program does on a GPU is captured as a CUDA graph, and launched as "
            "a whole where addresses and sizes come again; graphs keep the memory that a run needs. max-autotune, "
-           "max-autotune-no-cudagraphs: where a kernel is compiled for the CPU, other schedules of its loops than the cost model's are "
-           "timed, the fastest is used, and the disk cache remembers it; values do not depend on it."),
+           "max-autotune-no-cudagraphs: other schedules of a kernel's loops than the cost model's are timed, and on a GPU the algorithms "
+           "that cuBLASLt has for a product of matrices; the fastest is used, and the disk cache remembers it. On the CPU values do not "
+           "depend on it; on a GPU the order of sums may."),
       Int("LAZULI_AUTOTUNE_MS", A::autotune_ms(), "200", 0,
-          "Milliseconds that mode max-autotune may take for the schedules of one kernel, compiling them included. 0: none, as in mode "
-          "default."),
+          "Milliseconds that mode max-autotune may take for the schedules of one kernel, on the CPU compiling them included, or for the "
+          "algorithms of one product. 0: none, as in mode default."),
       Text("LAZULI_BACKEND", Kind::kChoice, A::backend(), "llvm", {"llvm", "aten"},
            "What compiled programs are made of: llvm, fused kernels with library calls for the rest; aten, one library call per operator, "
            "for comparison."),

@@ -71,6 +71,8 @@ class Program {
   };
   // Runs the next steps for which what is known of the run suffices.
   virtual Ahead RunAhead(const PartialArgs& /*args*/) { return {}; }
+  // Gives up the memory of its CUDA graphs, if it has some.
+  virtual void ReleaseGraphs() {}
   // No step has run ahead any more: inputs are what they were.
   virtual void UndoAhead() {}
 };

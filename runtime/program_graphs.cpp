@@ -54,6 +54,11 @@ ProgramGraphs::~ProgramGraphs() {
   registry.all.erase(std::find(registry.all.begin(), registry.all.end(), this));
 }
 
+void ProgramGraphs::Release() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  graphs_.clear();
+}
+
 bool ProgramGraphs::ReleaseAll() {
   Registry& registry = Registry::Get();
   std::lock_guard<std::mutex> lock(registry.mutex);

@@ -45,6 +45,9 @@ class ProgramGraphs {
   // arenas are not. False: nothing has run; run it step by step. Throws c10::Error when the graph cannot be launched.
   bool Run(const RunValues& values, ProgramMemory* memory, const RunSteps& run_steps, RunResult* result);
 
+  // Gives up all graphs.
+  void Release();
+
   // Gives up all graphs of the process that are not running now, for their memory. False: there were none.
   static bool ReleaseAll();
 

@@ -204,17 +204,19 @@ void BoxedComposite(const c10::OperatorHandle& op, c10::DispatchKeySet keys, tor
 // A view is metadata over the same storage: ATen's own view kernels compute it, and never look at the data.
 void BoxedView(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const size_t num_returns = op.schema().returns().size();
-  bool adopted = true;
-  const auto adopt_base = [&adopted](const at::Tensor& tensor) { adopted &= AdoptBase(tensor.unsafeGetTensorImpl()); };
-  const auto adopt_view = [&adopted](const at::Tensor& tensor) { AdoptView(tensor.unsafeGetTensorImpl(), adopted); };
-  for (const c10::IValue& value : torch::jit::last(*stack, op.schema().arguments().size())) VisitTensors(value, adopt_base);
+  ViewAdoption adoption;
+  for (const c10::IValue& value : torch::jit::last(*stack, op.schema().arguments().size())) {
+    VisitTensors(value, [&](const at::Tensor& tensor) { adoption.Base(tensor); });
+  }
   {
     const MetadataScope metadata;
     const c10::impl::ExcludeDispatchKeyGuard exclude(runtime::kModeKeys);
     op.redispatchBoxed(KeysBelowRecorder(keys), stack);
   }
   Counters::Get().views_recorded.Add();
-  for (const c10::IValue& value : torch::jit::last(*stack, num_returns)) VisitTensors(value, adopt_view);
+  for (const c10::IValue& value : torch::jit::last(*stack, num_returns)) {
+    VisitTensors(value, [&](const at::Tensor& view) { adoption.View(view); });
+  }
 }
 
 // Goes on from the generic key: to autograd, composite kernels and the recorder.

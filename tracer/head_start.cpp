@@ -67,9 +67,13 @@ size_t HeadStart::OnBegin(const guards::CachedTrace* predicted) {
   if (const guards::CachedTracePtr entry = std::exchange(waited_for_, nullptr); entry != nullptr) {
     NoteRound(&entry->body->head_start, launched_ - end_, begin_ - launched_);
   }
-  if (predicted == nullptr || !predicted->body->ready() || !predicted->body->compiled || !IsWanted(*predicted)) return kNever;
-  if (predicted->body->head_start.in_vain.load(std::memory_order_relaxed) >= kMostInVain) return kNever;
-  return predicted->body->program->LastAheadAt() == 0 ? kNever : 1;
+  return predicted != nullptr && IsPossible(*predicted) ? 1 : kNever;
+}
+
+bool HeadStart::IsPossible(const guards::CachedTrace& trace) {
+  if (!trace.body->ready() || !trace.body->compiled || !IsWanted(trace)) return false;
+  if (trace.body->head_start.in_vain.load(std::memory_order_relaxed) >= kMostInVain) return false;
+  return trace.body->program->LastAheadAt() != 0;
 }
 
 size_t HeadStart::Later(const guards::CachedTrace& predicted, size_t num_ops) const {

@@ -60,6 +60,8 @@ class HeadStart {
   // The current trace was launched as `entry`, null for none. `may_gain`: as predicted, and it has work for a GPU; `waits`: the program
   // wants a result of it now. Of `recorded`, storages are those that may be foretold, null for others.
   void OnCut(const guards::CachedTracePtr& entry, bool may_gain, bool waits, const RecordedArgs& recorded);
+  // Whether the trace may have a head start.
+  static bool IsPossible(const guards::CachedTrace& trace);
   // Whether the trace gets head starts, and OnCut looks at what is recorded of it.
   static bool IsWanted(const guards::CachedTrace& trace);
 

@@ -19,6 +19,13 @@ namespace {
 
 thread_local int metadata_depth = 0;
 
+// The last storage that this thread's program asked for, and what Recorder::mark() was: no operator recorded since reads it.
+struct Settled {
+  c10::StorageImpl* storage;
+  uint64_t mark;
+};
+__thread Settled settled __attribute__((tls_model("initial-exec"))) = {nullptr, 0};
+
 // StorageImpl lets anyone set the throw-on-access flag but nobody clear it. An explicit instantiation may name private members.
 template <class Tag, auto Member>
 struct ExposeAs {
@@ -78,8 +85,11 @@ void NoteUse(c10::StorageImpl* storage) {
   if (storage == nullptr || metadata_depth > 0) return;
   Recorder* recorder = Recorder::Current();
   if (recorder == nullptr) return;
-  if (by_program) recorder->SettleReadsOf(storage);
-  recorder->NoteUse(storage);
+  // Programs ask for one pointer again and again, element by element.
+  const uint64_t mark = recorder->mark();
+  if (storage == settled.storage && mark == settled.mark && !HeadStart::AnyActive()) return;
+  recorder->NoteAccess(storage, by_program);
+  if (by_program) settled = {storage, mark};
 }
 
 // Somebody asks for the memory of `storage`, if there is one.

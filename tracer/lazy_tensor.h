@@ -142,14 +142,19 @@ inline void Disown(c10::TensorImpl* impl) {
 bool SharesMemoryUnseen(const c10::TensorImpl& impl);
 inline bool IsPassingAlias(const c10::TensorImpl& impl) { return VtableOf(&impl) == kVtables.plain_tensor && SharesMemoryUnseen(impl); }
 
-// What a view needs: a write through it leaves its base pending, too. False: `base` is a passing alias, and so is the view.
-inline bool AdoptBase(c10::TensorImpl* base) {
-  if (IsPassingAlias(*base)) return false;
-  Adopt(base);
-  return true;
-}
+// What making a view needs: a write through it leaves its bases pending, too, unless one is a passing alias; then so is the view.
+class ViewAdoption {
+ public:
+  void Base(const at::Tensor& base) {
+    const bool passing = IsPassingAlias(*base.unsafeGetTensorImpl());
+    passing_ |= passing;
+    if (!passing) Adopt(base.unsafeGetTensorImpl());
+  }
+  void View(const at::Tensor& view) const { passing_ ? Disown(view.unsafeGetTensorImpl()) : Adopt(view.unsafeGetTensorImpl()); }
 
-inline void AdoptView(c10::TensorImpl* view, bool base_is_adopted) { base_is_adopted ? Adopt(view) : Disown(view); }
+ private:
+  bool passing_ = false;
+};
 
 // `storage` as a LazyStorage; null when it is another class.
 inline LazyStorage* AsLazy(c10::StorageImpl* storage) {

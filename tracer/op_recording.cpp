@@ -428,6 +428,7 @@ bool OpRecording::Commit() {
   while (static_cast<int32_t>(r.slots_.size()) < r.log_.num_storages) r.slots_.emplace_back();
   op.outputs = std::move(outputs_);
   r.log_.ops.push_back(std::move(op));
+  r.mark_.store(r.epoch_ << 24 | (r.log_.ops.size() & 0xFFFFFF), std::memory_order_relaxed);
   if (r.keeps_stacks_) r.stacks_.push_back(codegen::CaptureStack());
   r.FollowBlocks();
   r.FollowLoops();

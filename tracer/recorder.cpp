@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 
+#include "absl/strings/str_format.h"
 #include "guards/guard.h"
 #include "runtime/counters.h"
 #include "runtime/events.h"
+#include "runtime/log.h"
 #include "runtime/options.h"
 #include "tracer/mode.h"
 #include "tracer/shared_storages.h"
@@ -234,9 +237,10 @@ bool Recorder::Holds(c10::StorageImpl* storage) {
   return number >= 0 && slots_[static_cast<size_t>(number)].is_input;
 }
 
-void Recorder::SettleReadsOf(c10::StorageImpl* storage) {
+void Recorder::NoteAccess(c10::StorageImpl* storage, bool by_program) {
   RecorderLock lock(this);
-  if (!running_ && FindStorage(storage) >= 0) Flush("data_ptr");
+  if (by_program && !running_ && FindStorage(storage) >= 0) Flush("data_ptr");
+  NoteUse(storage);
 }
 
 void Recorder::SettleReads(Cut cut) {
@@ -262,6 +266,7 @@ void Recorder::BeginTrace(int32_t op_id) {
   }
   default_dtype_ = c10::get_default_dtype_as_scalartype();
   max_ops_ = static_cast<size_t>(runtime::Active().trace_limit);
+  better_ahead_ = runtime::Active().cudagraphs && IsBetterAhead();
   run_ahead_at_ = head_start_.OnBegin(MayRunAhead() ? prediction_.get() : nullptr);
   max_pending_bytes_ = MostPendingBytes(c10::kCPU);
   keeps_stacks_ = runtime::Active().stacks;
@@ -296,15 +301,29 @@ void Recorder::CutDue(int32_t op_id) {
   BeginTrace(op_id);
 }
 
-void Recorder::CutForDefaultDtype(int32_t op_id) {
-  Flush("default_dtype", Cut::kHousekeeping);
-  BeginTrace(op_id);
-}
-
 bool Recorder::MayRunAhead() const {
   // Others may want to run the same program meanwhile; a graph is launched as a whole.
   const auto& active = runtime::Active();
-  return !shared_ && !active.cudagraphs && active.verify == 0;
+  return !shared_ && (!active.cudagraphs || better_ahead_) && active.verify == 0;
+}
+
+bool Recorder::IsBetterAhead() const {
+  if (shared_ || prediction_ == nullptr || !HeadStart::IsPossible(*prediction_)) return false;
+  guards::CompiledProgram& body = *prediction_->body;
+  const std::chrono::nanoseconds now = std::chrono::steady_clock::now().time_since_epoch();
+  const guards::GraphTrial::Choice choice = body.graph_trial.OnBegin(now.count());
+  if (choice.decided_now && choice.way == guards::GraphTrial::Way::kAhead) {
+    runtime::Counters::Get().cudagraphs_dropped.Add();
+    std::lock_guard<std::mutex> run_lock(body.run_mutex);
+    body.program->ReleaseGraphs();
+  }
+  if (choice.decided_now && runtime::LogEnabled(runtime::LogCategory::kCudagraphs)) {
+    runtime::Log(runtime::LogCategory::kCudagraphs,
+                 absl::StrFormat("trace #%d comes every %.3f ms as a CUDA graph, every %.3f ms with a head start", prediction_->serial,
+                                 1e-6 * static_cast<double>(body.graph_trial.graph_nanoseconds()),
+                                 1e-6 * static_cast<double>(body.graph_trial.ahead_nanoseconds())));
+  }
+  return choice.way == guards::GraphTrial::Way::kAhead;
 }
 
 void Recorder::UnlockWithGarbage() {

@@ -8,6 +8,7 @@
 #include <ATen/core/stack.h>
 #include <c10/core/DefaultDtype.h>
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -79,7 +80,8 @@ class Recorder {
     } else if (log_.ops.size() >= max_ops_ || pending_bytes_ >= max_pending_bytes_) {
       CutDue(op_id);
     } else if (c10::get_default_dtype_as_scalartype() != default_dtype_) {
-      CutForDefaultDtype(op_id);
+      due_ = kDefaultDtype;
+      CutDue(op_id);
     }
     if (log_.ops.size() >= run_ahead_at_) RunAhead();
   }
@@ -91,8 +93,12 @@ class Recorder {
   // Whether the trace keeps `storage`, an input, alive.
   bool Holds(c10::StorageImpl* storage);
 
-  // The program asks for the memory of `storage`, perhaps to write it: runs the trace if it is yet to read it.
-  void SettleReadsOf(c10::StorageImpl* storage);
+  // Somebody asks for the memory of `storage`, perhaps to write it. Runs the trace if it is yet to read it and the program asks (not a
+  // kernel that runs for it); else as NoteUse.
+  void NoteAccess(c10::StorageImpl* storage, bool by_program);
+
+  // Another number after each operator that is recorded, and for each recorder. Any thread.
+  uint64_t mark() const { return mark_.load(std::memory_order_relaxed); }
 
   // Cuts when the trace is yet to read memory that others may overwrite: operations are about to go past the recorder.
   void SettleReads(Cut cut);
@@ -145,10 +151,9 @@ class Recorder {
   };
 
   // Causes of cuts where a trace may as well end, and of those where it must.
-  static constexpr std::string_view kBlock = guards::kBlock, kLoop = "loop", kFull = "trace_limit";
+  static constexpr std::string_view kBlock = guards::kBlock, kLoop = "loop", kFull = "trace_limit", kDefaultDtype = "default_dtype";
 
   void CutDue(int32_t op_id);
-  void CutForDefaultDtype(int32_t op_id);
   // Whether the sizes that make the predicted program's symbols are recorded.
   bool SymbolsAreSeen() const;
   // Runs what can run of the predicted program.
@@ -158,6 +163,8 @@ class Recorder {
   RecordedArgs Recorded(const guards::CachedTrace& trace, bool only_foretellable) const;
   // Whether this trace may have a head start, if it is predicted.
   bool MayRunAhead() const;
+  // With CUDA graphs: whether this trace, as predicted, rather has a head start.
+  bool IsBetterAhead() const;
   // After each op: whether a round of a loop ends here, or a block, if this trace is recorded in those.
   void FollowLoops() {
     if (!loops_.EndsAfter(log_.ops.back().op_id, LiveBytes())) return;
@@ -231,7 +238,9 @@ class Recorder {
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> inputs_;   // Keeps inputs alive until the trace has run.
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> garbage_;  // Released after the lock: a deleter may run foreign code.
   uint64_t epoch_ = 0;
+  std::atomic<uint64_t> mark_{0};
   int64_t pending_bytes_ = 0;
+  bool better_ahead_ = false;
   size_t max_ops_ = 0;  // Budgets of the current trace, read at its first op.
   int64_t max_pending_bytes_ = 0;
   int64_t record_start_ = 0;  // EventTime() at its first op.

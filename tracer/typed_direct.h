@@ -28,10 +28,8 @@ struct ViewKernel;
 template <class Op, class R, class... A>
 struct ViewKernel<Op, R(A...)> {
   static R Call(c10::DispatchKeySet keys, A... args) {
-    bool adopted = true;
-    const auto adopt_base = [&adopted](const at::Tensor& tensor) { adopted &= AdoptBase(tensor.unsafeGetTensorImpl()); };
-    const auto adopt_view = [&adopted](const at::Tensor& tensor) { AdoptView(tensor.unsafeGetTensorImpl(), adopted); };
-    (VisitTensors(args, adopt_base), ...);
+    ViewAdoption adoption;
+    (VisitTensors(args, [&](const at::Tensor& tensor) { adoption.Base(tensor); }), ...);
     runtime::Counters::Get().views_recorded.Add();
     if constexpr (std::is_reference_v<R>) {
       const MetadataScope metadata;
@@ -41,7 +39,7 @@ struct ViewKernel<Op, R(A...)> {
         ViewWindow window;
         if (StartFrom(First(args...), &window) && FindWindow(static_cast<const Op*>(nullptr), &window, args...)) {
           at::Tensor view = MakeView(First(args...), window);
-          adopt_view(view);
+          adoption.View(view);
           return view;
         }
       }
@@ -49,7 +47,7 @@ struct ViewKernel<Op, R(A...)> {
         const MetadataScope metadata;
         return CallBelowRecorder<Op>(keys, std::forward<A>(args)...);
       }();
-      VisitTensors(views, adopt_view);
+      VisitTensors(views, [&](const at::Tensor& view) { adoption.View(view); });
       return views;
     }
   }

@@ -1,14 +1,18 @@
 #include "codegen/cuda/cuda_compiler.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "codegen/cuda/autotune_cuda.h"
 #include "codegen/cuda/cuda_kernel.h"
 #include "codegen/cuda/emit_cuda.h"
 #include "codegen/cuda/nvrtc_compiler.h"
 #include "codegen/kernel_store.h"
+#include "runtime/compile_pool.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -22,39 +26,98 @@ std::vector<int64_t> Hints(const KernelIR& kernel) {
   return hints;
 }
 
-absl::StatusOr<MadeKernel> Make(const KernelIR& kernel, const KernelTarget& target, bool wide, KernelOrigin* origin) {
-  absl::StatusOr<std::string> version = NvrtcVersion();
-  if (!version.ok()) return version.status();
-  const CudaPlan plan = PlanCuda(kernel, wide, target.batches);
-  const std::string source = EmitCuda(plan);
-  const std::string key = CudaKernelKey(source, target.cuda_arch, *version, target.precision);
-  std::optional<std::string> object = FindObject(target.disk, key);
-  *origin = object.has_value() ? KernelOrigin::kLoaded : KernelOrigin::kCompiled;
-  if (!object.has_value()) {
-    if (target.cached_only) return absl::UnavailableError("a kernel is not in the cache");
-    absl::StatusOr<std::string> compiled = CompileCuda(source, target.cuda_arch, target.precision == "fast");
-    if (!compiled.ok()) return compiled.status();
-    object = *std::move(compiled);
-    KeepObject(target.disk, key, *object);
+bool HasSums(const KernelIR& kernel) {
+  return std::any_of(kernel.insts.begin(), kernel.insts.end(), [](const KInst& inst) { return IsReduce(inst.op); });
+}
+
+// What is to be made.
+struct CudaJob {
+  const KernelIR& kernel;
+  const KernelTarget& target;
+  const std::string nvrtc;  // Its version.
+  bool wide = false;
+
+  CudaPlan Plan(const CudaSchedule& schedule) const { return PlanCuda(kernel, wide, target.batches, schedule); }
+  std::string Key(const std::string& source) const { return CudaKernelKey(source, target.cuda_arch, nvrtc, target.precision); }
+  absl::StatusOr<std::string> Compile(const std::string& source) const {
+    return CompileCuda(source, target.cuda_arch, target.precision == "fast");
   }
+};
+
+absl::StatusOr<MadeKernel> LoadOrCompileCuda(const CudaJob& job, const CudaSchedule& schedule, KernelOrigin* origin);
+
+// `object`: what NVRTC made of the plan's text, which is `key`'s.
+MadeKernel WrapCuda(const CudaJob& job, const CudaPlan& plan, const std::string& key, const std::string& object) {
   CudaKernel::MakeWide make_wide;
-  if (!kernel.symbols.empty() && !plan.wide) {
-    make_wide = [kernel, target]() -> absl::StatusOr<std::shared_ptr<const CompiledKernel>> {
+  if (!job.kernel.symbols.empty() && !plan.wide) {
+    make_wide = [kernel = job.kernel, target = job.target, nvrtc = job.nvrtc,
+                 schedule = plan.schedule]() mutable -> absl::StatusOr<std::shared_ptr<const CompiledKernel>> {
       KernelOrigin unused;
-      KernelTarget any = target;
-      any.cached_only = false;
-      absl::StatusOr<MadeKernel> made = Make(kernel, any, /*wide=*/true, &unused);
+      target.cached_only = false;
+      absl::StatusOr<MadeKernel> made = LoadOrCompileCuda({kernel, target, nvrtc, /*wide=*/true}, schedule, &unused);
       if (!made.ok()) return made.status();
       return made->kernel;
     };
   }
-  return MadeKernel{std::make_shared<CudaKernel>(plan, *object, std::move(make_wide)), key, *object};
+  return {std::make_shared<CudaKernel>(plan, object, std::move(make_wide)), key, object};
+}
+
+absl::StatusOr<MadeKernel> LoadOrCompileCuda(const CudaJob& job, const CudaSchedule& schedule, KernelOrigin* origin) {
+  const CudaPlan plan = job.Plan(schedule);
+  const std::string source = EmitCuda(plan), key = job.Key(source);
+  std::optional<std::string> object = FindObject(job.target.disk, key);
+  *origin = object.has_value() ? KernelOrigin::kLoaded : KernelOrigin::kCompiled;
+  if (!object.has_value()) {
+    if (job.target.cached_only) return absl::UnavailableError("a kernel is not in the cache");
+    absl::StatusOr<std::string> compiled = job.Compile(source);
+    if (!compiled.ok()) return compiled.status();
+    object = *std::move(compiled);
+    KeepObject(job.target.disk, key, *object);
+  }
+  return WrapCuda(job, plan, key, *object);
+}
+
+// With the schedule that is the fastest, as an earlier process found or is found out now. Of what is compiled for that, only the fastest
+// and the default's code are kept on disk.
+absl::StatusOr<MadeKernel> LoadOrTuneCuda(const CudaJob& job, KernelOrigin* origin) {
+  const CudaPlan planned = job.Plan({});
+  const std::string source = EmitCuda(planned), machine = absl::StrCat("gpu ", job.target.cuda_arch);
+  if (const std::optional<std::string> known = FindFastest(job.target.disk, machine, job.Key(source))) {
+    if (const absl::StatusOr<CudaSchedule> schedule = ParseCudaSchedule(*known); schedule.ok())
+      return LoadOrCompileCuda(job, *schedule, origin);
+  }
+  absl::StatusOr<MadeKernel> by_default = LoadOrCompileCuda(job, {}, origin);
+  if (!by_default.ok() || job.target.cached_only) return by_default;
+  std::vector<std::pair<CudaSchedule, MadeKernel>> others;
+  const auto make = [&](const CudaSchedule& schedule) -> absl::StatusOr<std::shared_ptr<const CompiledKernel>> {
+    const CudaPlan plan = job.Plan(schedule);
+    const std::string text = EmitCuda(plan);
+    if (text == source && plan.launch.more_splits == planned.launch.more_splits) return nullptr;
+    absl::StatusOr<std::string> object = text == source ? by_default->object : job.Compile(text);
+    if (!object.ok()) return object.status();
+    others.emplace_back(schedule, WrapCuda(job, plan, job.Key(text), *object));
+    return others.back().second.kernel;
+  };
+  const bool reorder = job.target.precision != "strict" || !HasSums(job.kernel);
+  const CudaSchedule best = AutotuneCuda(job.kernel, job.target.cuda_arch, reorder, job.target.autotune_ms, *by_default->kernel, make);
+  if (!runtime::CompilePool::Hurries()) KeepFastest(job.target.disk, machine, job.Key(source), PrintCudaSchedule(best));
+  for (auto& [schedule, made] : others) {
+    if (!(schedule == best)) continue;
+    KeepObject(job.target.disk, made.key, made.object);
+    return std::move(made);
+  }
+  return by_default;
 }
 
 }  // namespace
 
 absl::StatusOr<MadeKernel> MakeCudaKernel(const KernelIR& kernel, const KernelTarget& target, KernelOrigin* origin) {
-  return Make(kernel, target, /*wide=*/false, origin);
+  absl::StatusOr<std::string> version = NvrtcVersion();
+  if (!version.ok()) return version.status();
+  const absl::StatusOr<CudaSchedule> schedule = ParseCudaSchedule(target.schedule);
+  if (!schedule.ok()) return schedule.status();
+  const CudaJob job{kernel, target, *std::move(version)};
+  return target.autotune_ms > 0 ? LoadOrTuneCuda(job, origin) : LoadOrCompileCuda(job, *schedule, origin);
 }
 
 std::string CudaSource(const KernelIR& kernel, bool batches) { return EmitCuda(PlanCuda(kernel, /*wide=*/false, batches)); }

@@ -21,7 +21,8 @@ int64_t CudaLaunch::Splits(const int64_t* symbols, int64_t multiprocessors) cons
   if (!split) return 1;
   // What is stored row by row costs nothing to split further.
   const int64_t blocks = partial_bytes.empty() ? kMostBlocksPerMultiprocessor : kBlocksPerMultiprocessor;
-  const int64_t wanted = CeilDiv(multiprocessors * blocks, std::max<int64_t>(1, Blocks(symbols)));
+  const int64_t most = CudaSchedule::Shift(static_cast<int>(multiprocessors * blocks), more_splits);
+  const int64_t wanted = CeilDiv(most, std::max<int64_t>(1, Blocks(symbols)));
   const int64_t chunks = reduced.Count(symbols);
   const int64_t possible = chunks / (reduced_threads * kMinSplitIterations);
   const int64_t splits = std::max<int64_t>(1, std::min({wanted, possible, kMaxSplits}));

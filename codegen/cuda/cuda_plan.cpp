@@ -81,7 +81,8 @@ KernelIR WithRowsAsTurns(KernelIR kernel) {
 
 class Planner {
  public:
-  Planner(const KernelIR& kernel, bool wide, bool batches) : batches_(batches) {
+  Planner(const KernelIR& kernel, bool wide, bool batches, const CudaSchedule& schedule) : batches_(batches) {
+    plan_.schedule = schedule;
     plan_.kernel = CanonicalizeDomain(WithoutNeedlessReduction(kernel));
     plan_.rank = static_cast<int>(plan_.kernel.sizes.size());
     turns_ = TakesTurns();
@@ -205,6 +206,7 @@ class Planner {
     if (lanes > 1 && !AllFit(lanes)) plan_.shift_buffer = BufferToShift(lanes);
     while (lanes > 1 && plan_.shift_buffer < 0 && !AllFit(lanes)) lanes /= 2;
     while (lanes > 1 && IsTooMuch(lanes)) lanes /= 2;
+    if (plan_.schedule.lanes < 0 && lanes > 1) lanes /= 2;
     plan_.lanes = static_cast<int>(lanes);
     if (lanes == 1) plan_.shift_buffer = -1;
   }
@@ -254,25 +256,29 @@ class Planner {
     CudaLaunch::Phase& launch = threads_;
     if (plan_.tile_dim >= 0) {
       launch.threads_x = kCudaTile;
-      launch.threads_y = kBlockThreads / kCudaTile;
+      launch.threads_y = Scheduled(kBlockThreads) / kCudaTile;
     } else if (!Reduces()) {
-      launch.threads_x = kBlockThreads;
+      launch.threads_x = Scheduled(kBlockThreads);
     } else if (plan_.rows) {
       const int64_t most = plan_.IsLight() ? kMaxRowThreads : kMaxHeavyRowThreads;
       int64_t threads = std::min<int64_t>(most, PowerOfTwoFrom(CeilDiv(ReducedChunks(), 4)));
       // So many that the GPU is full.
       while (threads < most && threads < ReducedChunks() && KeptChunks() * threads < kPlannedMultiprocessors * 512) threads *= 2;
+      threads = Scheduled(static_cast<int>(threads));
       launch.threads_x = static_cast<int>(threads);
       launch.threads_y = static_cast<int>(threads <= kWarp ? kBlockThreads / 2 / threads : 1);
     } else {
       launch.threads_x = static_cast<int>(std::min<int64_t>(kWarp, PowerOfTwoFrom(KeptChunks())));
       const int64_t most = kBlockThreads / launch.threads_x;
       launch.threads_y = static_cast<int>(std::min<int64_t>(std::max<int64_t>(most, 1), PowerOfTwoFrom(CeilDiv(ReducedChunks(), 4))));
+      launch.threads_y = std::min(Scheduled(launch.threads_y), kMaxRowThreads / launch.threads_x);
       while (launch.threads_y > 1 && SharedBytes(launch) > kSharedBytes) launch.threads_y /= 2;
     }
     launch.kept_per_block = plan_.tile_dim >= 0 ? 1 : plan_.rows ? launch.threads_y : launch.threads_x;
     plan_.launch.reduced_threads = plan_.rows ? launch.threads_x : launch.threads_y;
   }
+
+  int Scheduled(int threads) const { return std::clamp(CudaSchedule::Shift(threads, plan_.schedule.threads), 1, kMaxRowThreads); }
 
   int64_t SharedBytes(const CudaLaunch::Phase& threads) const {
     int64_t bytes = 0;
@@ -325,7 +331,7 @@ class Planner {
   }
 
   bool TryCache(int i, int first_pass) {
-    if (plan_.cached[i]) return true;
+    if (plan_.cached[i] || plan_.schedule.keep < 0) return plan_.cached[i];
     if (plan_.iterations == 0) return TryRow(i, first_pass);
     const bool worth = IsLoad(inst(i).op) || Weight(inst(i)) >= kCacheWorth;
     if (!worth || !plan_.HasLanes(i)) return false;
@@ -342,6 +348,7 @@ class Planner {
     plan_.cached.assign(num_insts(), false);
     plan_.cache_pass.assign(num_insts(), -1);
     plan_.row_place.assign(num_insts(), -1);
+    plan_.launch.more_splits = plan_.schedule.splits;
     plan_.iterations = plan_.num_passes > 1 ? KnownIterations() : 0;
     FindNeeds();
     if (cache_words_ != 0) return;
@@ -464,7 +471,9 @@ bool CudaPlan::IsContiguous(int i) const {
 
 bool CudaPlan::IsPacked(int i) const { return IsVectorLoad(i) && ElementBytes(kernel.insts[i].type) == 2 && lanes % 2 == 0; }
 
-CudaPlan PlanCuda(const KernelIR& kernel, bool wide, bool batches) { return Planner(kernel, wide, batches).Run(); }
+CudaPlan PlanCuda(const KernelIR& kernel, bool wide, bool batches, const CudaSchedule& schedule) {
+  return Planner(kernel, wide, batches, schedule).Run();
+}
 
 bool NeedsWide(const KernelIR& kernel, const int64_t* symbols) {
   const auto value = [&](int64_t number) { return kernel.symbols.empty() ? number : kernel.symbols.Decode(number).Evaluate(symbols); };

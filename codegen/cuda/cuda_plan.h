@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "codegen/cuda/cuda_schedule.h"
 #include "codegen/kernel_stages.h"
 
 namespace lazuli::codegen {
@@ -55,6 +56,7 @@ struct CudaLaunch {
   ChunkCount reduced;           // What is split: pieces of reduced points,
   int64_t reduced_threads = 1;  // taken by so many threads.
   bool split = false;
+  int more_splits = 0;  // CudaSchedule::splits.
   runtime::Product kept_points;
   int64_t row_bytes = 0;               // Of shared memory: what is kept of a row.
   std::vector<int64_t> partial_bytes;  // Per reduction of a split kernel: bytes of one partial result.
@@ -92,6 +94,7 @@ struct CudaPlan : StagedKernel {
   // Where rows of the vector loop do not all begin at multiples of 16 bytes: the buffer by whose rows pieces are cut, so that the first one
   // is shorter and the others are aligned. -1: pieces begin with the rows.
   int shift_buffer = -1;
+  CudaSchedule schedule;
 
   // Per instruction.
   std::vector<int> pass;                      // Of effects and reductions at every point: the pass that does it. Otherwise -1.
@@ -132,7 +135,7 @@ struct CudaPlan : StagedKernel {
 
 // `kernel` must verify and have work to do. `wide`: for more elements than kNarrowElements; chosen anyway where sizes say so. `batches`:
 // with a function for batches, where the kernel can have one.
-CudaPlan PlanCuda(const KernelIR& kernel, bool wide, bool batches = false);
+CudaPlan PlanCuda(const KernelIR& kernel, bool wide, bool batches = false, const CudaSchedule& schedule = {});
 
 // Whether numbers of elements need 64 bits, with these values of symbols.
 bool NeedsWide(const KernelIR& kernel, const int64_t* symbols);

@@ -264,13 +264,14 @@ void CudaFunctionEmitter::EmitPass(int pass) {
   }
   BeginAccumulators(pass);
   const std::vector<std::string> aligned = WholeVectors(chosen, effects, pass);
-  const int unroll = !plan_.IsLight(pass) ? 1 : plan_.lanes == 1 ? 8 : 4;
+  const auto scheduled = [&](int turns) { return std::max(1, CudaSchedule::Shift(turns, plan_.schedule.unroll)); };
+  const int unroll = scheduled(!plan_.IsLight(pass) ? 1 : plan_.lanes == 1 ? 8 : 4);
   if (!aligned.empty()) {
     // Where these are constants, no load has a condition, and those of several turns are under way at once.
     Open(absl::StrCat("if (", absl::StrJoin(aligned, " && "), plan_.rows ? "" : absl::StrCat(" && n == ", plan_.lanes), ")"));
     for (const std::string& fast : aligned) Line(absl::StrCat("const bool ", fast, " = true;"));
     if (!plan_.rows) Line(absl::StrCat("const int n = ", plan_.lanes, ";"));
-    EmitReducedLoop(chosen, effects, pass, plan_.rows ? unroll : aligned.size() > 1 ? 4 : 8, /*staged=*/true);
+    EmitReducedLoop(chosen, effects, pass, plan_.rows ? unroll : scheduled(aligned.size() > 1 ? 4 : 8), /*staged=*/true);
     Close();
     Open("else");
   }

@@ -95,7 +95,9 @@ std::vector<std::string> CudaFunctionEmitter::Parameters(bool members) const {
 }
 
 std::string CudaFunctionEmitter::LaunchBounds() const {
-  return absl::StrCat("extern \"C\" __global__ void __launch_bounds__(", phase_.threads_x * phase_.threads_y, ")\n");
+  const int threads = phase_.threads_x * phase_.threads_y;
+  const int blocks = plan_.schedule.occupancy * CudaSchedule::kOccupancyThreads / threads;
+  return absl::StrCat("extern \"C\" __global__ void __launch_bounds__(", threads, blocks > 0 ? absl::StrCat(", ", blocks) : "", ")\n");
 }
 
 void CudaFunctionEmitter::EmitSignature() {

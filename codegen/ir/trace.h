@@ -93,6 +93,9 @@ std::string PrintTrace(const Trace& trace);
 // The device of an operator over `storages`: a GPU when a result or an operand is there.
 c10::Device DeviceOf(const TraceOp& op, const std::vector<TraceStorage>& storages);
 
+// The tensor that `op` copies, perhaps with another dtype or layout (clone, _to_copy); null when it is no copy, or one of a number.
+const TensorRef* CopiedBy(const TraceOp& op);
+
 // Fails with the line, the column and what was expected there. Storages, slots and operators are checked; shapes are not.
 absl::StatusOr<Trace> ParseTrace(const std::string& text);
 

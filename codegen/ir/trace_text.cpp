@@ -181,6 +181,11 @@ c10::Device DeviceOf(const TraceOp& op, const std::vector<TraceStorage>& storage
   return device;
 }
 
+const TensorRef* CopiedBy(const TraceOp& op) {
+  if ((op.info->name != "aten::clone" && op.info->name != "aten::_to_copy") || op.results.size() != 1) return nullptr;
+  return op.args[0].tensors.empty() ? nullptr : &op.args[0].tensors[0];
+}
+
 std::string ScalarTypeText(c10::ScalarType type) {
   for (const TypeName& entry : kTypeNames) {
     if (entry.type == type) return entry.name;

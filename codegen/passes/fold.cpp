@@ -8,12 +8,9 @@
 namespace lazuli::codegen {
 namespace {
 
-// The tensor that `node` copies, perhaps with another dtype; null when it is no copy.
+// The tensor that `node` copies as CopiedBy(TraceOp) says, where the copy is a value of the graph.
 const TensorRef* CopiedBy(const Node& node) {
-  if (node.kind != Node::Kind::kCompute || node.results.size() != 1 || node.results[0] == kNoValue) return nullptr;
-  const std::string& name = node.op.info->name;
-  if (name != "aten::clone" && name != "aten::_to_copy") return nullptr;
-  return &node.op.args[0].tensors[0];
+  return node.kind == Node::Kind::kCompute && node.results.size() == 1 && node.results[0] != kNoValue ? CopiedBy(node.op) : nullptr;
 }
 
 // Whether `wide` holds every value of `narrow`. Integers beyond a float's mantissa are left out.

@@ -17,6 +17,7 @@
 #include "codegen/products/direct_calls.h"
 #include "codegen/products/fused_product.h"
 #include "codegen/products/packed_convolution.h"
+#include "codegen/products/tuned_product.h"
 #include "runtime/dump.h"
 #include "runtime/log.h"
 
@@ -309,12 +310,14 @@ class Planner {
       }
     }
     for (ValueId version : node.versions) AddWrite(Memory(version), &step);
+    const OpInfo& called = out != nullptr ? *out : *node.op.info;
     const bool direct = options_.direct_calls && node.op.device.is_cpu();
-    if (direct) call.direct = FindDirectCall(node, out != nullptr ? *out : *node.op.info, graph_);
+    if (direct) call.direct = FindDirectCall(node, called, graph_);
+    if (options_.direct_calls && options_.target.autotune_ms > 0 && !direct) call.direct = FindTunedProduct(node, called);
     if (direct && options_.pack_weights) FindKeptCall(node, &call);
     spec_.bit_exact &= call.direct == nullptr && call.kept == nullptr;
     products_.resize(spec_.steps.size());
-    products_.push_back(direct ? FindProductCall(node, out != nullptr ? *out : *node.op.info, graph_) : ProductCall());
+    products_.push_back(direct ? FindProductCall(node, called, graph_) : ProductCall());
     step.work = std::move(call);
     spec_.steps.push_back(std::move(step));
     return absl::OkStatus();

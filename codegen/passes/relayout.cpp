@@ -11,10 +11,9 @@ namespace {
 bool IsPutTogether(const TraceOp& op) { return op.results.size() == 1 && (op.info->name == "aten::cat" || op.info->name == "aten::stack"); }
 
 // The tensor that `op` copies as it is; null when it does something else.
-const TensorRef* CopiedBy(const TraceOp& op) {
-  if ((op.info->name != "aten::clone" && op.info->name != "aten::_to_copy") || op.results.size() != 1) return nullptr;
-  const TensorRef& source = op.args[0].tensors[0];
-  return source.offset_slot == -1 && source.dtype == op.results[0].dtype ? &source : nullptr;
+const TensorRef* CopiedAsItIs(const TraceOp& op) {
+  const TensorRef* const source = CopiedBy(op);
+  return source != nullptr && source->offset_slot == -1 && source->dtype == op.results[0].dtype ? source : nullptr;
 }
 
 // The strides of `result` with which its memory is in the order of `copy`, which reads it as `window`. None where a dimension of the
@@ -60,7 +59,7 @@ class Relayouter {
     std::vector<bool> gone(trace_.ops.size(), false);
     std::optional<Trace> changed;
     for (size_t i = 0; i < trace_.ops.size(); ++i) {
-      const TensorRef* const source = CopiedBy(trace_.ops[i]);
+      const TensorRef* const source = CopiedAsItIs(trace_.ops[i]);
       if (source == nullptr || uses_[static_cast<size_t>(source->storage)] != 1) continue;
       const int maker = makers_[static_cast<size_t>(source->storage)];
       if (maker < 0 || trace_.storages[static_cast<size_t>(source->storage)].live_out) continue;

@@ -32,11 +32,14 @@ struct LAZULI_API Stats {
   int64_t disk_cache_errors = 0;       // Entries that were unusable or could not be written. LAZULI_LOGS=cache says why.
   int64_t kernels_tuned = 0;           // Kernels that LAZULI_MODE=max-autotune timed schedules of.
   int64_t schedules_timed = 0;         // Schedules timed for that, the cost model's own among them.
+  int64_t products_tuned = 0;          // Products of matrices on a GPU that LAZULI_MODE=max-autotune timed the library's algorithms of.
+  int64_t algorithms_timed = 0;        // Algorithms timed for that, the library's first choices among them.
   int64_t kernel_launches = 0;         // Fused kernels run.
   int64_t aten_calls = 0;              // Library calls made by programs.
   int64_t cudagraph_captures = 0;      // CUDA graphs made of programs. See LAZULI_MODE.
   int64_t cudagraph_launches = 0;      // Runs of programs that launched one.
   int64_t cudagraph_failures = 0;      // Programs that could not be captured, and run without.
+  int64_t cudagraphs_dropped = 0;      // Programs that turned out to be faster with a head start than as a graph.
   int64_t head_starts = 0;             // Runs of programs whose first steps ran on a GPU while the trace was still recorded.
   int64_t head_starts_in_vain = 0;     // Those that were taken back, since the trace turned out to be another one.
   int64_t weights_packed = 0;          // Weights put into the library's own order, to be used again. See LAZULI_PACK_WEIGHTS.

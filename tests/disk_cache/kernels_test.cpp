@@ -98,7 +98,7 @@ TEST_F(KernelsOnDisk, SchedulesAreRemembered) {
   options.target.autotune_ms = 1000;
   const codegen::Isa isa = std::min(codegen::HostIsa(), codegen::Isa::kAvx2);
   const std::string text = PrintKernel(kernel), key = codegen::KernelKey(text, isa, "eager");
-  codegen::KeepSchedule(&disk_, key, at::get_num_threads(), "unroll=8 grain=1");
+  codegen::KeepFastest(&disk_, codegen::MachineOf(at::get_num_threads()), key, "unroll=8 grain=1");
   EXPECT_EQ(Origin(kernel, options), KernelOrigin::kCompiled);
   EXPECT_EQ(CheckKernel(kernel, options), "");
   EXPECT_EQ(Counts().kernels_tuned, 0);
@@ -109,7 +109,7 @@ TEST_F(KernelsOnDisk, SchedulesAreRemembered) {
   EXPECT_EQ(Origin(kernel, options), KernelOrigin::kLoaded);
 
   // What makes no sense is found out anew.
-  codegen::KeepSchedule(&disk_, key, at::get_num_threads(), "unroll=7");
+  codegen::KeepFastest(&disk_, codegen::MachineOf(at::get_num_threads()), key, "unroll=7");
   ForgetIdleKernels();
   EXPECT_EQ(Origin(kernel, options), KernelOrigin::kCompiled);
   EXPECT_EQ(CheckKernel(kernel, options), "");

@@ -233,6 +233,13 @@ TEST_P(NumbersTest, CopiesOfNumbers) {
         x.copy_(at::native::wrapped_scalar_tensor(number));
         all.push_back(x);
         all.push_back(x + x);
+        // As transforms over functions copy numbers: to another dtype and back, and as they are.
+        const auto pending = at::native::wrapped_scalar_tensor(number);
+        const auto cast = at::_to_copy(pending, dtype);
+        all.push_back(cast);
+        all.push_back(at::_to_copy(cast, torch::kDouble));
+        all.push_back(pending.clone());
+        all.push_back(x + cast);
       }
       return all;
     });

@@ -208,6 +208,26 @@ TEST_P(PointersTest, MemoryThatIsReadByWhatIsRecordedMayBeFilledAgain) {
   });
 }
 
+// Element by element, through a pointer asked for each time: only what was recorded since the last time matters, also where the next tensor
+// gets the memory of the last one.
+TEST_P(PointersTest, AskedForAtEachElement) {
+  ExpectSameAsEager([] {
+    Tensors all;
+    for (int step = 0; step < 20; ++step) {
+      auto input = torch::empty({4});
+      for (int i = 0; i < 4; ++i) input.data_ptr<float>()[i] = static_cast<float>(step + i);
+      all.push_back(input + 1);
+      for (int i = 0; i < 4; ++i) input.data_ptr<float>()[i] = -1;
+      all.push_back(input * 2);
+      for (int i = 0; i < 4; ++i) {
+        input.data_ptr<float>()[i] = static_cast<float>(i);
+        all.push_back(input - 3);
+      }
+    }
+    return all;
+  });
+}
+
 // The pointer is asked for again in the middle of what was recorded, which a trace that does not read it goes on over.
 TEST_P(PointersTest, OnlyMemoryThatIsReadIsWaitedFor) {
   const DeviceMode mode(options());

@@ -129,6 +129,37 @@ TEST_F(GpuGraphsTest, Trains) {
   EXPECT_EQ(stats.of(&Stats::cudagraph_failures), 0);
 }
 
+// A loop that waits for a result of each round tries both ways, and goes on with the faster one; values do not depend on it.
+TEST_F(GpuGraphsTest, HeadStartsHaveATrialAgainstGraphs) {
+  const auto train = [](bool lazily) {
+    torch::manual_seed(7);
+    torch::nn::Sequential model(torch::nn::Linear(64, 128), torch::nn::GELU(), torch::nn::LayerNorm(torch::nn::LayerNormOptions({128})),
+                                torch::nn::Linear(128, 10));
+    model->to(torch::kCUDA);
+    torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(1e-2));
+    Tensors losses;
+    std::optional<DeviceMode> mode;
+    if (lazily) mode.emplace(Graphs().head_start("1"));
+    for (int step = 0; step < 90; ++step) {
+      const auto x = torch::randn({32, 64}, OnGpu());
+      const auto target = torch::randint(10, {32}, OnGpu(torch::kLong));
+      optimizer.zero_grad();
+      const auto loss = torch::nn::functional::cross_entropy(model->forward(x), target);
+      loss.backward();
+      optimizer.step();
+      losses.push_back(loss.detach().cpu());
+    }
+    return losses;
+  };
+  const Tensors eager = train(false);
+  const StatsDelta stats;
+  ExpectEqual(eager, train(true));
+  EXPECT_GE(stats.of(&Stats::head_starts), 6) << "the trial's own";
+  EXPECT_GE(stats.of(&Stats::cudagraph_launches), 12);
+  EXPECT_EQ(stats.of(&Stats::cudagraph_failures), 0);
+  EXPECT_LE(stats.of(&Stats::cudagraphs_dropped), 2);
+}
+
 TEST_F(GpuGraphsTest, ConvolutionsAndNorms) {
   const auto run = [](bool lazily) {
     torch::manual_seed(8);

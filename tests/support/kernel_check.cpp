@@ -217,6 +217,7 @@ void RunOracle(const KernelIR& kernel, Memory& memory, const CheckOptions& optio
   if (!options.cpu_oracle) return RunReference(kernel, pointers.data(), options.scalars.data());
   codegen::KernelTarget target = options.target;
   target.cuda_arch = "";
+  target.schedule = "default";
   codegen::CompileKernel(kernel, target, nullptr).value()->Run(pointers.data(), options.scalars.data(), nullptr);
 }
 

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "tests/support/test_device.h"
+
 namespace lazuli::testing {
 namespace {
 
@@ -72,6 +74,9 @@ void ExpectSame(const Tensors& eager, const Tensors& lazy, bool exact, const std
 void BackendTest::Run(const Program& program, const Options& options, int runs) const {
   torch::manual_seed(kSeed);
   const Tensors eager = program();
+  // On a GPU a thread of autograd's own lets go of tensors: when a run has more live results than all before it, which is chance, its
+  // trace is a new one, and another run shows that it is found again.
+  int more_runs = OnGpu() ? 2 : 0;
   for (int run = 0; run < runs; ++run) {
     const StatsDelta delta;
     Tensors lazy;
@@ -83,6 +88,7 @@ void BackendTest::Run(const Program& program, const Options& options, int runs) 
     }
     ExpectSame(eager, lazy, exact(), "run " + std::to_string(run));
     // Operators seen for the first time may cut a trace that will not come again, which is not compiled.
+    if (run + 1 == runs && delta.of(&Stats::cache_hits) < delta.of(&Stats::traces) && more_runs-- > 0) ++runs;
     if (run + 1 == runs) {
       EXPECT_EQ(delta.of(&Stats::cache_hits), delta.of(&Stats::traces)) << "a trace of the last run had no program";
       EXPECT_EQ(delta.of(&Stats::eager_replays), 0);

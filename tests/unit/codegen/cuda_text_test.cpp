@@ -12,6 +12,7 @@
 #include "codegen/cuda/nvrtc_compiler.h"
 #include "codegen/kernel_compiler.h"
 #include "runtime/cuda_driver.h"
+#include "runtime/open_library.h"
 #include "tests/support/cache_fixture.h"
 #include "tests/support/kernel_builder.h"
 #include "tests/support/nvrtc.h"
@@ -65,9 +66,9 @@ KernelIR Sum(const c10::DimVector& sizes, int num_reduced, const c10::DimVector&
   return b.kernel();
 }
 
-std::string Compiles(const KernelIR& kernel, bool wide = false) {
+std::string Compiles(const KernelIR& kernel, bool wide = false, const codegen::CudaSchedule& schedule = {}) {
   if (const absl::Status status = codegen::VerifyKernel(kernel); !status.ok()) return std::string(status.message());
-  const std::string text = codegen::EmitCuda(codegen::PlanCuda(kernel, wide));
+  const std::string text = codegen::EmitCuda(codegen::PlanCuda(kernel, wide, false, schedule));
   const auto code = codegen::CompileCuda(text, kArch, false);
   return code.ok() ? "" : absl::StrCat(std::string(code.status().message()), "\n", text, codegen::PrintKernel(kernel));
 }
@@ -337,11 +338,78 @@ TEST(CudaNvrtc, NumbersAreComparedWithCoordinatesInTheTypeOfCoordinates) {
 }
 
 TEST(CudaDriver, SaysWhatIsMissingAndWhatToDo) {
-  const auto opened = runtime::internal::OpenFirst("NVIDIA's driver", {"libnothere.so.1", "libnothere.so"}, "install it");
+  const auto opened = runtime::OpenFirst("NVIDIA's driver", {"libnothere.so.1", "libnothere.so"}, "install it");
   ASSERT_FALSE(opened.ok());
   EXPECT_EQ(opened.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(absl::StrContains(opened.status().message(), "libnothere.so.1")) << opened.status();
   EXPECT_TRUE(absl::StrContains(opened.status().message(), "; install it")) << opened.status();
+}
+
+// Every value of every choice, alone.
+std::vector<codegen::CudaSchedule> Schedules() {
+  std::vector<codegen::CudaSchedule> all;
+  for (int choice = 0; choice < codegen::NumCudaChoices(); ++choice) {
+    for (const codegen::CudaSchedule& schedule : codegen::CudaVariations({}, choice, /*reorder=*/true)) all.push_back(schedule);
+  }
+  return all;
+}
+
+TEST(CudaScheduleTest, TextParsesBack) {
+  EXPECT_EQ(codegen::PrintCudaSchedule({}), "default");
+  EXPECT_GE(Schedules().size(), 10u);
+  for (const codegen::CudaSchedule& schedule : Schedules()) {
+    const std::string text = codegen::PrintCudaSchedule(schedule);
+    EXPECT_NE(text, "default");
+    const auto parsed = codegen::ParseCudaSchedule(text);
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_TRUE(*parsed == schedule) << text;
+  }
+  codegen::CudaSchedule two;
+  two.threads = 1;
+  two.keep = -1;
+  EXPECT_EQ(codegen::PrintCudaSchedule(two), "threads=1 keep=-1");
+  for (const char* bad : {"", "threads", "threads=2", "keep=1", "speed=1", "lanes=x"})
+    EXPECT_FALSE(codegen::ParseCudaSchedule(bad).ok()) << bad;
+}
+
+TEST(CudaScheduleTest, SumsKeepTheirOrderWhereThatIsAskedFor) {
+  size_t all = 0;
+  for (int choice = 0; choice < codegen::NumCudaChoices(); ++choice) {
+    for (const codegen::CudaSchedule& schedule : codegen::CudaVariations({}, choice, /*reorder=*/false)) {
+      ++all;
+      EXPECT_EQ(schedule.threads, 0);
+      EXPECT_EQ(schedule.lanes, 0);
+      EXPECT_EQ(schedule.splits, 0);
+    }
+  }
+  EXPECT_GT(all, 0u);
+}
+
+TEST(CudaScheduleTest, MovesWhatItSays) {
+  const auto plan = [](const KernelIR& kernel, const char* schedule) {
+    return codegen::PlanCuda(kernel, false, false, *codegen::ParseCudaSchedule(schedule));
+  };
+  const KernelIR chain = Chain({1 << 22}), rows = Softmax(4096, 4096), all = Sum({1 << 22}, 1, {1});
+  EXPECT_EQ(plan(chain, "threads=1").launch.phases[0].threads_x, 512);
+  EXPECT_EQ(plan(chain, "threads=-1").launch.phases[0].threads_x, 128);
+  EXPECT_EQ(plan(chain, "lanes=-1").lanes, 2);
+  const int threads = plan(rows, "default").launch.phases[0].threads_x;
+  EXPECT_EQ(plan(rows, "threads=-1").launch.phases[0].threads_x, threads / 2);
+  EXPECT_GT(plan(rows, "default").iterations, 0);
+  EXPECT_EQ(plan(rows, "keep=-1").iterations, 0);
+  EXPECT_GT(Count(codegen::EmitCuda(plan(rows, "keep=-1")), "ld<true>("), 1) << "memory is read in each pass";
+  EXPECT_TRUE(absl::StrContains(codegen::EmitCuda(plan(chain, "occupancy=3")), "__launch_bounds__(256, 6)"));
+  EXPECT_EQ(plan(all, "splits=1").launch.Splits(nullptr, 132), 2 * plan(all, "default").launch.Splits(nullptr, 132));
+}
+
+TEST(CudaScheduleTest, AllCompile) {
+  LAZULI_SKIP_WITHOUT_NVRTC();
+  for (const KernelIR& kernel : {Chain({1000, 333}), Softmax(4096, 4096), Softmax(70, 50257, T::BFloat16), Sum({1 << 20}, 1, {1}),
+                                 Sum({300, 5000}, 1, {1, 300}), Normalized(1 << 16, 256, 4)}) {
+    for (const codegen::CudaSchedule& schedule : Schedules()) {
+      EXPECT_EQ(Compiles(kernel, false, schedule), "") << codegen::PrintCudaSchedule(schedule);
+    }
+  }
 }
 
 }  // namespace

@@ -1,0 +1,224 @@
+#include "codegen/products/tuned_product.h"
+
+#include <ATen/Context.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "codegen/kernel_store.h"
+#include "codegen/products/lt_product.h"
+#include "codegen/race.h"
+#include "runtime/counters.h"
+#include "runtime/cublas_lt.h"
+#include "runtime/gpu_timer.h"
+#include "runtime/log.h"
+#include "runtime/options.h"
+
+namespace lazuli::codegen {
+namespace {
+
+using runtime::CublasLt;
+using runtime::CublasLtResult;
+using runtime::CudaStreamHandle;
+
+constexpr double kProductSampleSeconds = 50e-6;
+constexpr int kMostRepeats = 32;
+// Filled so often for each launch, some 10 us.
+constexpr size_t kBusyBytes = size_t{16} << 20;
+constexpr int kBusyTimes = 2;
+constexpr double kHopelessAlgorithm = 1.3;  // What takes so much longer the first time is not timed further.
+
+// Times algorithms on the product's own operands, whose result each of them writes.
+class ProductTuner {
+ public:
+  ProductTuner(const LtProduct& lt_product, const GpuProduct& product, CudaStreamHandle stream, double budget)
+      : lt_product_(lt_product), product_(product), stream_(stream), timer_(stream), budget_(budget) {}
+
+  // The fastest of `proposed`, of which there is one.
+  CublasLtResult Choose(const std::vector<CublasLtResult>& proposed) {
+    size_t best = 0;
+    Sample(proposed[0]);
+    const double once = Sample(proposed[0]);
+    seconds_ = once;
+    if (once > 0) repeats_ = std::clamp(static_cast<int>(kProductSampleSeconds / once), 1, kMostRepeats);
+    const c10::DataPtr busy = repeats_ > 1 ? c10::GetAllocator(c10::kCUDA)->allocate(kBusyBytes) : c10::DataPtr();
+    timer_.KeepBusy(busy.get(), kBusyBytes, repeats_ > 1 ? repeats_ * kBusyTimes : 0);
+    for (size_t i = 1; i < proposed.size() && HasTime(); ++i) {
+      Sample(proposed[i]);
+      if (Sample(proposed[i]) > kHopelessAlgorithm * seconds_) continue;
+      const double give_up = std::min(budget_, Elapsed() + budget_ / 8);
+      const RaceResult race =
+          Race([&] { return Sample(proposed[i]); }, [&] { return Sample(proposed[best]); }, [&] { return Elapsed() < give_up; });
+      absl::StrAppendFormat(&report_, "\n  algorithm %d: %.1f us, algorithm %d %.1f us%s", i + 1, 1e6 * race.ours, best + 1,
+                            1e6 * race.theirs, race.faster ? ", taken" : "");
+      if (!race.faster) continue;
+      best = i;
+      seconds_ = race.ours;
+    }
+    runtime::Counters::Get().products_tuned.Add();
+    runtime::Counters::Get().algorithms_timed.Add(static_cast<int64_t>(timed_.size()));
+    if (runtime::LogEnabled(runtime::LogCategory::kAutotuning)) {
+      runtime::Log(runtime::LogCategory::kAutotuning,
+                   absl::StrCat("Product ", product_.shape.Text(), ": algorithm ", best + 1, " chosen of ", proposed.size(), report_));
+    }
+    return proposed[best];
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  double Elapsed() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+  bool HasTime() const { return Elapsed() + 2.0 * kMinTurns * repeats_ * seconds_ < budget_; }
+
+  // Seconds of one run; an hour for what the library refuses after all.
+  double Sample(const CublasLtResult& algorithm) {
+    bool ran = true;
+    const absl::StatusOr<double> seconds = timer_.Time([&] {
+      for (int i = 0; i < repeats_; ++i) ran &= lt_product_.Run(product_, algorithm, stream_);
+    });
+    if (std::find(timed_.begin(), timed_.end(), &algorithm) == timed_.end()) timed_.push_back(&algorithm);
+    return ran && seconds.ok() ? *seconds / repeats_ : 3600;
+  }
+
+  const LtProduct& lt_product_;
+  const GpuProduct& product_;
+  const CudaStreamHandle stream_;
+  runtime::GpuTimer timer_;
+  const double budget_;  // Seconds.
+  const Clock::time_point start_ = Clock::now();
+  int repeats_ = 1;
+  double seconds_ = 0;  // Of the best.
+  std::vector<const CublasLtResult*> timed_;
+  std::string report_;
+};
+
+std::string AlgorithmText(const CublasLtResult& result) {
+  std::string text;
+  for (const uint64_t word : result.algorithm.data) absl::StrAppendFormat(&text, "%016x", word);
+  return text;
+}
+
+std::optional<CublasLtResult> ParseAlgorithm(const std::string& text) {
+  CublasLtResult result{};
+  if (text.size() != 16 * std::size(result.algorithm.data)) return std::nullopt;
+  for (size_t w = 0; w < std::size(result.algorithm.data); ++w) {
+    if (!absl::SimpleHexAtoi(text.substr(16 * w, 16), &result.algorithm.data[w])) return std::nullopt;
+  }
+  return result;
+}
+
+// The products of one GPU.
+class TunedProducts {
+ public:
+  // Those of the GPU with this index. Null where it has no cuBLASLt; the log says so once.
+  static TunedProducts* Of(int device) {
+    static auto* const mutex = new std::mutex;
+    static auto* const all = new absl::flat_hash_map<int, std::unique_ptr<TunedProducts>>;
+    std::lock_guard<std::mutex> lock(*mutex);
+    auto [entry, is_new] = all->try_emplace(device);
+    if (is_new) entry->second = Open(device);
+    return entry->second.get();
+  }
+
+  // False: the library that LibTorch calls is to do it.
+  bool Run(const GpuProduct& product, CudaStreamHandle stream) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto known = chosen_.find(product.shape);
+    if (known == chosen_.end()) {
+      // Nothing can be timed there, and it need not be the last time.
+      int capturing = runtime::CudaDriver::kNotCapturing;
+      if (runtime::RequireCudaDriver().stream_is_capturing(stream, &capturing) != 0) return false;
+      if (capturing != runtime::CudaDriver::kNotCapturing) return false;
+      known = chosen_.emplace(product.shape, Choose(product, stream)).first;
+    }
+    Chosen& chosen = known->second;
+    return chosen.product != nullptr && chosen.product->Run(product, chosen.algorithm, stream);
+  }
+
+ private:
+  struct Chosen {
+    std::unique_ptr<LtProduct> product;  // Null: cuBLASLt proposes nothing.
+    CublasLtResult algorithm{};
+  };
+
+  static std::unique_ptr<TunedProducts> Open(int device) {
+    const absl::StatusOr<const CublasLt*> lt = runtime::GetCublasLt();
+    const absl::StatusOr<runtime::CudaDeviceInfo> info = runtime::GetCudaDeviceInfo(device);
+    std::unique_ptr<TunedProducts> products;
+    if (lt.ok() && info.ok()) products.reset(new TunedProducts(**lt, info->arch));
+    if (products != nullptr && products->lt_.create(&products->handle_) == 0) return products;
+    const absl::Status& missing = lt.ok() ? info.status() : lt.status();
+    runtime::LogOnce(absl::StrCat("products are not tuned: ", missing.ok() ? "cuBLASLt does not start" : std::string(missing.message())));
+    return nullptr;
+  }
+
+  TunedProducts(const CublasLt& lt, const std::string& arch) : lt_(lt), machine_(absl::StrCat("cublaslt ", lt.version(), " gpu ", arch)) {}
+
+  Chosen Choose(const GpuProduct& product, CudaStreamHandle stream) const {
+    Chosen chosen;
+    auto lt_product = std::make_unique<LtProduct>(lt_, handle_, product.shape);
+    runtime::DiskCache* const disk = runtime::DiskCache::Active();
+    const std::string key = product.shape.Text();
+    if (const std::optional<std::string> text = FindFastest(disk, machine_, key)) {
+      std::optional<CublasLtResult> kept = ParseAlgorithm(*text);
+      if (kept.has_value() && lt_product->Check(&*kept)) return {std::move(lt_product), *kept};
+    }
+    const std::vector<CublasLtResult> proposed = lt_product->Propose();
+    if (proposed.empty()) return chosen;
+    chosen.algorithm =
+        ProductTuner(*lt_product, product, stream, 1e-3 * static_cast<double>(runtime::Active().autotune_ms)).Choose(proposed);
+    chosen.product = std::move(lt_product);
+    KeepFastest(disk, machine_, key, AlgorithmText(chosen.algorithm));
+    return chosen;
+  }
+
+  const CublasLt& lt_;
+  const std::string machine_;
+  runtime::CublasLtHandle handle_ = nullptr;
+  std::mutex mutex_;
+  absl::flat_hash_map<GpuProductShape, Chosen> chosen_;
+};
+
+bool RunTuned(const std::optional<GpuProduct>& product, const at::Tensor& out) {
+  if (!product.has_value() || at::globalContext().deterministicAlgorithms()) return false;
+  TunedProducts* const products = TunedProducts::Of(out.device().index());
+  if (products == nullptr) return false;
+  const c10::DeviceGuard guard(out.device());
+  const c10::impl::VirtualGuardImpl impl(c10::kCUDA);
+  return products->Run(*product, static_cast<CudaStreamHandle>(impl.getStream(out.device()).native_handle()));
+}
+
+// mm.out(self, mat2, out), bmm.out(self, mat2, out)
+bool MultiplyMatrices(const torch::jit::Stack& arguments, torch::jit::Stack* /*results*/) {
+  const at::Tensor& out = arguments[2].toTensor();
+  return RunTuned(DescribeGpuProduct(arguments[0].toTensor(), arguments[1].toTensor(), {}, out), out);
+}
+
+bool IsUnitFactor(const c10::IValue& factor) { return factor.toScalar().equal(1); }
+
+// addmm.out(self, mat1, mat2, beta, alpha, out)
+bool MultiplyAndAdd(const torch::jit::Stack& arguments, torch::jit::Stack* /*results*/) {
+  const at::Tensor& out = arguments[5].toTensor();
+  if (!IsUnitFactor(arguments[3]) || !IsUnitFactor(arguments[4])) return false;
+  return RunTuned(DescribeGpuProduct(arguments[1].toTensor(), arguments[2].toTensor(), arguments[0].toTensor(), out), out);
+}
+
+}  // namespace
+
+runtime::DirectCall FindTunedProduct(const Node& node, const OpInfo& called) {
+  if (node.op.device.is_cpu()) return nullptr;
+  if (called.name == "aten::mm.out" || called.name == "aten::bmm.out") return &MultiplyMatrices;
+  return called.name == "aten::addmm.out" ? &MultiplyAndAdd : nullptr;
+}
+
+}  // namespace lazuli::codegen

@@ -1,0 +1,33 @@
+#include "guards/graph_trial.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace lazuli::guards {
+namespace {
+
+int64_t MedianOf(std::vector<int64_t>* samples) {
+  const auto middle = samples->begin() + static_cast<std::ptrdiff_t>(samples->size() / 2);
+  std::nth_element(samples->begin(), middle, samples->end());
+  return *middle;
+}
+
+}  // namespace
+
+GraphTrial::Choice GraphTrial::OnBegin(int64_t now) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (decided_) return {chosen_};
+  const int place = occurrences_++ - kWarmUp;
+  if (place < 0) return {};
+  if (place > 0 && (place - 1) % kBlock >= kSkipped) {
+    samples_[static_cast<int>(WayOf(place - 1))].push_back(now - last_begin_);
+  }
+  last_begin_ = now;
+  if (place < 2 * kTurns * kBlock) return {WayOf(place)};
+  decided_ = true;
+  for (int way = 0; way < 2; ++way) medians_[way] = MedianOf(&samples_[way]);
+  if (static_cast<double>(medians_[0]) > kMargin * static_cast<double>(medians_[1])) chosen_ = Way::kAhead;
+  return {chosen_, /*decided_now=*/true};
+}
+
+}  // namespace lazuli::guards

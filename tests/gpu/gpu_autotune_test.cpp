@@ -1,0 +1,101 @@
+// Mode max-autotune on a GPU: what is timed, what serves from then on, and that values are eager's. All are skipped without a GPU.
+#include <torch/torch.h>
+
+#include "tests/support/gpu.h"
+#include "tests/support/same_as_eager.h"
+
+namespace lazuli::testing {
+namespace {
+
+class GpuAutotuneTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    LAZULI_SKIP_WITHOUT_GPU();
+    lazuli::reset();
+  }
+
+  static torch::TensorOptions OnGpu(torch::Dtype dtype) { return torch::TensorOptions(dtype).device(torch::kCUDA); }
+
+  // Runs `program` eagerly and four times in a mode; graphs are captured at the second and launched from the third on.
+  static void ExpectSameAsEager(const Program& program, const std::string& mode) {
+    const Tensors eager = program();
+    for (int run = 0; run < 4; ++run) {
+      Tensors lazy;
+      {
+        const DeviceMode device_mode(Options().mode(mode).disk_cache(false));
+        lazy = program();
+        lazuli::sync();
+      }
+      ASSERT_EQ(eager.size(), lazy.size());
+      for (size_t i = 0; i < eager.size(); ++i) {
+        ExpectSame(eager[i].detach().cpu(), lazy[i].detach().cpu(), /*exact=*/false, mode + ", result " + std::to_string(i));
+      }
+    }
+  }
+};
+
+// A layer forward and backward, and batches of products. Sizes that no other test has, since what was timed stays.
+TEST_F(GpuAutotuneTest, ProductsAreTimedOnce) {
+  int64_t rows = 328;
+  for (const std::string mode : {"max-autotune", "max-autotune-no-cudagraphs"}) {
+    for (const auto dtype : {torch::kFloat, torch::kBFloat16, torch::kHalf, torch::kDouble}) {
+      rows += 8;
+      const auto x = torch::randn({rows, 264}, OnGpu(dtype)) * 0.1, w = torch::randn({136, 264}, OnGpu(dtype)) * 0.1,
+                 b = torch::randn({136}, OnGpu(dtype)), batch = torch::randn({5, rows, 24}, OnGpu(dtype)) * 0.1;
+      const Program program = [&] {
+        const auto weight = w.detach().requires_grad_(), input = x.detach().requires_grad_();
+        const auto y = torch::linear(input, weight, b);
+        Tensors results = torch::autograd::grad({(y * y).sum()}, {weight, input});
+        results.push_back(y.detach());
+        results.push_back(torch::bmm(batch, batch.transpose(1, 2)));
+        return results;
+      };
+      const StatsDelta first;
+      ExpectSameAsEager(program, mode);
+      EXPECT_EQ(first.of(&Stats::products_tuned), 4) << mode << " " << dtype;
+      EXPECT_GE(first.of(&Stats::algorithms_timed), 4);
+      lazuli::reset();
+      const StatsDelta again;
+      ExpectSameAsEager(program, mode);
+      EXPECT_EQ(again.of(&Stats::products_tuned), 0);
+      EXPECT_EQ(again.of(&Stats::cudagraph_failures), 0);
+      EXPECT_GE(again.of(&Stats::cudagraph_launches), mode == "max-autotune" ? 1 : 0);
+    }
+  }
+}
+
+// Pointwise, rows, columns and everything into one number, over memory that is worth it.
+TEST_F(GpuAutotuneTest, KernelsAreTimedOnce) {
+  const auto x = torch::randn({2048, 3000}, OnGpu(torch::kFloat)), w = torch::randn({3000}, OnGpu(torch::kFloat));
+  const Program program = [&] {
+    const auto hidden = torch::gelu(x * w);
+    return Tensors{hidden.softmax(1) + x, hidden.sum(0), (x * x).sum(), x.to(torch::kBFloat16)};
+  };
+  const StatsDelta first;
+  ExpectSameAsEager(program, "max-autotune-no-cudagraphs");
+  EXPECT_GE(first.of(&Stats::kernels_tuned), 3);
+  EXPECT_GT(first.of(&Stats::schedules_timed), 3 * first.of(&Stats::kernels_tuned));
+  const StatsDelta again;
+  ExpectSameAsEager(program, "max-autotune-no-cudagraphs");
+  EXPECT_EQ(again.of(&Stats::kernels_tuned), 0);
+}
+
+TEST_F(GpuAutotuneTest, OtherModesAndDeterministicProgramsTimeNothing) {
+  const auto x = torch::randn({72, 56}, OnGpu(torch::kFloat)), y = torch::randn({56, 88}, OnGpu(torch::kFloat));
+  const Program program = [&] { return Tensors{torch::mm(x, y) + 1}; };
+  const StatsDelta stats;
+  ExpectSameAsEager(program, "default");
+  ExpectSameAsEager(program, "reduce-overhead");
+  lazuli::reset();
+  at::globalContext().setDeterministicAlgorithms(true, false);
+  ExpectSameAsEager(program, "max-autotune");
+  at::globalContext().setDeterministicAlgorithms(false, false);
+  EXPECT_EQ(stats.of(&Stats::products_tuned), 0);
+  EXPECT_EQ(stats.of(&Stats::compile_failures), 0);
+  lazuli::reset();
+  ExpectSameAsEager(program, "max-autotune");
+  EXPECT_EQ(stats.of(&Stats::products_tuned), 1);
+}
+
+}  // namespace
+}  // namespace lazuli::testing
