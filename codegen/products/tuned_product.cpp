@@ -38,6 +38,9 @@ constexpr size_t kBusyBytes = size_t{16} << 20;
 constexpr int kBusyTimes = 2;
 constexpr double kHopelessAlgorithm = 1.3;  // What takes so much longer the first time is not timed further.
 
+constexpr size_t kTimedAtOnce = 128, kMostProducts = 2048, kMostSeen = 4096;
+constexpr int kTimesToBeTimed = 8;
+
 // Times algorithms on the product's own operands, whose result each of them writes.
 class ProductTuner {
  public:
@@ -135,10 +138,11 @@ class TunedProducts {
     std::lock_guard<std::mutex> lock(mutex_);
     auto known = chosen_.find(product.shape);
     if (known == chosen_.end()) {
-      // Nothing can be timed there, and it need not be the last time.
+      // Nothing can be timed there, or any more, and it need not be the last time.
+      if (runtime::Active().autotune_ms == 0) return false;
       int capturing = runtime::CudaDriver::kNotCapturing;
       if (runtime::RequireCudaDriver().stream_is_capturing(stream, &capturing) != 0) return false;
-      if (capturing != runtime::CudaDriver::kNotCapturing) return false;
+      if (capturing != runtime::CudaDriver::kNotCapturing || !IsWorthwhile(product.shape)) return false;
       known = chosen_.emplace(product.shape, Choose(product, stream)).first;
     }
     Chosen& chosen = known->second;
@@ -164,6 +168,14 @@ class TunedProducts {
 
   TunedProducts(const CublasLt& lt, const std::string& arch) : lt_(lt), machine_(absl::StrCat("cublaslt ", lt.version(), " gpu ", arch)) {}
 
+  // Sizes that change have many shapes: beyond a number only those that keep coming are timed, and beyond another no more.
+  bool IsWorthwhile(const GpuProductShape& shape) {
+    if (chosen_.size() < kTimedAtOnce) return true;
+    if (chosen_.size() >= kMostProducts) return false;
+    if (seen_.size() >= kMostSeen) seen_.clear();
+    return ++seen_[shape] >= kTimesToBeTimed;
+  }
+
   Chosen Choose(const GpuProduct& product, CudaStreamHandle stream) const {
     Chosen chosen;
     auto lt_product = std::make_unique<LtProduct>(lt_, handle_, product.shape);
@@ -187,6 +199,7 @@ class TunedProducts {
   runtime::CublasLtHandle handle_ = nullptr;
   std::mutex mutex_;
   absl::flat_hash_map<GpuProductShape, Chosen> chosen_;
+  absl::flat_hash_map<GpuProductShape, int> seen_;  // How often those came that were not worth it.
 };
 
 bool RunTuned(const std::optional<GpuProduct>& product, const at::Tensor& out) {
