@@ -57,17 +57,21 @@ function(lazuli_split sources regex matching others)
   set(${others} ${without} PARENT_SCOPE)
 endfunction()
 
-# Has `sources` of `target` compiled four at a time. Those that take names out of LLVM's namespace, which Lazuli's own may clash with, do
-# not mix with others. (CMake leaves out those with compile options of their own.)
+# Has `sources` of `target` compiled some four at a time. Which ones go together follows from their names, not from their places: a file more
+# leaves the others where they are, and may only clash with names of its own group. Those that take names out of LLVM's namespace, which
+# Lazuli's own may clash with, do not mix with others. (CMake leaves out those with compile options of their own.)
 function(lazuli_unity target sources)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   lazuli_split("${sources}" "^using llvm::" llvm others)
   foreach(kind llvm others)
-    set(number 0)
+    list(LENGTH ${kind} count)
+    math(EXPR groups "(${count} / 4 + 7) / 8 * 8")  # Rarely another number.
     foreach(source ${${kind}})
-      math(EXPR batch "${number} / 4")
-      math(EXPR number "${number} + 1")
-      set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${kind}_${batch})
+      get_filename_component(name ${source} NAME)
+      string(MD5 hash ${name})
+      string(SUBSTRING ${hash} 0 4 digits)
+      math(EXPR group "0x${digits} % ${groups}")
+      set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${kind}_${group})
     endforeach()
   endforeach()
 endfunction()

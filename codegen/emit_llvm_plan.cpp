@@ -28,9 +28,9 @@ constexpr int64_t kMinColumns = 256;  // Of a row that is written in several pie
 constexpr int64_t kCacheBytes = 32 * 1024;
 constexpr double kCacheWorth = 12;  // Vector operations above which a value is kept rather than recomputed.
 
-class Planner {
+class LoopPlanner {
  public:
-  Planner(const KernelIR& kernel, const IsaInfo& isa, const Schedule& schedule) : isa_(isa), schedule_(schedule) {
+  LoopPlanner(const KernelIR& kernel, const IsaInfo& isa, const Schedule& schedule) : isa_(isa), schedule_(schedule) {
     plan_.kernel = CanonicalizeDomain(kernel);
     plan_.rank = static_cast<int>(plan_.kernel.sizes.size());
     plan_.num_kept = plan_.rank - plan_.kernel.num_reduced;
@@ -424,7 +424,9 @@ int64_t LoopPlan::StreamedBytes() const {
   return bytes;
 }
 
-LoopPlan PlanLoops(const KernelIR& kernel, const IsaInfo& isa, const Schedule& schedule) { return Planner(kernel, isa, schedule).Run(); }
+LoopPlan PlanLoops(const KernelIR& kernel, const IsaInfo& isa, const Schedule& schedule) {
+  return LoopPlanner(kernel, isa, schedule).Run();
+}
 
 int ElementBytes(c10::ScalarType type) { return static_cast<int>(c10::elementSize(type)); }
 

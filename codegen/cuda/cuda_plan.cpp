@@ -79,9 +79,9 @@ KernelIR WithRowsAsTurns(KernelIR kernel) {
   return kernel;
 }
 
-class Planner {
+class CudaPlanner {
  public:
-  Planner(const KernelIR& kernel, bool wide, bool batches, const CudaSchedule& schedule) : batches_(batches) {
+  CudaPlanner(const KernelIR& kernel, bool wide, bool batches, const CudaSchedule& schedule) : batches_(batches) {
     plan_.schedule = schedule;
     plan_.kernel = CanonicalizeDomain(WithoutNeedlessReduction(kernel));
     plan_.rank = static_cast<int>(plan_.kernel.sizes.size());
@@ -472,7 +472,7 @@ bool CudaPlan::IsContiguous(int i) const {
 bool CudaPlan::IsPacked(int i) const { return IsVectorLoad(i) && ElementBytes(kernel.insts[i].type) == 2 && lanes % 2 == 0; }
 
 CudaPlan PlanCuda(const KernelIR& kernel, bool wide, bool batches, const CudaSchedule& schedule) {
-  return Planner(kernel, wide, batches, schedule).Run();
+  return CudaPlanner(kernel, wide, batches, schedule).Run();
 }
 
 bool NeedsWide(const KernelIR& kernel, const int64_t* symbols) {
