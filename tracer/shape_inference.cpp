@@ -203,6 +203,16 @@ bool IsSameOnAllDevices(const codegen::OpInfo& info) {
   return info.name == "aten::clone" || info.name == "aten::_to_copy";
 }
 
+// Whether an operand that the schema does not leave out is undefined: a gradient that there is none of. Kernels answer that in ways of
+// their own, often with undefined results, which shape functions do not know of.
+bool LacksOperand(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args) {
+  const auto& schema = info.handle.schema().arguments();
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (args[i].isTensor() && !args[i].toTensor().defined() && schema[i].type()->kind() == c10::TypeKind::TensorType) return true;
+  }
+  return false;
+}
+
 // Whether `info`, an in-place operator, may write its functional form's `result` to `self`. Pointwise operators cast, by ATen's rule.
 bool FitsInPlace(const codegen::OpInfo& info, const at::Tensor& self, const at::Tensor& result) {
   if (!self.sizes().equals(result.sizes()) || OverlapsItself(self)) return false;
@@ -249,6 +259,7 @@ static std::optional<codegen::OutputMetas> InferBy(const ShapeFunction* function
 }
 
 std::optional<codegen::OutputMetas> InferShapes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, c10::Device device) {
+  if (LacksOperand(info, args)) return std::nullopt;
   const bool trusted = device.is_cpu() || IsSameOnAllDevices(info) || RecallShapes(ForetoldKey(info, args, device)) != nullptr;
   return InferBy(trusted ? FindShapeFunction(info.name, device) : nullptr, info, args);
 }

@@ -238,6 +238,39 @@ TEST_P(AutogradTest, CustomFunctionThatWritesItsInput) {
   });
 }
 
+struct WithoutGradient : torch::autograd::Function<WithoutGradient> {
+  static torch::Tensor forward(torch::autograd::AutogradContext*, const torch::Tensor& x) { return x * 1; }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*, torch::autograd::variable_list) {
+    return {torch::Tensor()};
+  }
+};
+
+// Formulas are then called with undefined gradients, and some answer with undefined results.
+TEST_P(AutogradTest, GradientsThatThereAreNoneOf) {
+  using Layer = std::function<torch::Tensor(const torch::Tensor&, const torch::Tensor&)>;
+  const std::vector<Layer> layers = {
+      [](const auto& x, const auto& w) { return torch::scaled_dot_product_attention(x, w, x); },
+      [](const auto& x, const auto& w) { return torch::layer_norm(x, {4}, w.flatten().slice(0, 0, 4)); },
+      [](const auto& x, const auto& w) { return torch::batch_norm(x, w.flatten().slice(0, 0, 2), {}, {}, {}, true, 0.1, 1e-5, false); },
+      [](const auto& x, const auto& w) { return torch::conv2d(x, w.slice(3, 0, 3)); },
+      [](const auto& x, const auto& w) { return torch::matmul(x, w.transpose(2, 3)); },
+      [](const auto& x, const auto& w) { return torch::gelu(x) * w; },
+      [](const auto& x, const auto& w) { return torch::log_softmax(x, 1) + w.cumsum(0); },
+      [](const auto& x, const auto& w) { return std::get<0>(torch::max(x * w, 1)); },
+  };
+  for (size_t i = 0; i < layers.size(); ++i) {
+    SCOPED_TRACE(i);
+    ExpectSameAsEager([&layer = layers[i]] {
+      const auto x = torch::randn({2, 2, 3, 4}).requires_grad_(), w = torch::randn({2, 2, 3, 4}).requires_grad_();
+      const auto y = layer(x, w);
+      Tensors results = torch::autograd::grad({WithoutGradient::apply(y).sum()}, {x, w}, {}, /*retain_graph=*/true, /*create_graph=*/false,
+                                              /*allow_unused=*/true);
+      for (const auto& grad : torch::autograd::grad({WithoutGradient::apply(y).sum() + y.mean()}, {x, w})) results.push_back(grad);
+      return results;
+    });
+  }
+}
+
 TEST_P(AutogradTest, NoGradGuardInsideAGraph) {
   ExpectSameAsEager([] {
     auto w = torch::ones({3}).requires_grad_();
