@@ -36,6 +36,7 @@ constexpr int kMostRepeats = 32;
 // Filled so often for each launch, some 10 us.
 constexpr size_t kBusyBytes = size_t{16} << 20;
 constexpr int kBusyTimes = 2;
+constexpr double kRefused = 3600;
 constexpr double kHopelessAlgorithm = 1.3;  // What takes so much longer the first time is not timed further.
 
 constexpr size_t kTimedAtOnce = 128, kMostProducts = 2048, kMostSeen = 4096;
@@ -47,16 +48,16 @@ class ProductTuner {
   ProductTuner(const LtProduct& lt_product, const GpuProduct& product, CudaStreamHandle stream, double budget)
       : lt_product_(lt_product), product_(product), stream_(stream), timer_(stream), budget_(budget) {}
 
-  // The fastest of `proposed`, of which there is one.
-  CublasLtResult Choose(const std::vector<CublasLtResult>& proposed) {
+  // The fastest of `proposed`. None: not one of them runs.
+  std::optional<CublasLtResult> Choose(const std::vector<CublasLtResult>& proposed) {
     size_t best = 0;
-    Sample(proposed[0]);
-    const double once = Sample(proposed[0]);
-    seconds_ = once;
-    if (once > 0) repeats_ = std::clamp(static_cast<int>(kProductSampleSeconds / once), 1, kMostRepeats);
+    while (best < proposed.size() && Sample(proposed[best]) >= kRefused) ++best;
+    if (best == proposed.size()) return std::nullopt;
+    seconds_ = Sample(proposed[best]);
+    if (seconds_ > 0) repeats_ = std::clamp(static_cast<int>(kProductSampleSeconds / seconds_), 1, kMostRepeats);
     const c10::DataPtr busy = repeats_ > 1 ? c10::GetAllocator(c10::kCUDA)->allocate(kBusyBytes) : c10::DataPtr();
     timer_.KeepBusy(busy.get(), kBusyBytes, repeats_ > 1 ? repeats_ * kBusyTimes : 0);
-    for (size_t i = 1; i < proposed.size() && HasTime(); ++i) {
+    for (size_t i = best + 1; i < proposed.size() && HasTime(); ++i) {
       Sample(proposed[i]);
       if (Sample(proposed[i]) > kHopelessAlgorithm * seconds_) continue;
       const double give_up = std::min(budget_, Elapsed() + budget_ / 8);
@@ -83,14 +84,14 @@ class ProductTuner {
   double Elapsed() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
   bool HasTime() const { return Elapsed() + 2.0 * kMinTurns * repeats_ * seconds_ < budget_; }
 
-  // Seconds of one run; an hour for what the library refuses after all.
+  // Seconds of one run; kRefused for what the library refuses after all.
   double Sample(const CublasLtResult& algorithm) {
     bool ran = true;
     const absl::StatusOr<double> seconds = timer_.Time([&] {
       for (int i = 0; i < repeats_; ++i) ran &= lt_product_.Run(product_, algorithm, stream_);
     });
     if (std::find(timed_.begin(), timed_.end(), &algorithm) == timed_.end()) timed_.push_back(&algorithm);
-    return ran && seconds.ok() ? *seconds / repeats_ : 3600;
+    return ran && seconds.ok() ? *seconds / repeats_ : kRefused;
   }
 
   const LtProduct& lt_product_;
@@ -186,9 +187,10 @@ class TunedProducts {
       if (kept.has_value() && lt_product->Check(&*kept)) return {std::move(lt_product), *kept};
     }
     const std::vector<CublasLtResult> proposed = lt_product->Propose();
-    if (proposed.empty()) return chosen;
-    chosen.algorithm =
-        ProductTuner(*lt_product, product, stream, 1e-3 * static_cast<double>(runtime::Active().autotune_ms)).Choose(proposed);
+    const double budget = 1e-3 * static_cast<double>(runtime::Active().autotune_ms);
+    const std::optional<CublasLtResult> fastest = ProductTuner(*lt_product, product, stream, budget).Choose(proposed);
+    if (!fastest.has_value()) return chosen;
+    chosen.algorithm = *fastest;
     chosen.product = std::move(lt_product);
     KeepFastest(disk, machine_, key, AlgorithmText(chosen.algorithm));
     return chosen;
