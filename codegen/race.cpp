@@ -1,8 +1,8 @@
 #include "codegen/race.h"
 
-#include <algorithm>
-#include <cstdint>
 #include <vector>
+
+#include "runtime/median.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -10,11 +10,6 @@ namespace {
 constexpr int kMaxTurns = 15;
 constexpr double kGain = 0.97;  // What is the faster takes less than this much of the other's time,
 constexpr double kWins = 0.8;   // in this share of turns.
-
-double MedianTime(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
 
 }  // namespace
 
@@ -26,7 +21,7 @@ RaceResult Race(const std::function<double()>& ours, const std::function<double(
     mine.push_back(ours());
     wins += mine.back() < others.back() ? 1 : 0;
   }
-  RaceResult result{MedianTime(mine), MedianTime(others)};
+  RaceResult result{runtime::Median(mine), runtime::Median(others)};
   result.faster = result.ours < kGain * result.theirs && wins >= kWins * static_cast<double>(mine.size());
   return result;
 }

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "codegen/trial_operands.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -22,11 +23,6 @@ constexpr Field kFields[] = {
     {"unroll", &Schedule::unroll, 0, kMaxUnroll}, {"narrow", &Schedule::narrow, 0, 1}, {"prefetch", &Schedule::prefetch, 0, 1},
     {"stream", &Schedule::stream, 0, 1},          {"grain", &Schedule::grain, -1, 1},
 };
-
-bool IsPlain(const KernelIR& kernel) {
-  return std::none_of(kernel.insts.begin(), kernel.insts.end(),
-                      [](const KInst& inst) { return inst.op == KOp::kGather || inst.op == KOp::kCheck || IsScatter(inst.op); });
-}
 
 bool Any(const std::vector<bool>& flags) { return std::find(flags.begin(), flags.end(), true) != flags.end(); }
 
@@ -58,7 +54,7 @@ std::vector<int> ValuesOf(const LoopPlan& plan, const IsaInfo& isa, int threads,
 
 std::vector<Schedule> Variations(const LoopPlan& plan, const IsaInfo& isa, int threads, const Schedule& from, Knob knob) {
   std::vector<Schedule> schedules;
-  if (!IsPlain(plan.kernel)) return schedules;
+  if (!MayRunOnTrialOperands(plan.kernel)) return schedules;
   for (const int value : ValuesOf(plan, isa, threads, knob)) {
     Schedule schedule = from;
     schedule.*kFields[static_cast<size_t>(knob)].member = value;

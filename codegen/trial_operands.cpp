@@ -16,7 +16,7 @@
 namespace lazuli::codegen {
 namespace {
 
-constexpr int64_t kTrialElements = 4096;  // Elements.
+constexpr int64_t kTrialElements = 4096;  // Of a pattern.
 
 uint32_t TrialHash(int64_t i) { return static_cast<uint32_t>(i) * 2654435761u >> 16; }
 
@@ -78,6 +78,11 @@ void FillOnGpu(void* memory, size_t bytes, const std::string& pattern, c10::Devi
 }
 
 }  // namespace
+
+bool MayRunOnTrialOperands(const KernelIR& kernel) {
+  return std::none_of(kernel.insts.begin(), kernel.insts.end(),
+                      [](const KInst& inst) { return inst.op == KOp::kGather || inst.op == KOp::kCheck || IsScatter(inst.op); });
+}
 
 TrialOperands::TrialOperands(const KernelIR& kernel) : kernel_(kernel), in_place_(kernel.buffers.size(), false) {
   for (int i = 0; i < kernel.symbols.size(); ++i) symbols_.push_back(kernel.symbols.hint(i));

@@ -1,7 +1,8 @@
 #include "guards/eager_trial.h"
 
-#include <algorithm>
 #include <utility>
+
+#include "runtime/median.h"
 
 namespace lazuli::guards {
 namespace {
@@ -14,12 +15,6 @@ constexpr int kMismatch = 8;
 constexpr int kMaxMismatches = 3 * kMismatch;
 // So many samples of the program tell whether its time is that of calls.
 constexpr size_t kFirstSamples = 5;
-
-int64_t Median(std::vector<int64_t> samples) {
-  const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
-  std::nth_element(samples.begin(), middle, samples.end());
-  return *middle;
-}
 
 }  // namespace
 
@@ -52,13 +47,13 @@ bool EagerTrial::AddSample(Way way, int64_t nanoseconds) {
   if (std::exchange(last_way_, way) != way) return false;
   auto& samples = samples_[static_cast<int>(way)];
   if (samples.size() < kSamples) samples.push_back(nanoseconds);
-  if (samples_[1].empty() && samples.size() == kFirstSamples && Median(samples) > num_ops_ * kMaxNanosecondsPerOp) {
+  if (samples_[1].empty() && samples.size() == kFirstSamples && runtime::Median(samples) > num_ops_ * kMaxNanosecondsPerOp) {
     state_.store(State::kProgram, std::memory_order_relaxed);
     return false;
   }
   if (samples_[0].size() < kSamples || samples_[1].size() < kSamples) return false;
-  program_ns_ = Median(samples_[0]);
-  eager_ns_ = Median(samples_[1]);
+  program_ns_ = runtime::Median(samples_[0]);
+  eager_ns_ = runtime::Median(samples_[1]);
   const bool eager = static_cast<double>(program_ns_) > kMargin * static_cast<double>(eager_ns_);
   state_.store(eager ? State::kEager : State::kProgram, std::memory_order_relaxed);
   return eager;

@@ -1,18 +1,8 @@
 #include "guards/graph_trial.h"
 
-#include <algorithm>
-#include <cstddef>
+#include "runtime/median.h"
 
 namespace lazuli::guards {
-namespace {
-
-int64_t MedianOf(std::vector<int64_t>* samples) {
-  const auto middle = samples->begin() + static_cast<std::ptrdiff_t>(samples->size() / 2);
-  std::nth_element(samples->begin(), middle, samples->end());
-  return *middle;
-}
-
-}  // namespace
 
 GraphTrial::Choice GraphTrial::OnBegin(int64_t now) {
   std::lock_guard<std::mutex> lock(mutex_);
@@ -25,7 +15,7 @@ GraphTrial::Choice GraphTrial::OnBegin(int64_t now) {
   last_begin_ = now;
   if (place < 2 * kTurns * kBlock) return {WayOf(place)};
   decided_ = true;
-  for (int way = 0; way < 2; ++way) medians_[way] = MedianOf(&samples_[way]);
+  for (int way = 0; way < 2; ++way) medians_[way] = runtime::Median(samples_[way]);
   if (static_cast<double>(medians_[0]) > kMargin * static_cast<double>(medians_[1])) chosen_ = Way::kAhead;
   return {chosen_, /*decided_now=*/true};
 }

@@ -3,6 +3,11 @@
 #include "absl/strings/str_cat.h"
 
 namespace lazuli::runtime {
+namespace {
+
+constexpr size_t kBusyBytes = size_t{16} << 20;
+
+}  // namespace
 
 GpuTimer::GpuTimer(CudaStreamHandle stream) : driver_(RequireCudaDriver()), stream_(stream) {
   error_ = driver_.event_create(&begin_, 0);
@@ -14,16 +19,17 @@ GpuTimer::~GpuTimer() {
   if (end_ != nullptr) driver_.event_destroy(end_);
 }
 
-void GpuTimer::KeepBusy(void* memory, size_t bytes, int times) {
-  busy_memory_ = reinterpret_cast<uint64_t>(memory);
-  busy_bytes_ = bytes;
+void GpuTimer::KeepBusy(int times) {
+  if (times == 0) busy_.clear();
+  if (times > 0 && !busy_) busy_ = c10::GetAllocator(c10::kCUDA)->allocate(kBusyBytes);
   busy_times_ = times;
 }
 
 absl::StatusOr<double> GpuTimer::Time(const std::function<void()>& launch) {
   float milliseconds = 0;
   int error = error_;
-  for (int i = 0; i < busy_times_ && error == 0; ++i) error = driver_.memset(busy_memory_, 0, busy_bytes_, stream_);
+  for (int i = 0; i < busy_times_ && error == 0; ++i)
+    error = driver_.memset(reinterpret_cast<uint64_t>(busy_.get()), 0, kBusyBytes, stream_);
   if (error == 0) error = driver_.event_record(begin_, stream_);
   if (error == 0) launch();
   if (error == 0) error = driver_.event_record(end_, stream_);

@@ -1,8 +1,8 @@
 // Times what is launched on a stream of a GPU.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
+#include <c10/core/Allocator.h>
+
 #include <functional>
 
 #include "absl/status/statusor.h"
@@ -21,17 +21,16 @@ class GpuTimer {
   // Seconds that the GPU needs for what `launch` launches, by the GPU's own clock. Waits for that. Fails with the driver's error.
   absl::StatusOr<double> Time(const std::function<void()>& launch);
 
-  // While it has memory to fill first, so many times, the GPU is busy while work is launched that would take less than launching it.
-  // `memory`: of the GPU, for as long as this timer is used.
-  void KeepBusy(void* memory, size_t bytes, int times);
+  // From here on the GPU has something to fill first, so many times, some 5 us each, and is busy while work is launched that would take
+  // less than launching it. 0: no more. Throws c10::Error when there is no memory for it.
+  void KeepBusy(int times);
 
  private:
   const CudaDriver& driver_;
   CudaStreamHandle stream_;
   CudaEventHandle begin_ = nullptr, end_ = nullptr;
   int error_ = 0;
-  uint64_t busy_memory_ = 0;
-  size_t busy_bytes_ = 0;
+  c10::DataPtr busy_;  // Memory of the GPU.
   int busy_times_ = 0;
 };
 

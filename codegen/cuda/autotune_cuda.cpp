@@ -1,6 +1,5 @@
 #include "codegen/cuda/autotune_cuda.h"
 
-#include <c10/core/Allocator.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -24,20 +23,12 @@ namespace {
 
 constexpr int64_t kMostTrialBytes = int64_t{512} << 20;  // Of all operands; kernels over more are not timed,
 constexpr double kShortestSeconds = 4e-6;                // nor are those that take less, about as long as a launch does.
-constexpr int64_t kGpuCacheBytes = int64_t{128}
-                                   << 20;  // Operands of less are there several times, so that no run finds its own in the cache,
-constexpr int64_t kMaxCopies = 8;          // but no more often than this.
+// Operands of less are there several times, so that no run finds its own in the cache, but no more often than this.
+constexpr int64_t kGpuCacheBytes = int64_t{128} << 20, kMaxCopies = 8;
 constexpr double kGpuSampleSeconds = 50e-6;
 constexpr int kMostTrialRepeats = 16;
-constexpr size_t kBusyTrialBytes = size_t{16} << 20;  // Filled once for each launch, some 5 us.
 constexpr double kNeverSeconds = 3600;
 constexpr double kHopelessSchedule = 1.2;  // What takes so much longer the first time is not timed further.
-
-// Whether a kernel may be run on memory of our own: what it does with numbers that it reads as places might end the GPU's work.
-bool MayRunOnOtherMemory(const KernelIR& kernel) {
-  return std::none_of(kernel.insts.begin(), kernel.insts.end(),
-                      [](const KInst& inst) { return inst.op == KOp::kGather || inst.op == KOp::kCheck || IsScatter(inst.op); });
-}
 
 c10::Device FirstGpuOf(const std::string& arch) {
   const c10::DeviceIndex count = c10::impl::VirtualGuardImpl(c10::kCUDA).deviceCount();
@@ -122,8 +113,7 @@ class CudaTuner {
     explicit Using(CudaTuner* tuner) : lock_(OneAtATime()), tuner_(tuner) {}
     ~Using() {
       tuner_->copies_.clear();
-      tuner_->timer_.KeepBusy(nullptr, 0, 0);
-      tuner_->busy_.clear();
+      tuner_->timer_.KeepBusy(0);
       tuner_->spent_ = spent();
     }
     Using(const Using&) = delete;
@@ -151,9 +141,7 @@ class CudaTuner {
         copies_.emplace_back(kernel_);
         copies_.back().Allocate(guard_.current_device());
       }
-      if (repeats_ == 1) return "";
-      busy_ = c10::GetAllocator(c10::kCUDA)->allocate(kBusyTrialBytes);
-      timer_.KeepBusy(busy_.get(), kBusyTrialBytes, repeats_);
+      if (repeats_ > 1) timer_.KeepBusy(repeats_);
     } catch (const std::exception& error) {
       return error.what();
     }
@@ -181,7 +169,6 @@ class CudaTuner {
   const c10::DeviceGuard guard_;
   runtime::GpuTimer timer_;
   std::vector<TrialOperands> copies_;
-  c10::DataPtr busy_;
   size_t next_ = 0;
   double spent_ = 0;  // Seconds.
   int repeats_ = 1;
@@ -206,7 +193,7 @@ void LogCudaChoice(const KernelIR& kernel, const std::string& text) {
 CudaSchedule AutotuneCuda(const KernelIR& kernel, const std::string& arch, bool reorder, int64_t budget_ms,
                           const CompiledKernel& by_default, const MakeWithCudaSchedule& make) {
   const c10::Device device = FirstGpuOf(arch);
-  if (!MayRunOnOtherMemory(kernel) || device.is_cpu()) return {};
+  if (!MayRunOnTrialOperands(kernel) || device.is_cpu()) return {};
   CudaTuner tuner(kernel, device, 1e-3 * static_cast<double>(budget_ms));
   if (const std::string why_not = tuner.Begin(by_default); !why_not.empty()) {
     LogCudaChoice(kernel, why_not);

@@ -348,7 +348,6 @@ class CudaPlanner {
     plan_.cached.assign(num_insts(), false);
     plan_.cache_pass.assign(num_insts(), -1);
     plan_.row_place.assign(num_insts(), -1);
-    plan_.launch.more_splits = plan_.schedule.splits;
     plan_.iterations = plan_.num_passes > 1 ? KnownIterations() : 0;
     FindNeeds();
     if (cache_words_ != 0) return;
@@ -391,6 +390,7 @@ class CudaPlanner {
 
   void Describe() {
     CudaLaunch& launch = plan_.launch;
+    launch.more_splits = plan_.schedule.splits;
     launch.kept = CountOf(0, plan_.num_kept);
     launch.reduced = CountOf(plan_.num_kept, plan_.rank);
     int64_t kept = 1;

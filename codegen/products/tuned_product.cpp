@@ -1,7 +1,6 @@
 #include "codegen/products/tuned_product.h"
 
 #include <ATen/Context.h>
-#include <c10/core/Allocator.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -9,6 +8,7 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -33,9 +33,7 @@ using runtime::CudaStreamHandle;
 
 constexpr double kProductSampleSeconds = 50e-6;
 constexpr int kMostRepeats = 32;
-// Filled so often for each launch, some 10 us.
-constexpr size_t kBusyBytes = size_t{16} << 20;
-constexpr int kBusyTimes = 2;
+constexpr int kBusyTimes = 2;  // GpuTimer::KeepBusy's, for each launch.
 constexpr double kRefused = 3600;
 constexpr double kHopelessAlgorithm = 1.3;  // What takes so much longer the first time is not timed further.
 
@@ -55,9 +53,10 @@ class ProductTuner {
     if (best == proposed.size()) return std::nullopt;
     seconds_ = Sample(proposed[best]);
     if (seconds_ > 0) repeats_ = std::clamp(static_cast<int>(kProductSampleSeconds / seconds_), 1, kMostRepeats);
-    const c10::DataPtr busy = repeats_ > 1 ? c10::GetAllocator(c10::kCUDA)->allocate(kBusyBytes) : c10::DataPtr();
-    timer_.KeepBusy(busy.get(), kBusyBytes, repeats_ > 1 ? repeats_ * kBusyTimes : 0);
+    if (repeats_ > 1) timer_.KeepBusy(repeats_ * kBusyTimes);
+    size_t timed = best + 1;
     for (size_t i = best + 1; i < proposed.size() && HasTime(); ++i) {
+      ++timed;
       Sample(proposed[i]);
       if (Sample(proposed[i]) > kHopelessAlgorithm * seconds_) continue;
       const double give_up = std::min(budget_, Elapsed() + budget_ / 8);
@@ -70,7 +69,7 @@ class ProductTuner {
       seconds_ = race.ours;
     }
     runtime::Counters::Get().products_tuned.Add();
-    runtime::Counters::Get().algorithms_timed.Add(static_cast<int64_t>(timed_.size()));
+    runtime::Counters::Get().algorithms_timed.Add(static_cast<int64_t>(timed));
     if (runtime::LogEnabled(runtime::LogCategory::kAutotuning)) {
       runtime::Log(runtime::LogCategory::kAutotuning,
                    absl::StrCat("Product ", product_.shape.Text(), ": algorithm ", best + 1, " chosen of ", proposed.size(), report_));
@@ -90,7 +89,6 @@ class ProductTuner {
     const absl::StatusOr<double> seconds = timer_.Time([&] {
       for (int i = 0; i < repeats_; ++i) ran &= lt_product_.Run(product_, algorithm, stream_);
     });
-    if (std::find(timed_.begin(), timed_.end(), &algorithm) == timed_.end()) timed_.push_back(&algorithm);
     return ran && seconds.ok() ? *seconds / repeats_ : kRefused;
   }
 
@@ -102,7 +100,6 @@ class ProductTuner {
   const Clock::time_point start_ = Clock::now();
   int repeats_ = 1;
   double seconds_ = 0;  // Of the best.
-  std::vector<const CublasLtResult*> timed_;
   std::string report_;
 };
 

@@ -100,60 +100,55 @@ TEST_F(GpuGraphsTest, EachSizeHasItsOwn) {
   EXPECT_GE(stats.of(&Stats::cudagraph_launches), 6);
 }
 
+// The loss of each of so many steps, read at once, eagerly or in a mode with `options`; then what `finish` adds of the model.
+template <class Optimizer, class Finish>
+Tensors Losses(int steps, const std::optional<Options>& options, const Optimizer& make_optimizer, const Finish& finish) {
+  torch::manual_seed(7);
+  torch::nn::Sequential model(torch::nn::Linear(64, 128), torch::nn::GELU(), torch::nn::LayerNorm(torch::nn::LayerNormOptions({128})),
+                              torch::nn::Linear(128, 10));
+  model->to(torch::kCUDA);
+  auto optimizer = make_optimizer(model->parameters());
+  Tensors losses;
+  std::optional<DeviceMode> mode;
+  if (options.has_value()) mode.emplace(*options);
+  for (int step = 0; step < steps; ++step) {
+    const auto x = torch::randn({32, 64}, torch::kCUDA);
+    const auto target = torch::randint(10, {32}, torch::TensorOptions(torch::kLong).device(torch::kCUDA));
+    optimizer.zero_grad();
+    const auto loss = torch::nn::functional::cross_entropy(model->forward(x), target);
+    loss.backward();
+    optimizer.step();
+    losses.push_back(loss.detach().cpu());
+  }
+  finish(model, &losses);
+  return losses;
+}
+
 TEST_F(GpuGraphsTest, Trains) {
-  const auto train = [](bool lazily) {
-    torch::manual_seed(7);
-    torch::nn::Sequential model(torch::nn::Linear(64, 128), torch::nn::GELU(), torch::nn::LayerNorm(torch::nn::LayerNormOptions({128})),
-                                torch::nn::Linear(128, 10));
-    model->to(torch::kCUDA);
-    torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-3));
-    Tensors losses;
-    std::optional<DeviceMode> mode;
-    if (lazily) mode.emplace(Graphs());
-    for (int step = 0; step < 12; ++step) {
-      const auto x = torch::randn({32, 64}, OnGpu());
-      const auto target = torch::randint(10, {32}, OnGpu(torch::kLong));
-      optimizer.zero_grad();
-      const auto loss = torch::nn::functional::cross_entropy(model->forward(x), target);
-      loss.backward();
-      optimizer.step();
-      losses.push_back(loss.detach().cpu());
-    }
-    for (const auto& p : model->parameters()) losses.push_back(p.detach().cpu());
-    return losses;
+  const auto train = [](const std::optional<Options>& options) {
+    return Losses(
+        12, options, [](const Tensors& all) { return torch::optim::AdamW(all, torch::optim::AdamWOptions(1e-3)); },
+        [](torch::nn::Sequential& model, Tensors* losses) {
+          for (const auto& p : model->parameters()) losses->push_back(p.detach().cpu());
+        });
   };
   const StatsDelta stats;
-  const Tensors eager = train(false);
-  ExpectEqual(eager, train(true));
+  const Tensors eager = train(std::nullopt);
+  ExpectEqual(eager, train(Graphs()));
   EXPECT_GE(stats.of(&Stats::cudagraph_launches), 4);
   EXPECT_EQ(stats.of(&Stats::cudagraph_failures), 0);
 }
 
 // A loop that waits for a result of each round tries both ways, and goes on with the faster one; values do not depend on it.
 TEST_F(GpuGraphsTest, HeadStartsHaveATrialAgainstGraphs) {
-  const auto train = [](bool lazily) {
-    torch::manual_seed(7);
-    torch::nn::Sequential model(torch::nn::Linear(64, 128), torch::nn::GELU(), torch::nn::LayerNorm(torch::nn::LayerNormOptions({128})),
-                                torch::nn::Linear(128, 10));
-    model->to(torch::kCUDA);
-    torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(1e-2));
-    Tensors losses;
-    std::optional<DeviceMode> mode;
-    if (lazily) mode.emplace(Graphs().head_start("1"));
-    for (int step = 0; step < 90; ++step) {
-      const auto x = torch::randn({32, 64}, OnGpu());
-      const auto target = torch::randint(10, {32}, OnGpu(torch::kLong));
-      optimizer.zero_grad();
-      const auto loss = torch::nn::functional::cross_entropy(model->forward(x), target);
-      loss.backward();
-      optimizer.step();
-      losses.push_back(loss.detach().cpu());
-    }
-    return losses;
+  const auto train = [](const std::optional<Options>& options) {
+    return Losses(
+        90, options, [](const Tensors& all) { return torch::optim::SGD(all, torch::optim::SGDOptions(1e-2)); },
+        [](torch::nn::Sequential&, Tensors*) {});
   };
-  const Tensors eager = train(false);
+  const Tensors eager = train(std::nullopt);
   const StatsDelta stats;
-  ExpectEqual(eager, train(true));
+  ExpectEqual(eager, train(Graphs().head_start("1")));
   EXPECT_GE(stats.of(&Stats::head_starts), 6) << "the trial's own";
   EXPECT_GE(stats.of(&Stats::cudagraph_launches), 12);
   EXPECT_EQ(stats.of(&Stats::cudagraph_failures), 0);
