@@ -37,6 +37,7 @@ namespace lazuli::runtime {
   X(disk_cache_errors)      \
   X(kernels_tuned)          \
   X(schedules_timed)        \
+  X(cublaslt_products)      \
   X(products_tuned)         \
   X(algorithms_timed)       \
   X(kernel_launches)        \

@@ -16,8 +16,8 @@
 #include "codegen/passes/value_uses.h"
 #include "codegen/products/direct_calls.h"
 #include "codegen/products/fused_product.h"
+#include "codegen/products/gpu_product_call.h"
 #include "codegen/products/packed_convolution.h"
-#include "codegen/products/tuned_product.h"
 #include "runtime/dump.h"
 #include "runtime/log.h"
 
@@ -312,8 +312,7 @@ class Planner {
     for (ValueId version : node.versions) AddWrite(Memory(version), &step);
     const OpInfo& called = out != nullptr ? *out : *node.op.info;
     const bool direct = options_.direct_calls && node.op.device.is_cpu();
-    if (direct) call.direct = FindDirectCall(node, called, graph_);
-    if (options_.direct_calls && options_.target.autotune_ms > 0 && !direct) call.direct = FindTunedProduct(node, called);
+    if (options_.direct_calls) call.direct = direct ? FindDirectCall(node, called, graph_) : FindGpuProductCall(node, called, lt_choice_);
     if (direct && options_.pack_weights) FindKeptCall(node, &call);
     spec_.bit_exact &= call.direct == nullptr && call.kept == nullptr;
     products_.resize(spec_.steps.size());
@@ -478,6 +477,7 @@ class Planner {
 
   const Graph& graph_;
   const PlanOptions& options_;
+  const LtChoice lt_choice_ = options_.target.autotune_ms > 0 ? LtChoice::kFastest : LtChoice::kFirst;
   PlanReport* report_;
   const std::vector<bool> in_memory_;
   absl::flat_hash_map<ValueId, StorageId> output_of_;  // Memories that leave the trace.

@@ -32,6 +32,7 @@ struct LAZULI_API Stats {
   int64_t disk_cache_errors = 0;       // Entries that were unusable or could not be written. LAZULI_LOGS=cache says why.
   int64_t kernels_tuned = 0;           // Kernels that LAZULI_MODE=max-autotune timed schedules of.
   int64_t schedules_timed = 0;         // Schedules timed for that, the cost model's own among them.
+  int64_t cublaslt_products = 0;       // Products of matrices on a GPU that programs launched through cuBLASLt themselves.
   int64_t products_tuned = 0;          // Products of matrices on a GPU that LAZULI_MODE=max-autotune timed the library's algorithms of.
   int64_t algorithms_timed = 0;        // Algorithms timed for that, the library's first choices among them.
   int64_t kernel_launches = 0;         // Fused kernels run.

@@ -1,4 +1,5 @@
-// Mode max-autotune on a GPU: what is timed, what serves from then on, and that values are eager's. All are skipped without a GPU.
+// Products of matrices through cuBLASLt, and mode max-autotune on a GPU: what is timed, what serves from then on, and that values are
+// eager's. All are skipped without a GPU.
 #include <torch/torch.h>
 
 #include "tests/support/gpu.h"
@@ -15,6 +16,20 @@ class GpuAutotuneTest : public ::testing::Test {
   }
 
   static torch::TensorOptions OnGpu(torch::Dtype dtype) { return torch::TensorOptions(dtype).device(torch::kCUDA); }
+
+  // A layer forward and backward, and batches of products: four products.
+  static Program Layer(torch::Dtype dtype, int64_t rows) {
+    const auto x = torch::randn({rows, 264}, OnGpu(dtype)) * 0.1, w = torch::randn({136, 264}, OnGpu(dtype)) * 0.1,
+               b = torch::randn({136}, OnGpu(dtype)), batch = torch::randn({5, rows, 24}, OnGpu(dtype)) * 0.1;
+    return [=] {
+      const auto weight = w.detach().requires_grad_(), input = x.detach().requires_grad_();
+      const auto y = torch::linear(input, weight, b);
+      Tensors results = torch::autograd::grad({(y * y).sum()}, {weight, input});
+      results.push_back(y.detach());
+      results.push_back(torch::bmm(batch, batch.transpose(1, 2)));
+      return results;
+    };
+  }
 
   // Runs `program` eagerly and four times in a mode; graphs are captured at the second and launched from the third on.
   static void ExpectSameAsEager(const Program& program, const std::string& mode) {
@@ -34,22 +49,13 @@ class GpuAutotuneTest : public ::testing::Test {
   }
 };
 
-// A layer forward and backward, and batches of products. Sizes that no other test has, since what was timed stays.
+// Sizes that no other test has, since what was timed stays.
 TEST_F(GpuAutotuneTest, ProductsAreTimedOnce) {
   int64_t rows = 328;
   for (const std::string mode : {"max-autotune", "max-autotune-no-cudagraphs"}) {
     for (const auto dtype : {torch::kFloat, torch::kBFloat16, torch::kHalf, torch::kDouble}) {
       rows += 8;
-      const auto x = torch::randn({rows, 264}, OnGpu(dtype)) * 0.1, w = torch::randn({136, 264}, OnGpu(dtype)) * 0.1,
-                 b = torch::randn({136}, OnGpu(dtype)), batch = torch::randn({5, rows, 24}, OnGpu(dtype)) * 0.1;
-      const Program program = [&] {
-        const auto weight = w.detach().requires_grad_(), input = x.detach().requires_grad_();
-        const auto y = torch::linear(input, weight, b);
-        Tensors results = torch::autograd::grad({(y * y).sum()}, {weight, input});
-        results.push_back(y.detach());
-        results.push_back(torch::bmm(batch, batch.transpose(1, 2)));
-        return results;
-      };
+      const Program program = Layer(dtype, rows);
       const StatsDelta first;
       ExpectSameAsEager(program, mode);
       EXPECT_EQ(first.of(&Stats::products_tuned), 4) << mode << " " << dtype;
@@ -62,6 +68,26 @@ TEST_F(GpuAutotuneTest, ProductsAreTimedOnce) {
       EXPECT_GE(again.of(&Stats::cudagraph_launches), mode == "max-autotune" ? 1 : 0);
     }
   }
+}
+
+// In every mode, so that LibTorch's library need not be called; large ones are its own unless they are timed.
+TEST_F(GpuAutotuneTest, SmallProductsGoThroughCublasLt) {
+  for (const std::string mode : {"default", "reduce-overhead"}) {
+    for (const auto dtype : {torch::kFloat, torch::kBFloat16, torch::kHalf, torch::kDouble}) {
+      const StatsDelta stats;
+      ExpectSameAsEager(Layer(dtype, 72), mode);
+      EXPECT_GE(stats.of(&Stats::programs_compiled), 1) << mode << " " << dtype;
+      EXPECT_GE(stats.of(&Stats::cublaslt_products), 4);
+      EXPECT_EQ(stats.of(&Stats::cudagraph_failures), 0);
+      EXPECT_EQ(stats.of(&Stats::products_tuned), 0);
+      lazuli::reset();
+    }
+  }
+  const auto large = torch::randn({1024, 1024}, OnGpu(torch::kBFloat16)) * 0.1;
+  const StatsDelta stats;
+  ExpectSameAsEager([&] { return Tensors{torch::mm(large, large) + 1}; }, "default");
+  EXPECT_EQ(stats.of(&Stats::cublaslt_products), 0);
+  EXPECT_GE(stats.of(&Stats::aten_calls), 1);
 }
 
 // Pointwise, rows, columns and everything into one number, over memory that is worth it.
@@ -92,6 +118,13 @@ TEST_F(GpuAutotuneTest, OtherModesAndDeterministicProgramsTimeNothing) {
   at::globalContext().setDeterministicAlgorithms(false, false);
   EXPECT_EQ(stats.of(&Stats::products_tuned), 0);
   EXPECT_EQ(stats.of(&Stats::compile_failures), 0);
+  const StatsDelta strict;
+  {
+    const DeviceMode device_mode(Options().precision("strict").disk_cache(false));
+    const auto result = program();
+    lazuli::sync();
+  }
+  EXPECT_EQ(strict.of(&Stats::cublaslt_products), 0);
   lazuli::reset();
   ExpectSameAsEager(program, "max-autotune");
   EXPECT_EQ(stats.of(&Stats::products_tuned), 1);

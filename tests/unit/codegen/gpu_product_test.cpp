@@ -11,7 +11,6 @@
 
 #include <vector>
 
-#include "codegen/products/tuned_product.h"
 
 namespace lazuli::codegen {
 namespace {

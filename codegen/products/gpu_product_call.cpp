@@ -1,4 +1,4 @@
-#include "codegen/products/tuned_product.h"
+#include "codegen/products/gpu_product_call.h"
 
 #include <ATen/Context.h>
 #include <c10/core/DeviceGuard.h>
@@ -37,8 +37,11 @@ constexpr int kBusyTimes = 2;  // GpuTimer::KeepBusy's, for each launch.
 constexpr double kRefused = 3600;
 constexpr double kHopelessAlgorithm = 1.3;  // What takes so much longer the first time is not timed further.
 
-constexpr size_t kTimedAtOnce = 128, kMostProducts = 2048, kMostSeen = 4096;
-constexpr int kTimesToBeTimed = 8;
+constexpr size_t kChosenAtOnce = 128, kMostProducts = 2048, kMostSeen = 4096;
+constexpr int kTimesToBeChosen = 8;
+
+// A product of so many multiplications takes a GPU about as long as the host takes to have LibTorch's library launch it.
+constexpr double kSmallProduct = 1 << 28;
 
 // Times algorithms on the product's own operands, whose result each of them writes.
 class ProductTuner {
@@ -118,16 +121,16 @@ std::optional<CublasLtResult> ParseAlgorithm(const std::string& text) {
   return result;
 }
 
-// The products of one GPU.
-class TunedProducts {
+// The products of one GPU, and the algorithms for them: LtChoice's.
+class GpuProducts {
  public:
   // Those of the GPU with this index. Null where it has no cuBLASLt; the log says so once.
-  static TunedProducts* Of(int device) {
+  static GpuProducts* Of(int device, LtChoice choice) {
     static auto* const mutex = new std::mutex;
-    static auto* const all = new absl::flat_hash_map<int, std::unique_ptr<TunedProducts>>;
+    static auto* const all = new absl::flat_hash_map<std::pair<int, LtChoice>, std::unique_ptr<GpuProducts>>;
     std::lock_guard<std::mutex> lock(*mutex);
-    auto [entry, is_new] = all->try_emplace(device);
-    if (is_new) entry->second = Open(device);
+    auto [entry, is_new] = all->try_emplace(std::make_pair(device, choice));
+    if (is_new) entry->second = Open(device, choice);
     return entry->second.get();
   }
 
@@ -136,11 +139,7 @@ class TunedProducts {
     std::lock_guard<std::mutex> lock(mutex_);
     auto known = chosen_.find(product.shape);
     if (known == chosen_.end()) {
-      // Nothing can be timed there, or any more, and it need not be the last time.
-      if (runtime::Active().autotune_ms == 0) return false;
-      int capturing = runtime::CudaDriver::kNotCapturing;
-      if (runtime::RequireCudaDriver().stream_is_capturing(stream, &capturing) != 0) return false;
-      if (capturing != runtime::CudaDriver::kNotCapturing || !IsWorthwhile(product.shape)) return false;
+      if (!MayChoose(stream) || !IsWorthwhile(product.shape)) return false;
       known = chosen_.emplace(product.shape, Choose(product, stream)).first;
     }
     Chosen& chosen = known->second;
@@ -153,47 +152,67 @@ class TunedProducts {
     CublasLtResult algorithm{};
   };
 
-  static std::unique_ptr<TunedProducts> Open(int device) {
+  static std::unique_ptr<GpuProducts> Open(int device, LtChoice choice) {
     const absl::StatusOr<const CublasLt*> lt = runtime::GetCublasLt();
     const absl::StatusOr<runtime::CudaDeviceInfo> info = runtime::GetCudaDeviceInfo(device);
-    std::unique_ptr<TunedProducts> products;
-    if (lt.ok() && info.ok()) products.reset(new TunedProducts(**lt, info->arch));
+    std::unique_ptr<GpuProducts> products;
+    if (lt.ok() && info.ok()) products.reset(new GpuProducts(**lt, info->arch, choice));
     if (products != nullptr && products->lt_.create(&products->handle_) == 0) return products;
     const absl::Status& missing = lt.ok() ? info.status() : lt.status();
-    runtime::LogOnce(absl::StrCat("products are not tuned: ", missing.ok() ? "cuBLASLt does not start" : std::string(missing.message())));
+    runtime::LogOnce(absl::StrCat("products on GPUs are LibTorch's calls: ",
+                                  missing.ok() ? "cuBLASLt does not start" : std::string(missing.message())));
     return nullptr;
   }
 
-  TunedProducts(const CublasLt& lt, const std::string& arch) : lt_(lt), machine_(absl::StrCat("cublaslt ", lt.version(), " gpu ", arch)) {}
+  GpuProducts(const CublasLt& lt, const std::string& arch, LtChoice choice)
+      : lt_(lt), choice_(choice), machine_(absl::StrCat("cublaslt ", lt.version(), " gpu ", arch)) {}
 
-  // Sizes that change have many shapes: beyond a number only those that keep coming are timed, and beyond another no more.
+  // Nothing can be timed while a graph is captured, or where that is to take no time.
+  bool MayChoose(CudaStreamHandle stream) const {
+    if (choice_ == LtChoice::kFirst) return true;
+    int capturing = runtime::CudaDriver::kNotCapturing;
+    return runtime::Active().autotune_ms > 0 && runtime::RequireCudaDriver().stream_is_capturing(stream, &capturing) == 0 &&
+           capturing == runtime::CudaDriver::kNotCapturing;
+  }
+
+  // Sizes that change have many shapes: beyond a number only those that keep coming are looked into, and beyond another no more.
   bool IsWorthwhile(const GpuProductShape& shape) {
-    if (chosen_.size() < kTimedAtOnce) return true;
+    if (chosen_.size() < kChosenAtOnce) return true;
     if (chosen_.size() >= kMostProducts) return false;
     if (seen_.size() >= kMostSeen) seen_.clear();
-    return ++seen_[shape] >= kTimesToBeTimed;
+    return ++seen_[shape] >= kTimesToBeChosen;
   }
 
   Chosen Choose(const GpuProduct& product, CudaStreamHandle stream) const {
-    Chosen chosen;
     auto lt_product = std::make_unique<LtProduct>(lt_, handle_, product.shape);
+    const std::optional<CublasLtResult> algorithm =
+        choice_ == LtChoice::kFirst ? First(lt_product.get()) : Fastest(lt_product.get(), product, stream);
+    if (!algorithm.has_value()) return {};
+    return {std::move(lt_product), *algorithm};
+  }
+
+  static std::optional<CublasLtResult> First(LtProduct* lt_product) {
+    const std::vector<CublasLtResult> proposed = lt_product->Propose();
+    if (proposed.empty()) return std::nullopt;
+    return proposed.front();
+  }
+
+  std::optional<CublasLtResult> Fastest(LtProduct* lt_product, const GpuProduct& product, CudaStreamHandle stream) const {
     runtime::DiskCache* const disk = runtime::DiskCache::Active();
     const std::string key = product.shape.Text();
     if (const std::optional<std::string> text = FindFastest(disk, machine_, key)) {
       std::optional<CublasLtResult> kept = ParseAlgorithm(*text);
-      if (kept.has_value() && lt_product->Check(&*kept)) return {std::move(lt_product), *kept};
+      if (kept.has_value() && lt_product->Check(&*kept)) return kept;
     }
     const std::vector<CublasLtResult> proposed = lt_product->Propose();
     const double budget = 1e-3 * static_cast<double>(runtime::Active().autotune_ms);
     const std::optional<CublasLtResult> fastest = ProductTuner(*lt_product, product, stream, budget).Choose(proposed);
-    if (!fastest.has_value()) return chosen;
-    chosen.algorithm = *fastest;
-    chosen.product = std::move(lt_product);
-    KeepFastest(disk, machine_, key, AlgorithmText(chosen.algorithm));
-    return chosen;
+    if (fastest.has_value()) KeepFastest(disk, machine_, key, AlgorithmText(*fastest));
+    return fastest;
   }
 
   const CublasLt& lt_;
+  const LtChoice choice_;
   const std::string machine_;
   runtime::CublasLtHandle handle_ = nullptr;
   std::mutex mutex_;
@@ -201,36 +220,52 @@ class TunedProducts {
   absl::flat_hash_map<GpuProductShape, int> seen_;  // How often those came that were not worth it.
 };
 
-bool RunTuned(const std::optional<GpuProduct>& product, const at::Tensor& out) {
+bool IsSmall(const GpuProductShape& shape) {
+  return static_cast<double>(shape.batch) * static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k) <=
+         kSmallProduct;
+}
+
+template <LtChoice choice>
+bool Launch(const std::optional<GpuProduct>& product, const at::Tensor& out) {
   if (!product.has_value() || at::globalContext().deterministicAlgorithms()) return false;
-  TunedProducts* const products = TunedProducts::Of(out.device().index());
+  if (choice == LtChoice::kFirst && !IsSmall(product->shape)) return false;
+  GpuProducts* const products = GpuProducts::Of(out.device().index(), choice);
   if (products == nullptr) return false;
   const c10::DeviceGuard guard(out.device());
   const c10::impl::VirtualGuardImpl impl(c10::kCUDA);
-  return products->Run(*product, static_cast<CudaStreamHandle>(impl.getStream(out.device()).native_handle()));
+  if (!products->Run(*product, static_cast<CudaStreamHandle>(impl.getStream(out.device()).native_handle()))) return false;
+  runtime::Counters::Get().cublaslt_products.Add();
+  return true;
 }
 
 // mm.out(self, mat2, out), bmm.out(self, mat2, out)
+template <LtChoice choice>
 bool MultiplyMatrices(const torch::jit::Stack& arguments, torch::jit::Stack* /*results*/) {
   const at::Tensor& out = arguments[2].toTensor();
-  return RunTuned(DescribeGpuProduct(arguments[0].toTensor(), arguments[1].toTensor(), {}, out), out);
+  return Launch<choice>(DescribeGpuProduct(arguments[0].toTensor(), arguments[1].toTensor(), {}, out), out);
 }
 
 bool IsUnitFactor(const c10::IValue& factor) { return factor.toScalar().equal(1); }
 
 // addmm.out(self, mat1, mat2, beta, alpha, out)
+template <LtChoice choice>
 bool MultiplyAndAdd(const torch::jit::Stack& arguments, torch::jit::Stack* /*results*/) {
   const at::Tensor& out = arguments[5].toTensor();
   if (!IsUnitFactor(arguments[3]) || !IsUnitFactor(arguments[4])) return false;
-  return RunTuned(DescribeGpuProduct(arguments[1].toTensor(), arguments[2].toTensor(), arguments[0].toTensor(), out), out);
+  return Launch<choice>(DescribeGpuProduct(arguments[1].toTensor(), arguments[2].toTensor(), arguments[0].toTensor(), out), out);
+}
+
+template <LtChoice choice>
+runtime::DirectCall Find(const std::string& called) {
+  if (called == "aten::mm.out" || called == "aten::bmm.out") return &MultiplyMatrices<choice>;
+  return called == "aten::addmm.out" ? &MultiplyAndAdd<choice> : nullptr;
 }
 
 }  // namespace
 
-runtime::DirectCall FindTunedProduct(const Node& node, const OpInfo& called) {
+runtime::DirectCall FindGpuProductCall(const Node& node, const OpInfo& called, LtChoice choice) {
   if (node.op.device.is_cpu()) return nullptr;
-  if (called.name == "aten::mm.out" || called.name == "aten::bmm.out") return &MultiplyMatrices;
-  return called.name == "aten::addmm.out" ? &MultiplyAndAdd : nullptr;
+  return choice == LtChoice::kFirst ? Find<LtChoice::kFirst>(called.name) : Find<LtChoice::kFastest>(called.name);
 }
 
 }  // namespace lazuli::codegen
