@@ -20,6 +20,7 @@ enum class Rule : uint8_t {
   kPredicate,  // Floating; result Bool.
   kSelect,
   kLogical,  // Bool.
+  kRandom,   // Long; result Float.
 };
 
 struct OpTraits {
@@ -97,6 +98,7 @@ constexpr OpTraits kTraits[] = {
     {KOp::kIsNan, "isnan", 1, Rule::kPredicate},
     {KOp::kSelect, "select", 3, Rule::kSelect},
     {KOp::kFma, "fma", 3, Rule::kFloating},
+    {KOp::kUniform, "uniform", 3, Rule::kRandom},
     {KOp::kReduceSum, "reduce_sum", 1, Rule::kNumber},
     {KOp::kReduceProd, "reduce_prod", 1, Rule::kNumber},
     {KOp::kReduceMax, "reduce_max", 1, Rule::kNumber},
@@ -275,15 +277,23 @@ class Verifier {
     for (int k = 1; k < KOpArity(inst.op); ++k) {
       if (kernel_.insts[inst.in[k]].type != type) return FailAt(index, "operands differ in type");
     }
+    if (rule == Rule::kRandom && !IsUniformImm(inst.imm)) return FailAt(index, "no such scalar, or a vector of another size");
     const bool to_bool = rule == Rule::kCompare || rule == Rule::kPredicate;
-    if (inst.type != (to_bool ? c10::ScalarType::Bool : type)) return FailAt(index, "wrong result type");
+    const c10::ScalarType result = to_bool ? c10::ScalarType::Bool : rule == Rule::kRandom ? c10::ScalarType::Float : type;
+    if (inst.type != result) return FailAt(index, "wrong result type");
     const bool allowed = rule == Rule::kNumber     ? IsFloating(type) || IsIntegral(type) || AllowsBool(inst.op)
                          : rule == Rule::kIntegral ? IsIntegral(type) || (IsBool(type) && inst.op != KOp::kShl && inst.op != KOp::kShr)
                          : rule == Rule::kCompare  ? IsArithmetic(type)
                          : rule == Rule::kLogical  ? IsBool(type)
+                         : rule == Rule::kRandom   ? type == c10::ScalarType::Long
                                                    : IsFloating(type);
     if (!allowed) return FailAt(index, absl::StrCat("not defined on ", c10::toString(type)));
     return absl::OkStatus();
+  }
+
+  bool IsUniformImm(int64_t imm) const {
+    const int64_t vector = UniformVector(imm);
+    return imm >= 0 && UniformScalar(imm) < kernel_.num_scalars && (vector == 1 || vector == 2 || vector == 4 || vector == 8);
   }
 
   absl::Status CheckLeaf(int index) const {

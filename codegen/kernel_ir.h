@@ -63,6 +63,11 @@ enum class KOp : uint8_t {
   // Ternary.
   kSelect,                       // in[0] Bool ? in[1] : in[2]
   kFma,                          // in[0] * in[1] + in[2], one rounding.
+  // Float in (0, 1] as cuRAND's curand_uniform draws it with its generator Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy
+  // as 1, 2, 3", 2011): number in[1] of sequence in[2], both Long, under the seed that a scalar is: imm is that scalar and a vector's size,
+  // UniformImm. in[0] is an element, Long: those of a vector, which begins at a multiple of its size, have one sequence, and numbers that
+  // follow each other from a multiple of four. GPUs only.
+  kUniform,
   // Reductions of in[0] over the reduced dimensions; result at kept level, type = in[0]'s (kMin/kMax propagate NaN).
   kReduceSum, kReduceProd, kReduceMax, kReduceMin, kReduceAny, kReduceAll,
   // clang-format on
@@ -108,6 +113,10 @@ inline bool HasBuffer(KOp op) { return op <= KOp::kScatterAdd; }
 inline bool IsScatter(KOp op) { return op == KOp::kScatter || op == KOp::kScatterAdd; }
 // Whether `op` writes to memory rather than yielding a value.
 inline bool HasEffect(KOp op) { return op == KOp::kStore || op == KOp::kCheck || IsScatter(op); }
+// The imm of a kUniform, and what is in it. Vectors are of 1, 2, 4 or 8 elements.
+constexpr int64_t UniformImm(int64_t scalar, int64_t vector) { return scalar * 16 + vector; }
+constexpr int64_t UniformScalar(int64_t imm) { return imm / 16; }
+constexpr int64_t UniformVector(int64_t imm) { return imm % 16; }
 // Whether `op` is one of the Reduce instructions.
 inline bool IsReduce(KOp op) { return op >= KOp::kReduceSum; }
 constexpr int kNumKOps = static_cast<int>(KOp::kReduceAll) + 1;

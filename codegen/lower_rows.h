@@ -124,6 +124,7 @@ OpRow AvgPoolRow();
 OpRow MaxPoolBackwardRow();
 OpRow AvgPoolBackwardRow();
 OpRow NllLossRow();
+OpRow DropoutMaskRow();
 OpRow NllLossBackwardRow();
 // In-place ops that write self where indices say.
 OpRow IndexAddRow();

@@ -35,7 +35,7 @@ std::vector<std::string> NvrtcOfWheels(const std::string& torch_library) {
 
 namespace {
 
-constexpr int kAttributeMultiprocessors = 16;
+constexpr int kAttributeMultiprocessors = 16, kAttributeThreads = 39;  // Of a multiprocessor.
 constexpr int kAttributeMajor = 75;
 constexpr int kAttributeMinor = 76;
 
@@ -128,6 +128,7 @@ absl::StatusOr<CudaDeviceInfo> AskDevice(int ordinal) {
   for (const int error : {(*driver)->device_get(&device, ordinal), (*driver)->device_get_attribute(&major, kAttributeMajor, device),
                           (*driver)->device_get_attribute(&minor, kAttributeMinor, device),
                           (*driver)->device_get_attribute(&info.multiprocessors, kAttributeMultiprocessors, device),
+                          (*driver)->device_get_attribute(&info.threads, kAttributeThreads, device),
                           (*driver)->device_total_memory(&memory, device)}) {
     if (error != 0) return absl::UnavailableError(absl::StrCat("GPU ", ordinal, " cannot be asked: ", (*driver)->ErrorText(error)));
   }

@@ -113,6 +113,7 @@ absl::StatusOr<const Nvrtc*> GetNvrtc();
 struct CudaDeviceInfo {
   std::string arch;  // "sm_90".
   int multiprocessors = 0;
+  int threads = 0;     // That a multiprocessor runs at once.
   int64_t memory = 0;  // Bytes.
 };
 

@@ -1,18 +1,30 @@
 #include "tracer/dropout.h"
 
+#include <ATen/Context.h>
 #include <ATen/ScalarOps.h>
+#include <ATen/core/Generator.h>
+#include <ATen/ops/_fused_dropout.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/native_dropout.h>
+#include <torch/library.h>
 
+#include <algorithm>
+#include <mutex>
+#include <optional>
+
+#include "runtime/cuda_driver.h"
 #include "runtime/mode_keys.h"
+#include "runtime/philox.h"
 #include "tracer/dispatcher.h"
 
 namespace lazuli::tracer {
 namespace {
 
 // The kernel vectorises, and so numbers its random draws, by alignment and strides.
+constexpr int64_t kVectorBytes = 16;
+
 at::Tensor WithoutContent(const at::Tensor& input) {
-  constexpr int64_t kVectorBytes = 16;
   const int64_t offset = input.storage_offset() % (kVectorBytes / static_cast<int64_t>(input.element_size()));
   int64_t elements = offset + 1;
   for (int64_t d = 0; d < input.dim(); ++d) elements += (input.size(d) - 1) * input.stride(d);
@@ -21,10 +33,73 @@ at::Tensor WithoutContent(const at::Tensor& input) {
   return memory;
 }
 
+// Elements that a thread takes at a time.
+int64_t VectorOf(const at::Tensor& input) {
+  if (!input.is_non_overlapping_and_dense()) return 1;
+  int64_t vector = kVectorBytes / static_cast<int64_t>(input.element_size());
+  while (input.storage_offset() % vector != 0 || input.numel() % vector != 0) vector /= 2;
+  return vector;
+}
+
+// How ATen launches the kernel: threads in all, and how many numbers each of them may draw.
+struct Launch {
+  int64_t threads = 0;
+  int64_t increment = 0;
+};
+
+Launch LaunchOf(int64_t elements, const runtime::CudaDeviceInfo& gpu) {
+  constexpr int64_t kBlock = 256, kUnroll = 4;
+  const int64_t most_blocks = gpu.multiprocessors * (gpu.threads / kBlock);
+  const int64_t threads = kBlock * std::min(most_blocks, (elements + kBlock - 1) / kBlock);
+  return {threads, ((elements - 1) / (threads * kUnroll) + 1) * kUnroll};
+}
+
 // One over the probability to be kept, as the kernel computes it: in the type that it multiplies in.
 double ScaleOf(double probability, c10::ScalarType dtype) {
   const double kept = 1.0 - probability;
   return dtype == c10::ScalarType::Double ? 1.0 / kept : static_cast<double>(1.0f / static_cast<float>(kept));
+}
+
+at::Tensor MaskLike(const at::Tensor& like, int64_t /*vector*/, const at::Scalar& /*threads*/, const at::Scalar& /*keep*/,
+                    const at::Scalar& /*seed*/, const at::Scalar& /*offset*/) {
+  return at::empty_like(like, like.options().dtype(c10::ScalarType::Bool));
+}
+
+// By LibTorch's kernel, whose launch follows from the tensor as it did when the numbers were taken.
+at::Tensor DrawMask(const at::Tensor& like, int64_t /*vector*/, const at::Scalar& /*threads*/, const at::Scalar& keep,
+                    const at::Scalar& seed, const at::Scalar& offset) {
+  at::Generator generator = at::globalContext().defaultGenerator(like.device());
+  at::Generator own;
+  {
+    std::lock_guard<std::mutex> lock(generator.mutex());
+    own = generator.clone();
+  }
+  own.set_current_seed(static_cast<uint64_t>(seed.toLong()));
+  own.set_offset(static_cast<uint64_t>(offset.toLong()));
+  return std::get<1>(at::_fused_dropout(WithoutContent(like), keep.toDouble(), own)).view(c10::ScalarType::Bool);
+}
+
+// Whether the trace is to draw the mask of `input`.
+std::optional<at::Tensor> RecordMask(const at::Tensor& input, double probability, c10::DispatchKeySet keys) {
+  static const codegen::OpInfo* const draw = codegen::FindOpInfo("lazuli::_dropout_mask");
+  const absl::StatusOr<runtime::CudaDeviceInfo> gpu = runtime::GetCudaDeviceInfo(input.device().index());
+  if (draw == nullptr || !gpu.ok()) return std::nullopt;
+  const Launch launch = LaunchOf(input.numel(), *gpu);
+  const auto taken = runtime::TakeRandomNumbers(input.device(), static_cast<uint64_t>(launch.increment));
+  if (!taken.has_value()) return std::nullopt;
+  torch::jit::Stack call{input,
+                         VectorOf(input),
+                         at::Scalar(launch.threads),
+                         at::Scalar(1.0 - probability),
+                         at::Scalar(static_cast<int64_t>(taken->seed)),
+                         at::Scalar(static_cast<int64_t>(taken->offset))};
+  RecordOrRun(*draw, keys, &call);
+  return std::move(call[0]).toTensor();
+}
+
+at::Tensor DrawMaskNow(const at::Tensor& input, double probability) {
+  const runtime::AtenScope scope;
+  return std::get<1>(at::native_dropout(WithoutContent(input), probability, /*train=*/true));
 }
 
 }  // namespace
@@ -39,13 +114,10 @@ bool RecordDropout(Recorder* recorder, const codegen::OpInfo& info, c10::Dispatc
   const double probability = args[1].toDouble();
   const bool trains = args[2].isNone() || args[2].toBool();
   const bool plain = input.defined() && input.is_cuda() && input.layout() == c10::kStrided && !input.is_conj() && !input.is_neg() &&
-                     !input.is_complex() && input.numel() > 0;
+                     at::isFloatingType(input.scalar_type()) && input.numel() > 0;
   if (!plain || !trains || !(probability > 0 && probability < 1)) return false;
-  at::Tensor mask;
-  {
-    const runtime::AtenScope scope;
-    mask = std::get<1>(at::native_dropout(WithoutContent(input), probability, /*train=*/true));
-  }
+  const std::optional<at::Tensor> recorded = RecordMask(input, probability, keys);
+  const at::Tensor mask = recorded.has_value() ? *recorded : DrawMaskNow(input, probability);
   const double scale = ScaleOf(probability, input.scalar_type());
   torch::jit::Stack call{input, mask, scale};
   if (input.is_contiguous(input.suggest_memory_format())) {
@@ -58,8 +130,11 @@ bool RecordDropout(Recorder* recorder, const codegen::OpInfo& info, c10::Dispatc
     RecordOrRun(*mul, keys, &call);
   }
   torch::jit::drop(*stack, info.num_args);
-  torch::jit::push(*stack, std::move(call[0]), std::move(mask));
+  torch::jit::push(*stack, std::move(call[0]), mask);
   return true;
 }
+
+TORCH_LIBRARY_IMPL(lazuli, CUDA, m) { m.impl("_dropout_mask", &DrawMask); }
+TORCH_LIBRARY_IMPL(lazuli, Meta, m) { m.impl("_dropout_mask", &MaskLike); }
 
 }  // namespace lazuli::tracer

@@ -34,6 +34,8 @@ std::string CudaFunctionEmitter::Coordinate(int i) const {
 // Of an instruction that touches no memory.
 std::string CudaFunctionEmitter::Expression(int i) const {
   const KInst& at = inst(i);
+  const auto operand = [&](int k) { return at.in[k] < 0 ? std::string() : Operand(at.in[k], plan_.HasLanes(i)); };
+  const auto operation = [&] { return CudaOp(at, inst(at.in[0]).type, operand(0), operand(1), operand(2)); };
   switch (at.op) {
     case KOp::kConst:
       return CudaConstant(at.type, at.imm);
@@ -44,18 +46,24 @@ std::string CudaFunctionEmitter::Expression(int i) const {
       return absl::StrCat("(i64)", Coordinate(i));
     case KOp::kSize:
       return CudaCast(c10::ScalarType::Long, at.type, Number(at.imm, /*wide=*/true));
+    case KOp::kUniform:
+      return absl::StrCat("uniform<", UniformVector(at.imm), ">(g", i, ", ", plan_.HasLanes(i) ? "v" : "0", ", ", operand(0), ", f", i, ", x",
+                          UniformScalar(at.imm), ")");
     case KOp::kEq:
     case KOp::kNe:
       for (const int k : {0, 1}) {
         if (inst(at.in[k]).op != KOp::kIndex || inst(at.in[1 - k]).op == KOp::kIndex) continue;
-        const std::string number = Operand(at.in[1 - k], plan_.HasLanes(i));
-        return absl::StrCat(at.op == KOp::kNe ? "!" : "", "is_at(", number, ", ", Coordinate(at.in[k]), ")");
+        return absl::StrCat(at.op == KOp::kNe ? "!" : "", "is_at(", operand(1 - k), ", ", Coordinate(at.in[k]), ")");
       }
-      [[fallthrough]];
-    default: {
-      const auto operand = [&](int k) { return at.in[k] < 0 ? std::string() : Operand(at.in[k], plan_.HasLanes(i)); };
-      return CudaOp(at, inst(at.in[0]).type, operand(0), operand(1), operand(2));
-    }
+      return operation();
+    case KOp::kDiv:
+      // By what is no constant: 64 bits take several times as long as 32, and are seldom needed.
+      if (at.type == c10::ScalarType::Long && inst(at.in[1]).op != KOp::kConst) {
+        return absl::StrCat("quotient(", operand(0), ", ", operand(1), ")");
+      }
+      return operation();
+    default:
+      return operation();
   }
 }
 
@@ -103,6 +111,7 @@ void CudaFunctionEmitter::EmitVectorLoad(int i, const std::string& into) {
 
 // Defines t%.
 void CudaFunctionEmitter::EmitValue(int i, int pass, bool in_lanes) {
+  if (inst(i).op == KOp::kUniform && !(pass >= 0 && plan_.IsCachedBefore(i, pass))) EmitPlace(i, pass, in_lanes);
   const std::string type = CudaType(inst(i).type);
   const bool cached = pass >= 0 && plan_.IsInRegisters(i);
   const std::string kept =
@@ -129,6 +138,36 @@ void CudaFunctionEmitter::EmitValue(int i, int pass, bool in_lanes) {
   if (cached && !plan_.IsCachedBefore(i, pass) && !plan_.IsVectorLoad(i)) {
     Line(absl::StrCat(kept, " = ", CudaToMemory(inst(i).type, Value(i)), ";"));
   }
+}
+
+// Values of lanes that are drawn together need not all be numbered.
+void CudaFunctionEmitter::FindDrawn() {
+  drawn_by_.assign(num_insts(), -1);
+  for (int i = num_insts(); i-- > 0;) {
+    if (HasBuffer(inst(i).op) || IsReduce(inst(i).op) || plan_.cached[i] || IsArray(i) || !plan_.HasLanes(i)) continue;
+    int owner = -1;
+    bool shared = false;
+    for (int user = i + 1; user < num_insts(); ++user) {
+      for (int k = 0; k < KOpArity(inst(user).op); ++k) {
+        if (inst(user).in[k] != i) continue;
+        const int drawn = inst(user).op == KOp::kUniform && k > 0 ? user : drawn_by_[user];
+        shared |= drawn < 0 || (owner >= 0 && owner != drawn);
+        owner = drawn;
+      }
+    }
+    if (!shared) drawn_by_[i] = owner;
+  }
+}
+
+void CudaFunctionEmitter::EmitPlace(int i, int pass, bool in_lanes) {
+  Open(absl::StrCat("const auto f", i, " = [&](i64& number, i64& sequence)"));
+  for (int k = 0; k < i; ++k) {
+    if (drawn_by_[k] == i) EmitValue(k, pass, in_lanes);
+  }
+  Line(absl::StrCat("number = ", Operand(inst(i).in[1], in_lanes), ";"));
+  Line(absl::StrCat("sequence = ", Operand(inst(i).in[2], in_lanes), ";"));
+  Close();
+  Line(";");
 }
 
 // The GPU says it on the program's standard error; the error that the program gets later only says that something was.
@@ -180,6 +219,9 @@ void CudaFunctionEmitter::EmitUniformEffect(int i) {
 void CudaFunctionEmitter::EmitBlock(const std::vector<bool>& chosen, const std::vector<bool>& effects, bool lanes, int pass) {
   bool any = false;
   for (int i = 0; i < num_insts(); ++i) any |= effects[i] || (chosen[i] && plan_.HasLanes(i));
+  for (int i = 0; i < num_insts(); ++i) {
+    if (chosen[i] && inst(i).op == KOp::kUniform) Line(absl::StrCat("Philox g", i, ";"));
+  }
   const auto is_cached = [&](int i) { return pass >= 0 && plan_.IsCachedBefore(i, pass); };
   for (int i = 0; i < num_insts(); ++i) {
     if (!chosen[i] || (lanes && plan_.HasLanes(i))) continue;
@@ -207,7 +249,7 @@ void CudaFunctionEmitter::EmitBlock(const std::vector<bool>& chosen, const std::
   Line("#pragma unroll");
   Open(absl::StrCat("for (int v = 0; v < ", plan_.lanes, "; ++v)"));
   for (int i = 0; i < num_insts(); ++i) {
-    if (chosen[i] && plan_.HasLanes(i)) EmitValue(i, pass, /*in_lanes=*/true);
+    if (chosen[i] && plan_.HasLanes(i) && drawn_by_[i] < 0) EmitValue(i, pass, /*in_lanes=*/true);
     if (effects[i]) EmitLaneEffect(i);
   }
   Close();

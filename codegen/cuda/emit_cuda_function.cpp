@@ -16,6 +16,7 @@ CudaFunctionEmitter::CudaFunctionEmitter(const CudaPlan& plan, const CudaLaunch:
 
 std::string CudaFunctionEmitter::Run() {
   FindNeeds();
+  FindDrawn();
   EmitSignature();
   EmitFacts();
   EmitKeptLoop();

@@ -12,7 +12,7 @@ namespace lazuli::codegen {
 //   b3 buffer, s0 symbol, x0 scalar, i2 coordinate of loop 2 (of the vector loop: of its first lane), n valid lanes, shift points that the
 //   first piece of a row lacks, r2 number of a piece of loop 2, a8 accumulator, t7 value of instruction 7, c7 the same kept in registers
 //   between passes, row what is kept in shared memory, m7 as it lies in memory, l7
-//   that of several turns, y9 what store 9 stores, w partial results, v lane.
+//   that of several turns, g7 and f7 random numbers and where they begin, y9 what store 9 stores, w partial results, v lane.
 class CudaFunctionEmitter {
  public:
   // Passes [begin, end) of the plan, and what is done once for each kept point when `kept_effects`.
@@ -55,6 +55,7 @@ class CudaFunctionEmitter {
   void Close();
 
   // emit_cuda_body.cpp: what is evaluated at points.
+  void FindDrawn();
   void EmitKeptStage(int stage);
   void EmitKeptEffects();
   void EmitPass(int pass);
@@ -65,6 +66,8 @@ class CudaFunctionEmitter {
   // Instructions `chosen`, in order, where `lanes`: for each lane of the vector loop. `pass`: -1 for kept points.
   void EmitBlock(const std::vector<bool>& chosen, const std::vector<bool>& effects, bool lanes, int pass);
   void EmitValue(int i, int pass, bool in_lanes);
+  // Defines f%, which says where the numbers of kUniform `i` begin.
+  void EmitPlace(int i, int pass, bool in_lanes);
   void EmitLoad(int i, int pass, bool lanes);
   void EmitVectorLoad(int i, const std::string& into);
   std::string Check(const std::string& valid) const;
@@ -98,6 +101,7 @@ class CudaFunctionEmitter {
   const int end_;
   const bool kept_effects_;
   std::vector<bool> needs_;
+  std::vector<int> drawn_by_;  // By instruction: the kUniform that alone needs it, where its numbers are drawn. -1: none.
   std::string text_;
   int depth_ = 0;
   bool staged_ = false;  // What a turn of several loads is there already.

@@ -278,5 +278,84 @@ TEST_F(GpuTest, DropoutDrawsEagersMaskWithoutACut) {
   EXPECT_EQ(stats.of(&Stats::compile_failures), 0);
 }
 
+// What is drawn depends on how ATen's kernel goes through memory: in vectors of as many elements as alignment, number and layout allow, in
+// several turns where there are more than threads. The generator is left as eager mode leaves it.
+TEST_F(GpuTest, DropoutMasksOfAllLayouts) {
+  using Make = std::function<torch::Tensor(torch::TensorOptions)>;
+  const std::vector<std::pair<const char*, Make>> layouts = {
+      {"a number", [](auto options) { return torch::ones({}, options); }},
+      {"odd", [](auto options) { return torch::ones({7, 33}, options); }},
+      {"of twos", [](auto options) { return torch::ones({35, 2}, options); }},
+      {"of fours", [](auto options) { return torch::ones({33, 4}, options); }},
+      {"several turns", [](auto options) { return torch::ones({3, 1024, 1024}, options); }},
+      {"several odd turns", [](auto options) { return torch::ones({1023, 1025}, options); }},
+      {"from the second element on", [](auto options) { return torch::ones({1025}, options).slice(0, 1); }},
+      {"from the fifth row on", [](auto options) { return torch::ones({68, 4}, options).slice(0, 5, 65); }},
+      {"transposed", [](auto options) { return torch::ones({48, 64}, options).t(); }},
+      {"permuted, odd", [](auto options) { return torch::ones({3, 5, 7}, options).permute({2, 0, 1}); }},
+      {"channels last", [](auto options) { return torch::ones({2, 8, 5, 6}, options).contiguous(torch::MemoryFormat::ChannelsLast); }},
+      {"every other", [](auto options) { return torch::ones({4096}, options).slice(0, 0, 4096, 2); }},
+      {"with gaps", [](auto options) { return torch::ones({64, 50}, options).slice(1, 3, 40); }},
+      {"transposed, with gaps", [](auto options) { return torch::ones({64, 50}, options).slice(1, 3, 40).t(); }},
+      {"broadcast", [](auto options) { return torch::ones({1, 64}, options).expand({16, 64}); }}};
+  for (const auto dtype : {torch::kFloat, torch::kDouble, torch::kBFloat16, torch::kHalf}) {
+    for (const auto& [name, make] : layouts) {
+      SCOPED_TRACE(name);
+      lazuli::reset();
+      const auto x = make(OnGpu(dtype));
+      const Program program = [&, make = &make] {
+        const auto [y, mask] = torch::native_dropout(x, 0.3, true);
+        const auto [z, made] = torch::native_dropout((*make)(OnGpu(dtype)) * 3, 0.8, true);
+        return Tensors{y, mask, z, made, torch::rand({3}, OnGpu())};
+      };
+      ExpectSameAsEager(program);  // Shapes that are not known beforehand are by now.
+      const StatsDelta stats;
+      ExpectSameAsEager(program);
+      EXPECT_GE(stats.of(&Stats::kernel_launches), 3);
+      EXPECT_EQ(stats.of(&Stats::aten_calls), 0) << "masks are drawn by kernels";
+      EXPECT_EQ(stats.of(&Stats::compile_failures), 0);
+      EXPECT_EQ(stats.fallbacks("aten::native_dropout") + stats.fallbacks("lazuli::_dropout_mask"), 0);
+    }
+  }
+}
+
+// Numbers that are taken for a step are no constants of its program.
+TEST_F(GpuTest, DropoutDrawsAnewInEveryStep) {
+  for (const std::string mode : {"default", "reduce-overhead", "max-autotune-no-cudagraphs"}) {
+    const auto steps = [] {
+      torch::manual_seed(11);
+      const auto x = torch::ones({96, 128}, OnGpu());
+      auto w = torch::full({128}, 0.5, OnGpu()).requires_grad_();
+      Tensors losses;
+      for (int step = 0; step < 8; ++step) {
+        auto hidden = torch::dropout(torch::gelu(x * w), 0.25, true);
+        hidden = torch::dropout(hidden + x, 0.5, true);
+        const auto loss = hidden.square().mean();
+        loss.backward();
+        {
+          const torch::NoGradGuard no_grad;
+          w.sub_(w.grad(), 0.1);
+        }
+        w.mutable_grad() = torch::Tensor();
+        losses.push_back(loss.detach().clone());
+        lazuli::sync();
+      }
+      return losses;
+    };
+    const Tensors eager = steps();
+    const StatsDelta stats;
+    Tensors lazy;
+    {
+      const DeviceMode device_mode(Options().mode(mode));
+      lazy = steps();
+    }
+    for (size_t i = 0; i < eager.size(); ++i) ExpectSame(eager[i].cpu(), lazy[i].cpu(), /*exact=*/false, mode + ", step " + std::to_string(i));
+    EXPECT_LE(stats.of(&Stats::programs_compiled), 3) << mode;
+    EXPECT_GE(stats.of(&Stats::cache_hits), 4);
+    EXPECT_EQ(stats.of(&Stats::cudagraph_failures), 0);
+    lazuli::reset();
+  }
+}
+
 }  // namespace
 }  // namespace lazuli::testing

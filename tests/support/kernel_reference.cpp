@@ -1,5 +1,7 @@
 #include "tests/support/kernel_reference.h"
 
+#include <ATen/core/PhiloxRNGEngine.h>
+
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -132,6 +134,14 @@ class Interpreter {
     reduced_[r] = acc;
   }
 
+  // By LibTorch's own generator of the kind.
+  static float Uniform(int64_t number, int64_t sequence, uint64_t seed) {
+    at::Philox4_32 engine(seed, static_cast<uint64_t>(sequence), static_cast<uint64_t>(number) / 4);
+    uint32_t bits = engine();
+    for (int64_t i = 0; i < number % 4; ++i) bits = engine();
+    return std::fmaf(static_cast<float>(bits), 0x1p-32f, 0x1p-33f);
+  }
+
   char* Address(int b, const c10::DimVector& point) const {
     int64_t offset = 0;
     for (int d = 0; d < rank_; ++d) offset += point[d] * kernel_.buffers[b].strides[d];
@@ -169,6 +179,9 @@ class Interpreter {
         }
         case KOp::kIndex:
           values_[i].i = point[inst.imm];
+          break;
+        case KOp::kUniform:
+          values_[i].d = Uniform(values_[inst.in[1]].i, values_[inst.in[2]].i, scalars_[codegen::UniformScalar(inst.imm)]);
           break;
         default: {
           if (IsReduce(inst.op)) {
