@@ -52,8 +52,7 @@ void EmitDropoutMask(OpEmitter& e) {
   Expr drawn = e.Arg(kOffset, ScalarType::Long) + (vector == 1 ? turn : turn * number(std::max<int64_t>(vector, 4)));
   if (vector > 1) drawn = drawn + (element - piece * number(vector));
   const int64_t seed = emitter.kernel().insts[e.Arg(kSeed, ScalarType::Long).id].imm;
-  const Expr uniform =
-      emitter.Add(KOp::kUniform, ScalarType::Float, {element.id, drawn.id, sequence.id}, UniformImm(seed, vector));
+  const Expr uniform = emitter.Add(KOp::kUniform, ScalarType::Float, {element.id, drawn.id, sequence.id}, UniformImm(seed, vector));
   const ScalarType compared = e.op().args[0].tensors[0].dtype == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
   e.Result(0, emitter.Cast(uniform, compared) < e.Arg(kKeep, compared));
 }

@@ -125,11 +125,11 @@ absl::StatusOr<CudaDeviceInfo> AskDevice(int ordinal) {
   int device = 0, major = 0, minor = 0;
   size_t memory = 0;
   CudaDeviceInfo info;
-  for (const int error : {(*driver)->device_get(&device, ordinal), (*driver)->device_get_attribute(&major, kAttributeMajor, device),
-                          (*driver)->device_get_attribute(&minor, kAttributeMinor, device),
-                          (*driver)->device_get_attribute(&info.multiprocessors, kAttributeMultiprocessors, device),
-                          (*driver)->device_get_attribute(&info.threads, kAttributeThreads, device),
-                          (*driver)->device_total_memory(&memory, device)}) {
+  for (const int error :
+       {(*driver)->device_get(&device, ordinal), (*driver)->device_get_attribute(&major, kAttributeMajor, device),
+        (*driver)->device_get_attribute(&minor, kAttributeMinor, device),
+        (*driver)->device_get_attribute(&info.multiprocessors, kAttributeMultiprocessors, device),
+        (*driver)->device_get_attribute(&info.threads, kAttributeThreads, device), (*driver)->device_total_memory(&memory, device)}) {
     if (error != 0) return absl::UnavailableError(absl::StrCat("GPU ", ordinal, " cannot be asked: ", (*driver)->ErrorText(error)));
   }
   info.memory = static_cast<int64_t>(memory);

@@ -79,7 +79,7 @@ at::Tensor DrawMask(const at::Tensor& like, int64_t /*vector*/, const at::Scalar
   return std::get<1>(at::_fused_dropout(WithoutContent(like), keep.toDouble(), own)).view(c10::ScalarType::Bool);
 }
 
-// Whether the trace is to draw the mask of `input`.
+// The mask of `input`, which the trace is to draw. None, with nothing taken: that cannot be.
 std::optional<at::Tensor> RecordMask(const at::Tensor& input, double probability, c10::DispatchKeySet keys) {
   static const codegen::OpInfo* const draw = codegen::FindOpInfo("lazuli::_dropout_mask");
   const absl::StatusOr<runtime::CudaDeviceInfo> gpu = runtime::GetCudaDeviceInfo(input.device().index());

@@ -214,7 +214,7 @@ D void add_at(u8* p, u8 a) { add_part(p, a); }
 D i64 quotient(i64 a, i64 b) { return (u64)(a | b) >> 32 == 0 ? (i64)((unsigned)a / (unsigned)b) : a / b; }
 )"},
       {{"Philox "}, R"(
-// Four numbers come at a time, for as many lanes where these are elements from a multiple of four on. `place` is asked where they are drawn.
+// Four numbers come at a time, for as many lanes where these are elements from a multiple of four on. place: where.
 struct Philox { unsigned x, y, z, w; int word; bool whole; };
 template <int V, class F> D float uniform(Philox& g, int v, i64 element, F place, i64 seed) {
   constexpr int S = V < 4 ? V : 4;

@@ -1,5 +1,6 @@
 // The part of CudaFunctionEmitter that evaluates instructions at points, and writes what they store.
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -31,6 +32,20 @@ std::string CudaFunctionEmitter::Coordinate(int i) const {
   return dim == plan_.vector_dim ? absl::StrCat("(i", dim, " + v)") : absl::StrCat("i", dim);
 }
 
+// By how much a sum of coordinates grows from lane to lane. None: by other than a constant, or by nobody knows what.
+std::optional<int64_t> CudaFunctionEmitter::StepAlongLanes(int i) const {
+  const KInst& at = inst(i);
+  if (!plan_.HasLanes(i)) return 0;
+  if (at.op == KOp::kIndex) return 1;
+  if (at.op != KOp::kAdd && at.op != KOp::kMul) return std::nullopt;
+  const std::optional<int64_t> a = StepAlongLanes(at.in[0]), b = StepAlongLanes(at.in[1]);
+  if (!a.has_value() || !b.has_value()) return std::nullopt;
+  if (at.op == KOp::kAdd) return *a + *b;
+  const KInst& factor = inst(at.in[1]);
+  if (factor.op != KOp::kConst) return std::nullopt;
+  return *a * factor.imm;
+}
+
 // Of an instruction that touches no memory.
 std::string CudaFunctionEmitter::Expression(int i) const {
   const KInst& at = inst(i);
@@ -47,8 +62,9 @@ std::string CudaFunctionEmitter::Expression(int i) const {
     case KOp::kSize:
       return CudaCast(c10::ScalarType::Long, at.type, Number(at.imm, /*wide=*/true));
     case KOp::kUniform:
-      return absl::StrCat("uniform<", UniformVector(at.imm), ">(g", i, ", ", plan_.HasLanes(i) ? "v" : "0", ", ", operand(0), ", f", i, ", x",
-                          UniformScalar(at.imm), ")");
+      // Lanes are drawn together where they are neighbouring elements.
+      return absl::StrCat("uniform<", UniformVector(at.imm), ">(g", i, ", ", StepAlongLanes(at.in[0]) == 1 ? "v" : "0", ", ", operand(0),
+                          ", f", i, ", x", UniformScalar(at.imm), ")");
     case KOp::kEq:
     case KOp::kNe:
       for (const int k : {0, 1}) {

@@ -1,6 +1,7 @@
 // Writes one function of a kernel's CUDA text. Private to the emitter.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -77,6 +78,7 @@ class CudaFunctionEmitter {
   void Accumulate(int i);
   std::string Offset(int b, bool in_row = true) const;
   std::string Coordinate(int i) const;
+  std::optional<int64_t> StepAlongLanes(int i) const;
   std::string Expression(int i) const;
   std::string Value(int i) const { return "t" + std::to_string(i); }
   std::string Operand(int i, bool in_lanes) const;

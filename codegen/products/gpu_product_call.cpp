@@ -40,8 +40,10 @@ constexpr double kHopelessAlgorithm = 1.3;  // What takes so much longer the fir
 constexpr size_t kChosenAtOnce = 128, kMostProducts = 2048, kMostSeen = 4096;
 constexpr int kTimesToBeChosen = 8;
 
-// A product of so many multiplications takes a GPU about as long as the host takes to have LibTorch's library launch it.
+// A product of so many multiplications takes a GPU about as long as the host takes to have LibTorch's library launch it; where its sums are
+// longer, the first guess may be an algorithm that does not split them, and takes twice as long as the best.
 constexpr double kSmallProduct = 1 << 28;
+constexpr int64_t kShortSums = 1024;
 
 // Times algorithms on the product's own operands, whose result each of them writes.
 class ProductTuner {
@@ -159,8 +161,8 @@ class GpuProducts {
     if (lt.ok() && info.ok()) products.reset(new GpuProducts(**lt, info->arch, choice));
     if (products != nullptr && products->lt_.create(&products->handle_) == 0) return products;
     const absl::Status& missing = lt.ok() ? info.status() : lt.status();
-    runtime::LogOnce(absl::StrCat("products on GPUs are LibTorch's calls: ",
-                                  missing.ok() ? "cuBLASLt does not start" : std::string(missing.message())));
+    runtime::LogOnce(
+        absl::StrCat("products on GPUs are LibTorch's calls: ", missing.ok() ? "cuBLASLt does not start" : std::string(missing.message())));
     return nullptr;
   }
 
@@ -221,8 +223,9 @@ class GpuProducts {
 };
 
 bool IsSmall(const GpuProductShape& shape) {
-  return static_cast<double>(shape.batch) * static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k) <=
-         kSmallProduct;
+  return shape.k <= kShortSums &&
+         static_cast<double>(shape.batch) * static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k) <=
+             kSmallProduct;
 }
 
 template <LtChoice choice>

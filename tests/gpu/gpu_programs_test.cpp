@@ -284,20 +284,55 @@ TEST_F(GpuTest, DropoutMasksOfAllLayouts) {
   using Make = std::function<torch::Tensor(torch::TensorOptions)>;
   const std::vector<std::pair<const char*, Make>> layouts = {
       {"a number", [](auto options) { return torch::ones({}, options); }},
-      {"odd", [](auto options) { return torch::ones({7, 33}, options); }},
-      {"of twos", [](auto options) { return torch::ones({35, 2}, options); }},
-      {"of fours", [](auto options) { return torch::ones({33, 4}, options); }},
-      {"several turns", [](auto options) { return torch::ones({3, 1024, 1024}, options); }},
-      {"several odd turns", [](auto options) { return torch::ones({1023, 1025}, options); }},
+      {"odd",
+       [](auto options) {
+         return torch::ones({7, 33}, options);
+       }},
+      {"of twos",
+       [](auto options) {
+         return torch::ones({35, 2}, options);
+       }},
+      {"of fours",
+       [](auto options) {
+         return torch::ones({33, 4}, options);
+       }},
+      {"several turns",
+       [](auto options) {
+         return torch::ones({3, 1024, 1024}, options);
+       }},
+      {"several odd turns",
+       [](auto options) {
+         return torch::ones({1023, 1025}, options);
+       }},
       {"from the second element on", [](auto options) { return torch::ones({1025}, options).slice(0, 1); }},
-      {"from the fifth row on", [](auto options) { return torch::ones({68, 4}, options).slice(0, 5, 65); }},
-      {"transposed", [](auto options) { return torch::ones({48, 64}, options).t(); }},
-      {"permuted, odd", [](auto options) { return torch::ones({3, 5, 7}, options).permute({2, 0, 1}); }},
-      {"channels last", [](auto options) { return torch::ones({2, 8, 5, 6}, options).contiguous(torch::MemoryFormat::ChannelsLast); }},
+      {"from the fifth row on",
+       [](auto options) {
+         return torch::ones({68, 4}, options).slice(0, 5, 65);
+       }},
+      {"transposed",
+       [](auto options) {
+         return torch::ones({48, 64}, options).t();
+       }},
+      {"permuted, odd",
+       [](auto options) {
+         return torch::ones({3, 5, 7}, options).permute({2, 0, 1});
+       }},
+      {"channels last",
+       [](auto options) {
+         return torch::ones({2, 8, 5, 6}, options).contiguous(torch::MemoryFormat::ChannelsLast);
+       }},
       {"every other", [](auto options) { return torch::ones({4096}, options).slice(0, 0, 4096, 2); }},
-      {"with gaps", [](auto options) { return torch::ones({64, 50}, options).slice(1, 3, 40); }},
-      {"transposed, with gaps", [](auto options) { return torch::ones({64, 50}, options).slice(1, 3, 40).t(); }},
-      {"broadcast", [](auto options) { return torch::ones({1, 64}, options).expand({16, 64}); }}};
+      {"with gaps",
+       [](auto options) {
+         return torch::ones({64, 50}, options).slice(1, 3, 40);
+       }},
+      {"transposed, with gaps",
+       [](auto options) {
+         return torch::ones({64, 50}, options).slice(1, 3, 40).t();
+       }},
+      {"broadcast", [](auto options) {
+         return torch::ones({1, 64}, options).expand({16, 64});
+       }}};
   for (const auto dtype : {torch::kFloat, torch::kDouble, torch::kBFloat16, torch::kHalf}) {
     for (const auto& [name, make] : layouts) {
       SCOPED_TRACE(name);
@@ -317,6 +352,20 @@ TEST_F(GpuTest, DropoutMasksOfAllLayouts) {
       EXPECT_EQ(stats.fallbacks("aten::native_dropout") + stats.fallbacks("lazuli::_dropout_mask"), 0);
     }
   }
+}
+
+// One program for all numbers of rows, whatever takes turns at them.
+TEST_F(GpuTest, DropoutOfSizesThatChange) {
+  const auto w = torch::full({768}, 0.5, OnGpu());
+  const StatsDelta stats;
+  for (const int64_t rows : {3, 40, 17, 900, 2500, 64, 7, 1801}) {
+    const auto x = torch::ones({rows, 768}, OnGpu());
+    ExpectSameAsEager([&] { return Tensors{torch::dropout(torch::gelu(x * w), 0.25, true) + x, torch::rand({3}, OnGpu())}; });
+  }
+  EXPECT_GE(stats.of(&Stats::dynamic_programs), 1);
+  EXPECT_LE(stats.of(&Stats::programs_compiled), 4);
+  EXPECT_EQ(stats.of(&Stats::compile_failures), 0);
+  EXPECT_EQ(stats.of(&Stats::recompile_limit_hits), 0);
 }
 
 // Numbers that are taken for a step are no constants of its program.
@@ -349,7 +398,8 @@ TEST_F(GpuTest, DropoutDrawsAnewInEveryStep) {
       const DeviceMode device_mode(Options().mode(mode));
       lazy = steps();
     }
-    for (size_t i = 0; i < eager.size(); ++i) ExpectSame(eager[i].cpu(), lazy[i].cpu(), /*exact=*/false, mode + ", step " + std::to_string(i));
+    for (size_t i = 0; i < eager.size(); ++i)
+      ExpectSame(eager[i].cpu(), lazy[i].cpu(), /*exact=*/false, mode + ", step " + std::to_string(i));
     EXPECT_LE(stats.of(&Stats::programs_compiled), 3) << mode;
     EXPECT_GE(stats.of(&Stats::cache_hits), 4);
     EXPECT_EQ(stats.of(&Stats::cudagraph_failures), 0);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "codegen/cuda/emit_cuda.h"
 #include "codegen/kernel_compiler.h"
 #include "codegen/lower_group.h"
@@ -101,12 +102,12 @@ std::vector<uint8_t> MaskByKernel(const DropoutCase& c) {
 
 TEST(DropoutMaskTest, DrawsWhatThreadsDraw) {
   for (const DropoutCase& c : std::vector<DropoutCase>{{"bf16[4096]", 4096, 8, 256, 0.9},
-                                         {"f32[3,1024]", 3072, 4, 256, 0.1},
-                                         {"f32[2,3,171,4]", 4104, 4, 512},
-                                         {"f64[37,70]", 2590, 2, 256, 0.7},
-                                         {"f32[5]", 5, 1, 256},
-                                         {"f32[]", 1, 1, 256},
-                                         {"f16[3,7,211]", 4431, 1, 512}}) {
+                                                       {"f32[3,1024]", 3072, 4, 256, 0.1},
+                                                       {"f32[2,3,171,4]", 4104, 4, 512},
+                                                       {"f64[37,70]", 2590, 2, 256, 0.7},
+                                                       {"f32[5]", 5, 1, 256},
+                                                       {"f32[]", 1, 1, 256},
+                                                       {"f16[3,7,211]", 4431, 1, 512}}) {
     const std::vector<uint8_t> expected = MaskByThreads(c);
     EXPECT_EQ(MaskByKernel(c), expected) << DropoutTrace(c);
     const auto kept = static_cast<double>(std::count(expected.begin(), expected.end(), 1)), elements = static_cast<double>(c.elements);
@@ -152,6 +153,32 @@ TEST(DropoutMaskTest, NobodysMaskIsNotDrawn) {
   const auto graph = GpuGraph(text);
   ASSERT_TRUE(graph.ok()) << graph.status();
   EXPECT_TRUE(graph->nodes.empty());
+}
+
+// The four of a draw are for lanes that lie side by side in what the mask is like, which the kernel's lanes need not.
+TEST(DropoutMaskTest, LanesShareADrawWhereTheyAreNeighbours) {
+  constexpr const char* kText = R"(
+trace scalars=4 offsets=0
+storage %0: input cuda:0
+storage %1: input cuda:0
+storage %2: fresh 262144 bytes cuda:0
+storage %3: fresh 1048576 bytes cuda:0 live
+%2 bool[512,512]$ = lazuli::_dropout_mask(%0 f32[512,512]$, vector=4, threads=#0:i64, keep=#1:f64, seed=#2:i64, offset=#3:i64)
+%3 f32[512,512] = aten::mul.Tensor(%1 f32[512,512], %2 bool[512,512]$)
+)";
+  for (const char* strides : {"", "(1,512)"}) {
+    const auto graph = GpuGraph(absl::StrReplaceAll(kText, {{"$", strides}}));
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    const auto lowered = LowerGroup(*graph, graph->groups.at(0), ValuesInMemory(*graph));
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    const CudaPlan plan = PlanCuda(lowered->kernel, /*wide=*/false);
+    EXPECT_GT(plan.lanes, 1);
+    const std::string text = EmitCuda(plan);
+    const size_t call = text.find("= uniform<4>(g");
+    ASSERT_NE(call, std::string::npos) << text;
+    const size_t lane = text.find(", ", call) + 2;
+    EXPECT_EQ(text.substr(lane, text.find(",", lane) - lane), *strides == 0 ? "v" : "0") << text;
+  }
 }
 
 TEST(DropoutMaskTest, IsForGpusAlone) {

@@ -11,7 +11,6 @@
 
 #include <vector>
 
-
 namespace lazuli::codegen {
 namespace {
 
