@@ -1,6 +1,5 @@
 #include "codegen/trial_operands.h"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Exception.h>
 #include <c10/util/Half.h>
@@ -64,8 +63,7 @@ std::string TrialPattern(c10::ScalarType type) {
 // Fills memory of the current GPU with what is in `pattern`, again and again.
 void FillOnGpu(void* memory, size_t bytes, const std::string& pattern, c10::Device device) {
   const runtime::CudaDriver& driver = runtime::RequireCudaDriver();
-  const c10::impl::VirtualGuardImpl impl(device.type());
-  auto* const stream = static_cast<runtime::CudaStreamHandle>(impl.getStream(device).native_handle());
+  const runtime::CudaStreamHandle stream = runtime::HandleOf(runtime::CurrentStream(device));
   const auto to = reinterpret_cast<uint64_t>(memory);
   size_t filled = std::min(bytes, pattern.size());
   int error = driver.memcpy_host_to_device(to, pattern.data(), filled, stream);

@@ -2,6 +2,8 @@
 // it needs no CUDA. The few types and numbers of CUDA's stable binary interface that are used are declared here.
 #pragma once
 
+#include <c10/core/Stream.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -15,6 +17,7 @@ namespace lazuli::runtime {
 using CudaLibrary = struct CUlib_st*;
 using CudaKernelHandle = struct CUkern_st*;
 using CudaStreamHandle = struct CUstream_st*;
+inline CudaStreamHandle HandleOf(const c10::Stream& stream) { return static_cast<CudaStreamHandle>(stream.native_handle()); }
 using CudaEventHandle = struct CUevent_st*;
 using CudaGraphHandle = struct CUgraph_st*;
 using CudaGraphNode = struct CUgraphNode_st*;

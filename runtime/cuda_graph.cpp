@@ -57,8 +57,6 @@ const absl::StatusOr<GraphFunctions>& Functions() {
   return *functions;
 }
 
-CudaStreamHandle HandleOf(const c10::Stream& stream) { return static_cast<CudaStreamHandle>(stream.native_handle()); }
-
 class SilentWarnings : public c10::WarningHandler {
  public:
   void process(const c10::Warning& /*warning*/) override {}

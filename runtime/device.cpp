@@ -43,8 +43,7 @@ bool IsCapturing(const c10::Stream& stream) {
   if (stream.id() == 0) return false;  // The default stream cannot.
   const absl::StatusOr<const CudaDriver*> driver = GetCudaDriver();
   int status = 0;
-  return driver.ok() && (*driver)->stream_is_capturing(static_cast<CudaStreamHandle>(stream.native_handle()), &status) == 0 &&
-         status != CudaDriver::kNotCapturing;
+  return driver.ok() && (*driver)->stream_is_capturing(HandleOf(stream), &status) == 0 && status != CudaDriver::kNotCapturing;
 }
 
 }  // namespace lazuli::runtime

@@ -290,9 +290,9 @@ void ProgramGraphs::Launch(Graph* graph, ProgramMemory* memory) const {
     const MemorySpec& spec = spec_.memories[m];
     if (spec.storage < 0) continue;
     at::DataPtr copy = AllocateOn(spec.device, spec.nbytes, /*scratch=*/false);
-    const int error = RequireCudaDriver().memcpy_device_to_device(
-        reinterpret_cast<uint64_t>(copy.get()), reinterpret_cast<uint64_t>(graph->bases[m]), static_cast<size_t>(spec.nbytes),
-        static_cast<CudaStreamHandle>(CurrentStream(spec.device).native_handle()));
+    const int error =
+        RequireCudaDriver().memcpy_device_to_device(reinterpret_cast<uint64_t>(copy.get()), reinterpret_cast<uint64_t>(graph->bases[m]),
+                                                    static_cast<size_t>(spec.nbytes), HandleOf(CurrentStream(spec.device)));
     TORCH_CHECK(error == 0, "lazuli: cannot copy a result of a CUDA graph: ", RequireCudaDriver().ErrorText(error));
     memory->adopted(m) = std::move(copy);
   }

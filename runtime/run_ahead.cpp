@@ -18,8 +18,8 @@ int Copy(void* to, const void* from, size_t nbytes, c10::Device device) {
     std::memcpy(to, from, nbytes);
     return 0;
   }
-  const auto stream = static_cast<CudaStreamHandle>(CurrentStream(device).native_handle());
-  return RequireCudaDriver().memcpy_device_to_device(reinterpret_cast<uint64_t>(to), reinterpret_cast<uint64_t>(from), nbytes, stream);
+  return RequireCudaDriver().memcpy_device_to_device(reinterpret_cast<uint64_t>(to), reinterpret_cast<uint64_t>(from), nbytes,
+                                                     HandleOf(CurrentStream(device)));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "codegen/trial_operands.h"
 #include "runtime/compile_pool.h"
 #include "runtime/counters.h"
+#include "runtime/device.h"
 #include "runtime/gpu_timer.h"
 #include "runtime/log.h"
 
@@ -54,7 +55,7 @@ class AnyCaptures {
 // The current stream of the device, whose context becomes this thread's.
 runtime::CudaStreamHandle TrialStreamOf(c10::Device device) {
   runtime::SetCurrentContext(device.index());
-  return static_cast<runtime::CudaStreamHandle>(c10::impl::VirtualGuardImpl(c10::kCUDA).getStream(device).native_handle());
+  return runtime::HandleOf(runtime::CurrentStream(device));
 }
 
 class CudaTuner {

@@ -2,7 +2,6 @@
 
 #include <ATen/Context.h>
 #include <c10/core/DeviceGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <chrono>
@@ -20,6 +19,7 @@
 #include "codegen/race.h"
 #include "runtime/counters.h"
 #include "runtime/cublas_lt.h"
+#include "runtime/device.h"
 #include "runtime/gpu_timer.h"
 #include "runtime/log.h"
 #include "runtime/options.h"
@@ -137,15 +137,15 @@ class GpuProducts {
   }
 
   // False: the library that LibTorch calls is to do it.
-  bool Run(const GpuProduct& product, CudaStreamHandle stream) {
+  bool Run(const GpuProduct& product, const c10::Stream& stream) {
     std::lock_guard<std::mutex> lock(mutex_);
     auto known = chosen_.find(product.shape);
     if (known == chosen_.end()) {
       if (!MayChoose(stream) || !IsWorthwhile(product.shape)) return false;
-      known = chosen_.emplace(product.shape, Choose(product, stream)).first;
+      known = chosen_.emplace(product.shape, Choose(product, runtime::HandleOf(stream))).first;
     }
     Chosen& chosen = known->second;
-    return chosen.product != nullptr && chosen.product->Run(product, chosen.algorithm, stream);
+    return chosen.product != nullptr && chosen.product->Run(product, chosen.algorithm, runtime::HandleOf(stream));
   }
 
  private:
@@ -170,11 +170,8 @@ class GpuProducts {
       : lt_(lt), choice_(choice), machine_(absl::StrCat("cublaslt ", lt.version(), " gpu ", arch)) {}
 
   // Nothing can be timed while a graph is captured, or where that is to take no time.
-  bool MayChoose(CudaStreamHandle stream) const {
-    if (choice_ == LtChoice::kFirst) return true;
-    int capturing = runtime::CudaDriver::kNotCapturing;
-    return runtime::Active().autotune_ms > 0 && runtime::RequireCudaDriver().stream_is_capturing(stream, &capturing) == 0 &&
-           capturing == runtime::CudaDriver::kNotCapturing;
+  bool MayChoose(const c10::Stream& stream) const {
+    return choice_ == LtChoice::kFirst || (runtime::Active().autotune_ms > 0 && !runtime::IsCapturing(stream));
   }
 
   // Sizes that change have many shapes: beyond a number only those that keep coming are looked into, and beyond another no more.
@@ -235,8 +232,7 @@ bool Launch(const std::optional<GpuProduct>& product, const at::Tensor& out) {
   GpuProducts* const products = GpuProducts::Of(out.device().index(), choice);
   if (products == nullptr) return false;
   const c10::DeviceGuard guard(out.device());
-  const c10::impl::VirtualGuardImpl impl(c10::kCUDA);
-  if (!products->Run(*product, static_cast<CudaStreamHandle>(impl.getStream(out.device()).native_handle()))) return false;
+  if (!products->Run(*product, runtime::CurrentStream(out.device()))) return false;
   runtime::Counters::Get().cublaslt_products.Add();
   return true;
 }
