@@ -10,6 +10,7 @@
 #include <map>
 #include <mutex>
 
+#include "runtime/open_library.h"
 #include "runtime/status.h"
 
 namespace lazuli::runtime {
@@ -38,7 +39,7 @@ bool Find(void* library, const char* name, F** function) {
 }
 
 absl::StatusOr<GraphFunctions> FindFunctions() {
-  void* library = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  void* library = FindOpen({"libtorch_cuda.so"});
   if (library == nullptr) return absl::UnavailableError("LibTorch's CUDA library is not loaded");
   GraphFunctions f{};
   const bool found = Find(library, "_ZN2at4cuda17graph_pool_handleEv", &f.new_pool) &&

@@ -19,6 +19,13 @@ absl::StatusOr<void*> OpenFirst(const std::string& what, const std::vector<std::
 // The first of `names` that this process has open; null: none.
 void* FindOpen(const std::vector<std::string>& names);
 
+// The function of LibTorch's CUDA library with this mangled name; null: the library is not loaded, or of a version without it.
+template <typename F>
+F* FindInTorchCuda(const char* name) {
+  void* const library = FindOpen({"libtorch_cuda.so"});
+  return library == nullptr ? nullptr : reinterpret_cast<F*>(dlsym(library, name));
+}
+
 // The file that holds what is at `address`; empty: none.
 std::string LibraryOf(const void* address);
 

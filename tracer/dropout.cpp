@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <mutex>
-#include <optional>
 
 #include "runtime/cuda_driver.h"
 #include "runtime/mode_keys.h"
@@ -79,14 +78,14 @@ at::Tensor DrawMask(const at::Tensor& like, int64_t /*vector*/, const at::Scalar
   return std::get<1>(at::_fused_dropout(WithoutContent(like), keep.toDouble(), own)).view(c10::ScalarType::Bool);
 }
 
-// The mask of `input`, which the trace is to draw. None, with nothing taken: that cannot be.
-std::optional<at::Tensor> RecordMask(const at::Tensor& input, double probability, c10::DispatchKeySet keys) {
+// The mask of `input`, which the trace is to draw. Undefined, with nothing taken: that cannot be.
+at::Tensor RecordMask(const at::Tensor& input, double probability, c10::DispatchKeySet keys) {
   static const codegen::OpInfo* const draw = codegen::FindOpInfo("lazuli::_dropout_mask");
   const absl::StatusOr<runtime::CudaDeviceInfo> gpu = runtime::GetCudaDeviceInfo(input.device().index());
-  if (draw == nullptr || !gpu.ok()) return std::nullopt;
+  if (draw == nullptr || !gpu.ok()) return {};
   const Launch launch = LaunchOf(input.numel(), *gpu);
   const auto taken = runtime::TakeRandomNumbers(input.device(), static_cast<uint64_t>(launch.increment));
-  if (!taken.has_value()) return std::nullopt;
+  if (!taken.has_value()) return {};
   torch::jit::Stack call{input,
                          VectorOf(input),
                          at::Scalar(launch.threads),
@@ -116,8 +115,8 @@ bool RecordDropout(Recorder* recorder, const codegen::OpInfo& info, c10::Dispatc
   const bool plain = input.defined() && input.is_cuda() && input.layout() == c10::kStrided && !input.is_conj() && !input.is_neg() &&
                      at::isFloatingType(input.scalar_type()) && input.numel() > 0;
   if (!plain || !trains || !(probability > 0 && probability < 1)) return false;
-  const std::optional<at::Tensor> recorded = RecordMask(input, probability, keys);
-  const at::Tensor mask = recorded.has_value() ? *recorded : DrawMaskNow(input, probability);
+  at::Tensor mask = RecordMask(input, probability, keys);
+  if (!mask.defined()) mask = DrawMaskNow(input, probability);
   const double scale = ScaleOf(probability, input.scalar_type());
   torch::jit::Stack call{input, mask, scale};
   if (input.is_contiguous(input.suggest_memory_format())) {
@@ -130,7 +129,7 @@ bool RecordDropout(Recorder* recorder, const codegen::OpInfo& info, c10::Dispatc
     RecordOrRun(*mul, keys, &call);
   }
   torch::jit::drop(*stack, info.num_args);
-  torch::jit::push(*stack, std::move(call[0]), mask);
+  torch::jit::push(*stack, std::move(call[0]), std::move(mask));
   return true;
 }
 

@@ -1,9 +1,9 @@
 #include <ATen/AccumulateType.h>
 #include <c10/core/DeviceGuard.h>
-#include <dlfcn.h>
 
 #include <algorithm>
 
+#include "runtime/open_library.h"
 #include "tracer/shape_function_table.h"
 #include "tracer/shape_functions.h"
 
@@ -51,11 +51,8 @@ Shapes BatchNormBackwardShape(Args args) {
 
 // Bytes that cuDNN keeps of a training step for its gradient; -1 if LibTorch doesn't say.
 int64_t CudnnReserveBytes(const at::Tensor& input, c10::Device device) {
-  static const auto reserve_size = [] {
-    void* library = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-    constexpr const char* kName = "_ZN2at6native40_get_cudnn_batch_norm_reserve_space_sizeERKNS_6TensorEb";
-    return library == nullptr ? nullptr : reinterpret_cast<size_t (*)(const at::Tensor&, bool)>(dlsym(library, kName));
-  }();
+  static auto* const reserve_size =
+      runtime::FindInTorchCuda<size_t(const at::Tensor&, bool)>("_ZN2at6native40_get_cudnn_batch_norm_reserve_space_sizeERKNS_6TensorEb");
   if (reserve_size == nullptr) return -1;
   const c10::DeviceGuard guard(device);
   return static_cast<int64_t>(reserve_size(input, /*training=*/true));

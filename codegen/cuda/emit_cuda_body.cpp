@@ -156,22 +156,18 @@ void CudaFunctionEmitter::EmitValue(int i, int pass, bool in_lanes) {
   }
 }
 
-// Values of lanes that are drawn together need not all be numbered.
+// Values of lanes that are drawn together need not all be numbered. Users come after what they use, so that all of them are known first.
 void CudaFunctionEmitter::FindDrawn() {
-  drawn_by_.assign(num_insts(), -1);
+  constexpr int kNobody = -1, kUnused = -2;
+  drawn_by_.assign(num_insts(), kUnused);
   for (int i = num_insts(); i-- > 0;) {
-    if (HasBuffer(inst(i).op) || IsReduce(inst(i).op) || plan_.cached[i] || IsArray(i) || !plan_.HasLanes(i)) continue;
-    int owner = -1;
-    bool shared = false;
-    for (int user = i + 1; user < num_insts(); ++user) {
-      for (int k = 0; k < KOpArity(inst(user).op); ++k) {
-        if (inst(user).in[k] != i) continue;
-        const int drawn = inst(user).op == KOp::kUniform && k > 0 ? user : drawn_by_[user];
-        shared |= drawn < 0 || (owner >= 0 && owner != drawn);
-        owner = drawn;
-      }
+    const bool stays = HasBuffer(inst(i).op) || IsReduce(inst(i).op) || plan_.cached[i] || IsArray(i) || !plan_.HasLanes(i);
+    if (stays || drawn_by_[i] == kUnused) drawn_by_[i] = kNobody;
+    for (int k = 0; k < KOpArity(inst(i).op); ++k) {
+      const int user = inst(i).op == KOp::kUniform && k > 0 ? i : drawn_by_[i];
+      int& operand = drawn_by_[inst(i).in[k]];
+      operand = operand == kUnused || operand == user ? user : kNobody;
     }
-    if (!shared) drawn_by_[i] = owner;
   }
 }
 

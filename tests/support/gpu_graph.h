@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "codegen/ir/trace_text.h"
+#include "codegen/lower_group.h"
 #include "codegen/pipeline.h"
 
 namespace lazuli::testing {
@@ -16,6 +17,14 @@ inline absl::StatusOr<codegen::Graph> GpuGraph(const std::string& text, const ch
   codegen::PipelineOptions options;
   options.target.cuda_arch = cuda_arch;
   return codegen::RunPasses(*trace, options, pass);
+}
+
+// The kernel of that graph's first group.
+inline absl::StatusOr<codegen::LoweredGroup> LowerFirstGroup(const std::string& text) {
+  const auto graph = GpuGraph(text);
+  if (!graph.ok()) return graph.status();
+  if (!graph->groups.at(0).is_kernel()) return absl::FailedPreconditionError("the first group is no kernel");
+  return codegen::LowerGroup(*graph, graph->groups[0], codegen::ValuesInMemory(*graph));
 }
 
 }  // namespace lazuli::testing

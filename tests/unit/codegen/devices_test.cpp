@@ -7,7 +7,6 @@
 #include "absl/strings/str_replace.h"
 #include "codegen/ir/trace.h"
 #include "codegen/lower.h"
-#include "codegen/lower_group.h"
 #include "codegen/out_variants.h"
 #include "tests/support/gpu_graph.h"
 
@@ -15,6 +14,7 @@ namespace lazuli::codegen {
 namespace {
 
 using lazuli::testing::GpuGraph;
+using lazuli::testing::LowerFirstGroup;
 
 constexpr const char* kBothDevices = R"(
 trace scalars=0 offsets=0
@@ -174,9 +174,7 @@ TEST(DevicesTest, OutVariantsHaveKernelsForTheDevice) {
 }
 
 KernelIR FirstKernel(const std::string& text) {
-  const auto graph = GpuGraph(text);
-  EXPECT_TRUE(graph.ok()) << graph.status();
-  auto lowered = LowerGroup(*graph, graph->groups.at(0), ValuesInMemory(*graph));
+  auto lowered = LowerFirstGroup(text);
   EXPECT_TRUE(lowered.ok()) << lowered.status();
   return std::move(lowered->kernel);
 }

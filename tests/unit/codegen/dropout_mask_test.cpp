@@ -12,7 +12,6 @@
 #include "absl/strings/str_replace.h"
 #include "codegen/cuda/emit_cuda.h"
 #include "codegen/kernel_compiler.h"
-#include "codegen/lower_group.h"
 #include "tests/support/gpu_graph.h"
 #include "tests/support/kernel_reference.h"
 #include "tests/support/nvrtc.h"
@@ -22,6 +21,7 @@ namespace {
 
 using lazuli::testing::BitsOf;
 using lazuli::testing::GpuGraph;
+using lazuli::testing::LowerFirstGroup;
 
 constexpr uint64_t kSeed = 0x9E3779B97F4A7C15, kOffset = 8;
 
@@ -42,10 +42,7 @@ std::string DropoutTrace(const DropoutCase& c) {
 }
 
 LoweredGroup Lowered(const DropoutCase& c) {
-  const auto graph = GpuGraph(DropoutTrace(c));
-  EXPECT_TRUE(graph.ok()) << graph.status();
-  EXPECT_TRUE(graph->groups.at(0).is_kernel());
-  auto lowered = LowerGroup(*graph, graph->groups.at(0), ValuesInMemory(*graph));
+  auto lowered = LowerFirstGroup(DropoutTrace(c));
   EXPECT_TRUE(lowered.ok()) << lowered.status();
   EXPECT_EQ(lowered->kernel.buffers.size(), 1u) << "what it is like is not read";
   return *std::move(lowered);
@@ -167,9 +164,7 @@ storage %3: fresh 1048576 bytes cuda:0 live
 %3 f32[512,512] = aten::mul.Tensor(%1 f32[512,512], %2 bool[512,512]$)
 )";
   for (const char* strides : {"", "(1,512)"}) {
-    const auto graph = GpuGraph(absl::StrReplaceAll(kText, {{"$", strides}}));
-    ASSERT_TRUE(graph.ok()) << graph.status();
-    const auto lowered = LowerGroup(*graph, graph->groups.at(0), ValuesInMemory(*graph));
+    const auto lowered = LowerFirstGroup(absl::StrReplaceAll(kText, {{"$", strides}}));
     ASSERT_TRUE(lowered.ok()) << lowered.status();
     const CudaPlan plan = PlanCuda(lowered->kernel, /*wide=*/false);
     EXPECT_GT(plan.lanes, 1);
