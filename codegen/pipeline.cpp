@@ -9,6 +9,7 @@
 #include "codegen/graph_builder.h"
 #include "codegen/passes/cse.h"
 #include "codegen/passes/dce.h"
+#include "codegen/passes/epilogue.h"
 #include "codegen/passes/fold.h"
 #include "codegen/passes/fuse.h"
 #include "codegen/passes/place.h"
@@ -17,6 +18,7 @@
 #include "codegen/passes/relayout.h"
 #include "codegen/passes/rematerialize.h"
 #include "codegen/passes/reuse.h"
+#include "runtime/cublas_lt.h"
 #include "runtime/cuda_driver.h"
 #include "runtime/dump.h"
 #include "runtime/executor.h"
@@ -44,6 +46,7 @@ PipelineOptions ForDevicesOf(const Trace& trace, const PipelineOptions& options)
   const absl::Status nvrtc = runtime::GetNvrtc().status();
   if (gpu.ok() && nvrtc.ok()) {
     result.target.cuda_arch = gpu->arch;
+    result.epilogues = options.epilogues && runtime::GetCublasLt().ok();
   } else {
     const absl::Status& missing = gpu.ok() ? nvrtc : gpu.status();
     runtime::LogOnce(absl::StrCat("no kernels for ", op->device.str(), ", ATen runs what is on it: ", missing.message()));
@@ -84,6 +87,11 @@ std::vector<Pass> PassesOf(const Trace& trace, const PipelineOptions& options) {
   passes.insert(passes.begin(), {"graph", [&trace, build, fuse](Graph) { return Build(trace, build, fuse); }});
   passes.push_back({"remat", Rematerialize});
   passes.push_back({"fuse", [fuse](Graph graph) { return Fuse(std::move(graph), fuse); }});
+  const std::string& precision = options.target.precision;
+  const bool epilogues = options.epilogues && build.use_rows && build.gpu_kernels && precision != "strict";
+  passes.push_back({"epilogue", [epilogues, fast = precision == "fast"](Graph graph) {
+                      return epilogues ? FuseEpilogues(std::move(graph), fast) : std::move(graph);
+                    }});
   passes.push_back({"reuse", ReuseMemory});
   return passes;
 }

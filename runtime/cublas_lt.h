@@ -56,10 +56,12 @@ struct CublasLt {
   static constexpr int kFloat = 0, kDouble = 1, kHalf = 2, kBFloat16 = 14;
   // cublasComputeType_t.
   static constexpr int kCompute32F = 68, kCompute64F = 70, kComputeTf32 = 77;
-  // cublasLtMatmulDescAttributes_t, with values of 4 bytes but for a pointer.
-  static constexpr int kTransA = 3, kTransB = 4, kEpilogue = 7, kBiasPointer = 8;
-  static constexpr int kTransposed = 1;    // cublasOperation_t.
-  static constexpr int kEpilogueBias = 4;  // cublasLtEpilogue_t: a number for each row of D.
+  // cublasLtMatmulDescAttributes_t, with values of 4 bytes but for pointers and the leading dimension.
+  static constexpr int kTransA = 3, kTransB = 4, kEpilogue = 7, kBiasPointer = 8, kAuxPointer = 11, kAuxLeading = 12;
+  static constexpr int kTransposed = 1;  // cublasOperation_t.
+  // cublasLtEpilogue_t. Bias: a number for each row of D; may be joined with the functions of each element.
+  static constexpr int kEpilogueDefault = 1, kEpilogueBias = 4, kEpilogueRelu = 2, kEpilogueGelu = 32;
+  static constexpr int kEpilogueGeluAux = kEpilogueGelu | 128;
   // cublasLtMatrixLayoutAttribute_t: of 4 and 8 bytes.
   static constexpr int kBatchCount = 5, kBatchStride = 6;
   // cublasLtMatmulPreferenceAttributes_t: of 8 and, all others, 4 bytes.

@@ -132,8 +132,8 @@ std::vector<OptionRow> MakeTable() {
       Text("LAZULI_PRECISION", Kind::kChoice, A::precision(), "eager", {"eager", "strict", "fast"},
            "How closely fused kernels follow eager. eager: each IEEE operation as eager, transcendental functions within 1 ulp. strict: "
            "the functions themselves (exp, log, tanh, erf, ...) bit-equal too, but not what is made of them (sigmoid, gelu, softmax, "
-           "norms). "
-           "fast: currently as eager."),
+           "norms). fast: as eager on the CPU; on a GPU, multiplications and additions may be one rounding, and gelu by tanh of a product "
+           "in half precision may be computed before the product is rounded."),
       Text("LAZULI_ISA", Kind::kChoice, A::isa(), "auto", {"auto", "avx512", "avx2", "sse4"},
            "Widest vector instructions that fused kernels use. auto: the CPU's own. A wider one than the CPU has is capped to the CPU's."),
       Text("LAZULI_DYNAMIC", Kind::kChoice, A::dynamic(), "auto", {"auto", "0", "1"},
@@ -202,7 +202,7 @@ std::vector<OptionRow> MakeTable() {
            "cache: why no kernel was taken from disk. summary: lazuli::explain() at exit. cudagraphs: what was captured, and why not."),
       Text("LAZULI_LOG_FILE", Kind::kText, A::log_file(), "", {}, "File that logs are appended to. Empty: stderr."),
       Text("LAZULI_DUMP", Kind::kList, A::dump(), "",
-           {"all", "trace", "graph", "fold", "dce", "cse", "remat", "fuse", "reuse", "kernel", "llvm"},
+           {"all", "trace", "graph", "fold", "dce", "cse", "remat", "fuse", "epilogue", "reuse", "kernel", "llvm"},
            "Stages of compilation to write as text: a comma-separated list."),
       Text("LAZULI_DUMP_DIR", Kind::kText, A::dump_dir(), "lazuli_dump", {}, "Folder for LAZULI_DUMP; made when missing."),
       Text("LAZULI_TRACE", Kind::kText, A::trace(), "", {},

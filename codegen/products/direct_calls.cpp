@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include "codegen/products/attention.h"
+#include "codegen/products/gpu_product.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -18,8 +19,6 @@ namespace {
 bool HasContiguousRows(const at::Tensor& matrix) {
   return matrix.scalar_type() == c10::kFloat && matrix.dim() == 2 && (matrix.stride(1) == 1 || matrix.size(1) == 1);
 }
-
-bool IsOne(const c10::IValue& factor) { return factor.isInt() ? factor.toInt() == 1 : factor.isDouble() && factor.toDouble() == 1; }
 
 // x * w_t + bias into `out`; `bias` is null or has one number for each column.
 bool DescribeMatrices(const at::Tensor& x, const at::Tensor& w_t, const float* bias, const at::Tensor& out, Product* product) {
@@ -51,7 +50,7 @@ bool DescribeAddmm(const torch::jit::Stack& arguments, Product* product) {
   const at::Tensor& out = arguments[5].toTensor();
   const bool one_row = bias.dim() == 1 || (bias.dim() == 2 && bias.size(0) == 1);
   if (!one_row || bias.scalar_type() != c10::kFloat || bias.size(-1) != out.size(1) || bias.stride(-1) != 1) return false;
-  if (!IsOne(arguments[3]) || !IsOne(arguments[4])) return false;
+  if (!IsUnitFactor(arguments[3]) || !IsUnitFactor(arguments[4])) return false;
   return DescribeMatrices(arguments[1].toTensor(), arguments[2].toTensor(), bias.const_data_ptr<float>(), out, product);
 }
 

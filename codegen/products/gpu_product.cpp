@@ -43,31 +43,54 @@ bool IsBias(const at::Tensor& bias, const at::Tensor& out) {
   return bias.size(-1) == out.size(-1) && (bias.stride(-1) == 1 || bias.numel() == 1);
 }
 
+const char* EpilogueText(Epilogue epilogue) {
+  constexpr const char* kTexts[] = {"", " relu", " gelu", " gelu with aux"};
+  return kTexts[static_cast<int>(epilogue)];
+}
+
 int64_t BatchStride(const at::Tensor& tensor) { return tensor.dim() == 3 ? tensor.stride(0) : 0; }
+
+// False: it is not stored as `out` is.
+bool AddAux(const at::Tensor& aux, const at::Tensor& out, const MatrixStorage& of_out, GpuProduct* product) {
+  if (!aux.defined() || aux.sizes() != out.sizes() || aux.scalar_type() != out.scalar_type()) return false;
+  const std::optional<MatrixStorage> of_aux = MatrixStorageOf(aux);
+  if (!of_aux.has_value() || of_aux->by_rows != of_out.by_rows) return false;
+  product->aux = aux.data_ptr();
+  product->shape.ld_aux = of_aux->leading;
+  product->shape.aligned_aux = AlignmentOf(product->aux, product->shape, 0);
+  return true;
+}
 
 }  // namespace
 
 std::string GpuProductShape::Text() const {
   std::string text = absl::StrCat(ScalarTypeText(dtype), tf32 ? " as tf32" : "", batch > 1 ? absl::StrCat(" ", batch, " times") : "", " [",
                                   m, ", ", k, "]", transposed_a ? "t" : "", " x [", k, ", ", n, "]", transposed_b ? "t" : "",
-                                  has_bias ? " + bias" : "", ", leading ", lda, " ", ldb, " ", ldd);
+                                  has_bias ? " + bias" : "", EpilogueText(epilogue), ", leading ", lda, " ", ldb, " ", ldd);
   if (batch > 1) absl::StrAppend(&text, ", apart ", stride_a, " ", stride_b, " ", stride_d);
-  return absl::StrCat(text, ", aligned ", aligned_a, " ", aligned_b, " ", aligned_d);
+  absl::StrAppend(&text, ", aligned ", aligned_a, " ", aligned_b, " ", aligned_d);
+  if (HasAux(epilogue)) absl::StrAppend(&text, ", aux leading ", ld_aux, " aligned ", aligned_aux);
+  return text;
 }
 
-std::optional<GpuProduct> DescribeGpuProduct(const at::Tensor& x, const at::Tensor& y, const at::Tensor& bias, const at::Tensor& out) {
+bool IsUnitFactor(const c10::IValue& factor) { return factor.isScalar() && factor.toScalar().equal(1); }
+
+std::optional<GpuProduct> DescribeGpuProduct(const at::Tensor& x, const at::Tensor& y, const at::Tensor& bias, const at::Tensor& out,
+                                             Epilogue epilogue, const at::Tensor& aux) {
   const c10::ScalarType type = out.scalar_type();
   if (!IsProductType(type) || x.scalar_type() != type || y.scalar_type() != type || out.numel() == 0 || x.numel() == 0) return std::nullopt;
   if (x.is_conj() || y.is_conj() || x.is_neg() || y.is_neg()) return std::nullopt;
   const std::optional<MatrixStorage> of_x = MatrixStorageOf(x), of_y = MatrixStorageOf(y), of_out = MatrixStorageOf(out);
   if (!of_x.has_value() || !of_y.has_value() || !of_out.has_value()) return std::nullopt;
   if (bias.defined() && (!of_out->by_rows || !IsBias(bias, out))) return std::nullopt;
+  if (epilogue != Epilogue::kNone && out.dim() != 2) return std::nullopt;
   GpuProduct product;
   GpuProductShape& shape = product.shape;
   shape.dtype = type;
   shape.tf32 = type == c10::kFloat &&
                at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) == at::Float32Precision::TF32;
   shape.has_bias = bias.defined();
+  shape.epilogue = epilogue;
   shape.batch = out.dim() == 3 ? out.size(0) : 1;
   shape.k = x.size(-1);
   // What is stored by rows is its transpose by columns, and a product's transpose is that of the transposes, the other way round.
@@ -93,7 +116,7 @@ std::optional<GpuProduct> DescribeGpuProduct(const at::Tensor& x, const at::Tens
   shape.aligned_a = AlignmentOf(product.a, shape, shape.stride_a);
   shape.aligned_b = AlignmentOf(product.b, shape, shape.stride_b);
   shape.aligned_d = AlignmentOf(product.d, shape, shape.stride_d);
-  return product;
+  return HasAux(epilogue) && !AddAux(aux, out, *of_out, &product) ? std::nullopt : std::make_optional(product);
 }
 
 }  // namespace lazuli::codegen

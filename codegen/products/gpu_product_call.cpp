@@ -16,6 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "codegen/kernel_store.h"
 #include "codegen/products/lt_product.h"
+#include "codegen/products/product_activation.h"
 #include "codegen/race.h"
 #include "runtime/counters.h"
 #include "runtime/cublas_lt.h"
@@ -40,10 +41,8 @@ constexpr double kHopelessAlgorithm = 1.3;  // What takes so much longer the fir
 constexpr size_t kChosenAtOnce = 128, kMostProducts = 2048, kMostSeen = 4096;
 constexpr int kTimesToBeChosen = 8;
 
-// A product of so many multiplications takes a GPU about as long as the host takes to have LibTorch's library launch it; where its sums are
-// longer, the first guess may be an algorithm that does not split them, and takes twice as long as the best.
+// A product of so many multiplications takes a GPU about as long as the host takes to have LibTorch's library launch it.
 constexpr double kSmallProduct = 1 << 28;
-constexpr int64_t kShortSums = 1024;
 
 // Times algorithms on the product's own operands, whose result each of them writes.
 class ProductTuner {
@@ -225,10 +224,13 @@ bool IsSmall(const GpuProductShape& shape) {
              kSmallProduct;
 }
 
+// What somebody put an epilogue into was made for this.
+bool Suits(const GpuProductShape& shape) { return shape.epilogue != Epilogue::kNone || IsSmall(shape); }
+
 template <LtChoice choice>
 bool Launch(const std::optional<GpuProduct>& product, const at::Tensor& out) {
   if (!product.has_value() || at::globalContext().deterministicAlgorithms()) return false;
-  if (choice == LtChoice::kFirst && !IsSmall(product->shape)) return false;
+  if (choice == LtChoice::kFirst && !Suits(product->shape)) return false;
   GpuProducts* const products = GpuProducts::Of(out.device().index(), choice);
   if (products == nullptr) return false;
   const c10::DeviceGuard guard(out.device());
@@ -244,8 +246,6 @@ bool MultiplyMatrices(const torch::jit::Stack& arguments, torch::jit::Stack* /*r
   return Launch<choice>(DescribeGpuProduct(arguments[0].toTensor(), arguments[1].toTensor(), {}, out), out);
 }
 
-bool IsUnitFactor(const c10::IValue& factor) { return factor.toScalar().equal(1); }
-
 // addmm.out(self, mat1, mat2, beta, alpha, out)
 template <LtChoice choice>
 bool MultiplyAndAdd(const torch::jit::Stack& arguments, torch::jit::Stack* /*results*/) {
@@ -254,9 +254,35 @@ bool MultiplyAndAdd(const torch::jit::Stack& arguments, torch::jit::Stack* /*res
   return Launch<choice>(DescribeGpuProduct(arguments[1].toTensor(), arguments[2].toTensor(), arguments[0].toTensor(), out), out);
 }
 
+Epilogue EpilogueOf(const c10::IValue& activation) {
+  return ActivationNamed(activation.toStringRef()) == Activation::kRelu ? Epilogue::kRelu : Epilogue::kGelu;
+}
+
+at::Tensor BiasOf(const c10::IValue& bias) { return bias.isNone() ? at::Tensor() : bias.toTensor(); }
+
+// _product_activation.out(bias, self, mat2, activation, out)
+template <LtChoice choice>
+bool Activate(const torch::jit::Stack& arguments, torch::jit::Stack* /*results*/) {
+  const at::Tensor& out = arguments[4].toTensor();
+  return Launch<choice>(
+      DescribeGpuProduct(arguments[1].toTensor(), arguments[2].toTensor(), BiasOf(arguments[0]), out, EpilogueOf(arguments[3])), out);
+}
+
+// _product_activation.keep_out(bias, self, mat2, activation, out, input)
+template <LtChoice choice>
+bool ActivateAndKeep(const torch::jit::Stack& arguments, torch::jit::Stack* /*results*/) {
+  const at::Tensor& out = arguments[4].toTensor();
+  if (EpilogueOf(arguments[3]) != Epilogue::kGelu) return false;
+  return Launch<choice>(DescribeGpuProduct(arguments[1].toTensor(), arguments[2].toTensor(), BiasOf(arguments[0]), out, Epilogue::kGeluAux,
+                                           arguments[5].toTensor()),
+                        out);
+}
+
 template <LtChoice choice>
 runtime::DirectCall Find(const std::string& called) {
   if (called == "aten::mm.out" || called == "aten::bmm.out") return &MultiplyMatrices<choice>;
+  if (called == "lazuli::_product_activation.out") return &Activate<choice>;
+  if (called == "lazuli::_product_activation.keep_out") return &ActivateAndKeep<choice>;
   return called == "aten::addmm.out" ? &MultiplyAndAdd<choice> : nullptr;
 }
 

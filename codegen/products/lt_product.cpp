@@ -26,6 +26,21 @@ int CublasTypeOf(c10::ScalarType type) {
   }
 }
 
+int EpilogueOf(const GpuProductShape& shape) {
+  const int bias = shape.has_bias ? CublasLt::kEpilogueBias : 0;
+  switch (shape.epilogue) {
+    case Epilogue::kRelu:
+      return bias | CublasLt::kEpilogueRelu;
+    case Epilogue::kGelu:
+      return bias | CublasLt::kEpilogueGelu;
+    case Epilogue::kGeluAux:
+      return bias | CublasLt::kEpilogueGeluAux;
+    case Epilogue::kNone:
+      break;
+  }
+  return shape.has_bias ? CublasLt::kEpilogueBias : CublasLt::kEpilogueDefault;
+}
+
 }  // namespace
 
 LtProduct::LtProduct(const CublasLt& lt, runtime::CublasLtHandle handle, const GpuProductShape& shape)
@@ -35,7 +50,8 @@ LtProduct::LtProduct(const CublasLt& lt, runtime::CublasLtHandle handle, const G
   Do(lt.desc_create(&desc_, compute, wide ? CublasLt::kDouble : CublasLt::kFloat));
   if (shape.transposed_a) Set(CublasLt::kTransA, CublasLt::kTransposed);
   if (shape.transposed_b) Set(CublasLt::kTransB, CublasLt::kTransposed);
-  if (shape.has_bias) Set(CublasLt::kEpilogue, CublasLt::kEpilogueBias);
+  Set(CublasLt::kEpilogue, EpilogueOf(shape));
+  if (HasAux(shape.epilogue) && error_ == 0) Do(lt.desc_set(desc_, CublasLt::kAuxLeading, &shape.ld_aux, sizeof(shape.ld_aux)));
   AddLayout(&a_, shape.transposed_a ? shape.k : shape.m, shape.transposed_a ? shape.m : shape.k, shape.lda, shape.stride_a);
   AddLayout(&b_, shape.transposed_b ? shape.n : shape.k, shape.transposed_b ? shape.k : shape.n, shape.ldb, shape.stride_b);
   AddLayout(&d_, shape.m, shape.n, shape.ldd, shape.stride_d);
@@ -81,6 +97,7 @@ bool LtProduct::Run(const GpuProduct& product, const CublasLtResult& result, run
   const c10::DataPtr workspace =
       result.workspace_bytes > 0 ? c10::GetAllocator(c10::kCUDA)->allocate(result.workspace_bytes) : c10::DataPtr();
   if (shape_.has_bias && lt_.desc_set(desc_, CublasLt::kBiasPointer, &product.bias, sizeof(product.bias)) != 0) return false;
+  if (HasAux(shape_.epilogue) && lt_.desc_set(desc_, CublasLt::kAuxPointer, &product.aux, sizeof(product.aux)) != 0) return false;
   const double one = 1, zero = 0;
   const float narrow_one = 1, narrow_zero = 0;
   const bool wide = shape_.dtype == c10::kDouble;

@@ -2,21 +2,13 @@
 // eager's. All are skipped without a GPU.
 #include <torch/torch.h>
 
-#include "tests/support/gpu.h"
-#include "tests/support/same_as_eager.h"
+#include "tests/support/gpu_modes.h"
 
 namespace lazuli::testing {
 namespace {
 
-class GpuAutotuneTest : public ::testing::Test {
+class GpuAutotuneTest : public GpuModesTest {
  protected:
-  void SetUp() override {
-    LAZULI_SKIP_WITHOUT_GPU();
-    lazuli::reset();
-  }
-
-  static torch::TensorOptions OnGpu(torch::Dtype dtype) { return torch::TensorOptions(dtype).device(torch::kCUDA); }
-
   // A layer forward and backward, and batches of products: four products.
   static Program Layer(torch::Dtype dtype, int64_t rows) {
     const auto x = torch::randn({rows, 264}, OnGpu(dtype)) * 0.1, w = torch::randn({136, 264}, OnGpu(dtype)) * 0.1,
@@ -29,23 +21,6 @@ class GpuAutotuneTest : public ::testing::Test {
       results.push_back(torch::bmm(batch, batch.transpose(1, 2)));
       return results;
     };
-  }
-
-  // Runs `program` eagerly and four times in a mode; graphs are captured at the second and launched from the third on.
-  static void ExpectSameAsEager(const Program& program, const std::string& mode) {
-    const Tensors eager = program();
-    for (int run = 0; run < 4; ++run) {
-      Tensors lazy;
-      {
-        const DeviceMode device_mode(Options().mode(mode).disk_cache(false));
-        lazy = program();
-        lazuli::sync();
-      }
-      ASSERT_EQ(eager.size(), lazy.size());
-      for (size_t i = 0; i < eager.size(); ++i) {
-        ExpectSame(eager[i].detach().cpu(), lazy[i].detach().cpu(), /*exact=*/false, mode + ", result " + std::to_string(i));
-      }
-    }
   }
 };
 

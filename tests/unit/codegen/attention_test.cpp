@@ -30,9 +30,9 @@ std::ostream& operator<<(std::ostream& out, const Sizes& s) {
 }
 
 // Heads side by side in a row, as a layer for q, k and v leaves them, and gaps of NaN, which spoil every sum that reads one.
-class Case {
+class AttentionCase {
  public:
-  explicit Case(const Sizes& sizes)
+  explicit AttentionCase(const Sizes& sizes)
       : sizes_(sizes),
         q_(Rows(sizes.heads, sizes.queries)),
         k_(Rows(sizes.kv_heads, sizes.keys)),
@@ -147,7 +147,7 @@ class AttentionTest : public ::testing::TestWithParam<runtime::Isa> {
     if (threads_ > 0) at::set_num_threads(threads_);
   }
   static void Expect(const Sizes& sizes) {
-    Case c(sizes);
+    AttentionCase c(sizes);
     c.Run(GetParam());
     ASSERT_NO_FATAL_FAILURE(c.ExpectRight()) << sizes;
   }
@@ -189,7 +189,7 @@ TEST_P(AttentionTest, LargeScores) { Expect({1, 2, 2, 40, 400, 16, false, 12}); 
 
 // Sums are taken in the same order whatever the threads.
 TEST_P(AttentionTest, ThreadsDoNotChangeBits) {
-  Case c({2, 3, 3, 200, 200, 32, true});
+  AttentionCase c({2, 3, 3, 200, 200, 32, true});
   at::set_num_threads(1);
   c.Run(GetParam());
   const std::vector<float> one = c.y();
@@ -202,7 +202,7 @@ TEST_P(AttentionTest, ThreadsDoNotChangeBits) {
 
 // What is not a number spoils the queries that see it, and no other.
 TEST_P(AttentionTest, NotANumber) {
-  Case c({1, 1, 1, 40, 40, 8, true});
+  AttentionCase c({1, 1, 1, 40, 40, 8, true});
   const Attention& a = c.attention();
   (*c.k())[static_cast<size_t>(20 * a.k.row)] = std::numeric_limits<float>::quiet_NaN();
   (*c.q())[static_cast<size_t>(3 * a.q.row)] = std::numeric_limits<float>::infinity();

@@ -4,15 +4,28 @@
 #include <ATen/Context.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/gelu.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/relu.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace lazuli::codegen {
 namespace {
+
+// What the epilogue does to an element, whose place in the further matrix is `aux`.
+double After(Epilogue epilogue, double sum, double* aux) {
+  if (epilogue == Epilogue::kNone) return sum;
+  if (epilogue == Epilogue::kRelu) return std::max(sum, 0.0);
+  if (epilogue == Epilogue::kGeluAux) *aux = sum;
+  return at::gelu(at::full({}, sum, at::kDouble), "tanh").item<double>();
+}
 
 // What cublasLtMatmul is documented to do, in double.
 void Compute(const GpuProduct& product) {
@@ -30,7 +43,7 @@ void Compute(const GpuProduct& product) {
           const double y = b[p * s.stride_b + (s.transposed_b ? j + l * s.ldb : l + j * s.ldb)];
           sum += x * y;
         }
-        d[p * s.stride_d + i + j * s.ldd] = sum;
+        d[p * s.stride_d + i + j * s.ldd] = After(s.epilogue, sum, static_cast<double*>(product.aux) + i + j * s.ld_aux);
       }
     }
   }
@@ -77,6 +90,38 @@ TEST(GpuProductTest, IsTheProductForEveryWayToStoreIt) {
     }
   }
   EXPECT_GT(described, 900);
+}
+
+TEST(GpuProductTest, EpiloguesWorkOnWhatIsStoredAsTheResult) {
+  int described = 0;
+  for (const Way of_out : kWays) {
+    for (const Way of_aux : kWays) {
+      for (const Epilogue epilogue : {Epilogue::kRelu, Epilogue::kGelu, Epilogue::kGeluAux}) {
+        const at::Tensor x = Make(0, 5, 6, Way::kRows), y = Make(0, 6, 7, Way::kColumns), out = Make(0, 5, 7, of_out);
+        const at::Tensor aux = HasAux(epilogue) ? Make(0, 5, 7, of_aux) : at::Tensor();
+        const at::Tensor product = at::matmul(x, y);
+        const at::Tensor expected = epilogue == Epilogue::kRelu ? at::relu(product) : at::gelu(product, "tanh");
+        const auto given = DescribeGpuProduct(x, y, {}, out, epilogue, aux);
+        if (!given.has_value()) {
+          EXPECT_TRUE(HasAux(epilogue) && out.stride(1) != aux.stride(1)) << out.strides() << aux.strides();
+          continue;
+        }
+        ++described;
+        Compute(*given);
+        EXPECT_TRUE(out.allclose(expected)) << out.strides() << given->shape.Text();
+        EXPECT_TRUE(epilogue != Epilogue::kGeluAux || aux.allclose(product));
+        EXPECT_FALSE(given->shape == DescribeGpuProduct(x, y, {}, out)->shape);
+        EXPECT_NE(given->shape.Text(), DescribeGpuProduct(x, y, {}, out)->shape.Text());
+      }
+    }
+  }
+  EXPECT_EQ(described, 2 * 16 + 8);
+  const at::Tensor batch = at::randn({2, 4, 4}, at::kDouble);
+  EXPECT_FALSE(DescribeGpuProduct(batch, batch, {}, at::empty_like(batch), Epilogue::kRelu).has_value());
+  const at::Tensor x = batch[0], out = at::empty_like(x);
+  EXPECT_FALSE(DescribeGpuProduct(x, x, {}, out, Epilogue::kGeluAux).has_value()) << "no further matrix";
+  EXPECT_FALSE(DescribeGpuProduct(x, x, {}, out, Epilogue::kGeluAux, x.to(at::kFloat)).has_value());
+  EXPECT_FALSE(DescribeGpuProduct(x, x, {}, out, Epilogue::kGeluAux, batch[0].narrow(0, 0, 3)).has_value());
 }
 
 TEST(GpuProductTest, WhatCublasLtDoesNotTake) {

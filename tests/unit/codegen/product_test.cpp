@@ -20,9 +20,9 @@ namespace {
 constexpr float kUntouched = 12345.0f;
 
 // Operands in memory with gaps of NaN, which spoil every sum that reads one.
-class Case {
+class ProductCase {
  public:
-  Case(int64_t rows, int64_t cols, int64_t depth, bool bias, int64_t gap = 3)
+  ProductCase(int64_t rows, int64_t cols, int64_t depth, bool bias, int64_t gap = 3)
       : x_(Matrix(rows, depth + gap, depth)),
         w_(Matrix(cols, depth + gap, depth)),
         bias_(Matrix(1, cols, cols)),
@@ -143,7 +143,7 @@ class ProductTest : public ::testing::TestWithParam<runtime::Isa> {
   }
 
   void Expect(int64_t rows, int64_t cols, int64_t depth, bool bias) const {
-    Case c(rows, cols, depth, bias);
+    ProductCase c(rows, cols, depth, bias);
     c.Run(GetParam());
     EXPECT_TRUE(c.IsRight()) << rows << " rows, " << cols << " columns, depth " << depth;
   }
@@ -171,7 +171,7 @@ TEST_P(ProductTest, EveryDepth) {
 TEST_P(ProductTest, EqualOnAnyNumberOfThreads) {
   const int threads = at::get_num_threads();
   for (const int64_t rows : {1, 8, 16, 33, 64, 128}) {
-    Case c(rows, 1000, 300, true);
+    ProductCase c(rows, 1000, 300, true);
     at::set_num_threads(1);
     c.Run(GetParam());
     EXPECT_TRUE(c.IsRight());
@@ -189,7 +189,7 @@ TEST_P(ProductTest, StagesGetEachRowOnce) {
   for (const int64_t rows : {1, 63, 64, 200, 1500}) {
     for (const int64_t granule : {1, 3, 64, 100}) {
       for (const bool private_x : {false, true}) {
-        Case c(rows, rows % 2 == 0 ? 70 : 64, 30, granule == 3);
+        ProductCase c(rows, rows % 2 == 0 ? 70 : 64, 30, granule == 3);
         for (const int t : {1, 3}) {
           at::set_num_threads(t);
           c.RunInStages(GetParam(), private_x, granule != 1, granule);
@@ -204,7 +204,7 @@ TEST_P(ProductTest, StagesGetEachRowOnce) {
 TEST_P(ProductTest, StagesWithEveryNumberOfColumns) {
   for (int64_t cols = 1; cols <= 140; cols += 5) {
     for (const int64_t depth : {7, 200}) {
-      Case c(1100, cols, depth, cols % 2 == 0);
+      ProductCase c(1100, cols, depth, cols % 2 == 0);
       c.RunInStages(GetParam(), true, true, 4);
       EXPECT_TRUE(c.IsRight()) << cols << " columns, depth " << depth;
     }
@@ -213,7 +213,7 @@ TEST_P(ProductTest, StagesWithEveryNumberOfColumns) {
 
 TEST_P(ProductTest, RowsInGroups) {
   for (const int64_t rows : {14, 700}) {
-    Case c(rows, 40, 33, true);
+    ProductCase c(rows, 40, 33, true);
     c.TakeHalves(7);
     c.RunGroups(GetParam());
     EXPECT_TRUE(c.IsRight()) << rows;
