@@ -34,6 +34,8 @@ class StepProgram : public Program {
 
   int num_kernels() const override { return Count<KernelLaunch>(); }
   int num_aten_calls() const override { return Count<AtenCall>(); }
+  // A graph is captured and launched where the program runs.
+  bool keeps_plans_by_thread() const override { return keeps_plans_by_thread_ && graphs_ == nullptr; }
   bool bit_exact() const override { return spec_.bit_exact; }
 
   RunResult Run(const RunArgs& args) override {
@@ -436,7 +438,13 @@ class StepProgram : public Program {
     return true;
   }
 
+  static bool KeepsPlansByThread(const StepSpec& step) {
+    const auto* call = std::get_if<AtenCall>(&step.work);
+    return call != nullptr && call->name.find("cudnn_attention") != std::string::npos;
+  }
+
   ProgramSpec spec_;
+  const bool keeps_plans_by_thread_ = std::any_of(spec_.steps.begin(), spec_.steps.end(), &KeepsPlansByThread);
   SpecSymbols symbols_;
   ProgramMemory memory_;
   const std::vector<void*>* bases_ = &memory_.bases();  // Where kernels find memories.

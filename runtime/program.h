@@ -56,6 +56,9 @@ class Program {
   // Number of fused kernels launched and of library calls made by one run.
   virtual int num_kernels() const = 0;
   virtual int num_aten_calls() const = 0;
+  // Whether it calls operators for which LibTorch makes something that takes long and is the thread's own (plans of cuDNN's attention): it
+  // had better always run on the same thread.
+  virtual bool keeps_plans_by_thread() const { return false; }
   // Whether every result has the very bits that eager execution gives.
   virtual bool bit_exact() const = 0;
 

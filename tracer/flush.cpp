@@ -302,7 +302,7 @@ runtime::RunResult Recorder::RunPrograms(const guards::CachedTracePtr& entry, bo
     entry->replay.reset();
     Verification verification(*entry, args);
     if (verification.active()) args.unshared = {};
-    result = body.program->Run(args);
+    HeadStart::OnThreadOf(*entry, stream_, [&] { result = body.program->Run(args); });
     verification.Check(args, result);
   }
   if (!result.not_started) return result;

@@ -112,6 +112,20 @@ size_t HeadStart::Advance(const guards::CachedTracePtr& predicted, const Recorde
   return ahead_.next_at == kNever || !has_run_ ? ahead_.next_at : std::max(ahead_.next_at, recorded.num_ops + Spacing(*predicted));
 }
 
+void HeadStart::OnThreadOf(const guards::CachedTrace& trace, std::optional<c10::Stream> stream, const std::function<void()>& run) {
+  if (!trace.body->program->keeps_plans_by_thread() || !IsWanted(trace) || !IsOnThread(trace)) {
+    run();
+    return;
+  }
+  runtime::LaunchJob job;
+  job.Start([&] {
+    if (stream.has_value()) HaveContext(stream->device_index());
+    const c10::OptionalStreamGuard guard(stream);
+    run();
+  });
+  job.Wait();
+}
+
 void HeadStart::Begin(const guards::CachedTracePtr& predicted, const RecordedArgs& recorded) {
   trace_ = predicted;
   symbols_.assign(recorded.symbols.begin(), recorded.symbols.end());

@@ -20,6 +20,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -64,6 +65,10 @@ class HeadStart {
   static bool IsPossible(const guards::CachedTrace& trace);
   // Whether the trace gets head starts, and OnCut looks at what is recorded of it.
   static bool IsWanted(const guards::CachedTrace& trace);
+
+  // Calls `run`, which runs the program of `trace` on `stream`, none for no GPU: on the other thread if its steps are launched there and it
+  // had better stay there, here otherwise.
+  static void OnThreadOf(const guards::CachedTrace& trace, std::optional<c10::Stream> stream, const std::function<void()>& run);
 
   // Steps run ahead, or may: what they count on is foretold.
   bool active() const { return trace_ != nullptr; }

@@ -24,6 +24,7 @@ void AddPointwiseShapes(ShapeTable* table);
 
 // Where GPUs' kernels give results other sizes or layouts than the CPU's; without a function where no rule is known.
 void AddGpuShapes(ShapeTable* table);
+void AddGpuAttentionShapes(ShapeTable* table);
 
 // Whether those of several tensors that are defined have one dtype, which is floating point (not of 8 bits).
 bool HaveOneFloatDtype(std::initializer_list<at::Tensor> tensors);
@@ -50,6 +51,8 @@ bool IsPlainFloat(const at::Tensor& tensor);
 std::optional<std::vector<int64_t>> ReducedSizes(const at::Tensor& self, const std::vector<int64_t>& dims, bool keep);
 // A fresh result, contiguous in this format.
 at::Tensor Fresh(at::IntArrayRef sizes, at::ScalarType dtype, at::MemoryFormat format = at::MemoryFormat::Contiguous);
+// How a function says that a result is this number, which is no tensor.
+at::Tensor NumberResult(int64_t number);
 // The format, contiguous or channels last, in which the tensor has no gaps: that of `Fresh` with its sizes. None for any other layout.
 std::optional<at::MemoryFormat> FormatOf(const at::Tensor& tensor);
 

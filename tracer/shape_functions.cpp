@@ -72,6 +72,7 @@ const ShapeTable& GpuTable() {
   static const auto* table = [] {
     auto* all = new ShapeTable;
     AddGpuShapes(all);
+    AddGpuAttentionShapes(all);
     return all;
   }();
   return *table;
@@ -217,6 +218,8 @@ std::optional<std::vector<int64_t>> ReducedSizes(const at::Tensor& self, const s
 at::Tensor Fresh(at::IntArrayRef sizes, at::ScalarType dtype, at::MemoryFormat format) {
   return at::detail::empty_meta(sizes, dtype, format);
 }
+
+at::Tensor NumberResult(int64_t number) { return Fresh({number}, at::kLong); }
 
 std::optional<at::MemoryFormat> FormatOf(const at::Tensor& tensor) {
   const at::MemoryFormat format = tensor.suggest_memory_format();

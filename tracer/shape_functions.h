@@ -15,7 +15,8 @@
 namespace lazuli::tracer {
 
 // `args`: the operator's arguments, tensors as meta tensors. Returns its results (undefined where the operator returns none), or nothing
-// when it does not know. May throw where shapes do not fit.
+// when it does not know. May throw where shapes do not fit. A result that is a number is a tensor of so many elements; one that is a
+// number in a tensor of the CPU's, though the operator runs on a GPU, is a tensor of the CPU's.
 using ShapeFunction = std::function<std::vector<at::Tensor>(c10::ArrayRef<c10::IValue> args)>;
 
 // The shape function of the operator with this name ("aten::where.self") and of `device`'s kernels; null when there is none. An in-place

@@ -208,6 +208,9 @@ bool IsSameOnAllDevices(const codegen::OpInfo& info) {
 bool LacksOperand(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args) {
   const auto& schema = info.handle.schema().arguments();
   for (size_t i = 0; i < args.size(); ++i) {
+    // Attention without a bias, over sequences of one length.
+    const std::string& name = schema[i].name();
+    if (name == "attn_bias" || name == "cum_seq_q" || name == "cum_seq_k") continue;
     if (args[i].isTensor() && !args[i].toTensor().defined() && schema[i].type()->kind() == c10::TypeKind::TensorType) return true;
   }
   return false;
@@ -244,9 +247,11 @@ static std::optional<codegen::OutputMetas> InferBy(const ShapeFunction* function
   }
   codegen::OutputMetas outputs;
   if (info.returns_mutated_self) return outputs;
-  for (const c10::IValue& result : stack) {
-    if (result.isInt()) {
-      outputs.push_back(MetaOf(result.toInt()));
+  const auto& returns = info.handle.schema().returns();
+  for (const auto i : c10::irange(stack.size())) {
+    const c10::IValue& result = stack[i];
+    if (result.isInt() || returns[i].type()->kind() == c10::TypeKind::IntType) {
+      outputs.push_back(MetaOf(result.isInt() ? result.toInt() : result.toTensor().size(0)));
       continue;
     }
     const at::Tensor& tensor = result.toTensor();
@@ -254,6 +259,7 @@ static std::optional<codegen::OutputMetas> InferBy(const ShapeFunction* function
     const bool is_stub = function == nullptr && tensor.defined() && tensor.numel() == 0 && !info.is_factory && HasElements(args);
     if (OverlapsItself(tensor) || is_stub) return std::nullopt;
     outputs.push_back(MetaOf(tensor));
+    outputs.back().on_cpu = function != nullptr && tensor.defined() && tensor.is_cpu();
   }
   return outputs;
 }

@@ -1,9 +1,12 @@
 // Programs whose first steps run while their trace is still recorded: results, what is taken back, and when it is given up.
 
+#include <torch/library.h>
 #include <torch/torch.h>
 
 #include <algorithm>
 #include <functional>
+#include <set>
+#include <thread>
 
 #include "tests/support/log_file.h"
 #include "tests/support/same_as_eager.h"
@@ -12,6 +15,18 @@ namespace lazuli::testing {
 namespace {
 
 using torch::Tensor;
+
+// An operator that has plans of the thread's own, by its name.
+std::set<std::thread::id> attending_threads;
+Tensor Attend(const Tensor& x) {
+  attending_threads.insert(std::this_thread::get_id());
+  return x * 2;
+}
+Tensor AttendOnMeta(const Tensor& x) { return torch::empty_like(x); }
+
+TORCH_LIBRARY(lazuli_head_start_test, m) { m.def("cudnn_attention(Tensor x) -> Tensor"); }
+TORCH_LIBRARY_IMPL(lazuli_head_start_test, CPU, m) { m.impl("cudnn_attention", &Attend); }
+TORCH_LIBRARY_IMPL(lazuli_head_start_test, Meta, m) { m.impl("cudnn_attention", &AttendOnMeta); }
 
 class HeadStartTest : public BackendTest {
  protected:
@@ -62,6 +77,27 @@ TEST_P(HeadStartTest, ExpectedTracesGetOne) {
   EXPECT_GE(delta.of(&Stats::head_starts), 4);
   EXPECT_EQ(delta.of(&Stats::head_starts_in_vain), 0);
   EXPECT_EQ(delta.of(&Stats::compile_failures), 0);
+}
+
+// What runs ahead and what runs when the trace is complete.
+TEST_P(HeadStartTest, OperatorsWithPlansOfTheThreadsOwnStayOnOne) {
+  static const auto attend =
+      c10::Dispatcher::singleton().findSchemaOrThrow("lazuli_head_start_test::cudnn_attention", "").typed<Tensor(const Tensor&)>();
+  const torch::NoGradGuard no_grad;
+  const lazuli::DeviceMode mode(options());
+  State state;
+  const StatsDelta delta;
+  for (int i = 0; i < 12; ++i) {
+    if (i == 8) attending_threads.clear();
+    Tensor y = attend.call(state.x * 0.5);
+    for (int k = 0; k < 20; ++k) y = y * 0.9 + 0.05;
+    state.large.add_(1);  // More than is saved: what follows does not run ahead.
+    y = attend.call(y + state.large.slice(0, 0, 32)) * 0.5;
+    EXPECT_GT(y.sum().item<float>(), 0);
+  }
+  EXPECT_GE(delta.of(&Stats::head_starts), 4);
+  EXPECT_EQ(attending_threads.size(), 1U);
+  EXPECT_EQ(attending_threads.count(std::this_thread::get_id()) == 0, Backend() != GetParam());
 }
 
 TEST_P(HeadStartTest, NoneWhereTheOptionsSaySo) {

@@ -1,0 +1,86 @@
+// Attention by each of LibTorch's kernels, over sequences whose length changes: what it returns is known beforehand, so that nothing is
+// cut. Skipped without a GPU.
+#include <ATen/Context.h>
+#include <torch/torch.h>
+
+#include "tests/support/gpu_modes.h"
+
+namespace lazuli::testing {
+namespace {
+
+enum class Kernel { kFlash, kCudnn, kEfficient };
+
+class GpuAttentionTest : public GpuModesTest {
+ protected:
+  static void Allow(Kernel kernel) {
+    at::globalContext().setSDPUseFlash(kernel == Kernel::kFlash);
+    at::globalContext().setSDPUseCuDNN(kernel == Kernel::kCudnn);
+    at::globalContext().setSDPUseMemEfficient(kernel == Kernel::kEfficient);
+  }
+  void TearDown() override {
+    at::globalContext().setSDPUseFlash(true);
+    at::globalContext().setSDPUseCuDNN(true);
+    at::globalContext().setSDPUseMemEfficient(true);
+  }
+
+  static torch::Tensor Attend(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v, bool causal) {
+    return at::scaled_dot_product_attention(q, k, v, {}, 0.0, causal);
+  }
+
+  // Runs `program` for one length until all is known of it, and then for others, where nothing may be looked at any more.
+  static void ExpectForetold(const std::function<Tensors(int64_t length)>& program, const std::string& what) {
+    lazuli::reset();
+    for (int run = 0; run < 2; ++run) ExpectSameAsEager([&] { return program(24); }, "default");
+    const StatsDelta stats;
+    for (const int64_t length : {25, 26, 27, 40, 41, 64}) ExpectSameAsEager([&] { return program(length); }, "default");
+    EXPECT_EQ(stats.of(&Stats::observations), 0) << what;
+    EXPECT_EQ(stats.of(&Stats::compile_failures), 0) << what;
+  }
+};
+
+TEST_F(GpuAttentionTest, LengthsThatChange) {
+  for (const Kernel kernel : {Kernel::kFlash, Kernel::kCudnn, Kernel::kEfficient}) {
+    Allow(kernel);
+    for (const auto dtype : {torch::kBFloat16, torch::kHalf, torch::kFloat}) {
+      if (dtype == torch::kFloat && kernel != Kernel::kEfficient) continue;
+      const auto packed = torch::randn({2, 64, 3, 4, 64}, OnGpu(dtype)), weight = torch::randn({2, 4, 64, 64}, OnGpu(dtype));
+      const std::string what = std::to_string(static_cast<int>(kernel)) + " " + c10::toString(dtype);
+      ExpectForetold(
+          [&](int64_t length) {
+            const torch::NoGradGuard no_grad;
+            const auto qkv = packed.narrow(1, 0, length).permute({2, 0, 3, 1, 4}) * 1;
+            return Tensors{Attend(qkv[0], qkv[1], qkv[2], true), Attend(qkv[0].contiguous(), qkv[1], qkv[2], false)};
+          },
+          what);
+      ExpectForetold(
+          [&](int64_t length) {
+            const auto qkv = packed.narrow(1, 0, length).detach().clone().requires_grad_();
+            const auto heads = qkv.permute({2, 0, 3, 1, 4});
+            const auto loss = (Attend(heads[0], heads[1], heads[2], true) * weight.narrow(2, 0, length)).sum();
+            return Tensors{torch::autograd::grad({loss}, {qkv})[0]};
+          },
+          what + " with gradients");
+    }
+  }
+}
+
+// A cache of keys that grows, and one query.
+TEST_F(GpuAttentionTest, Decoding) {
+  for (const Kernel kernel : {Kernel::kFlash, Kernel::kCudnn}) {
+    Allow(kernel);
+    const auto cache = torch::randn({2, 8, 64, 64}, OnGpu(torch::kBFloat16)), q = torch::randn({2, 8, 1, 64}, OnGpu(torch::kBFloat16));
+    const auto few = torch::randn({2, 2, 64, 64}, OnGpu(torch::kBFloat16));
+    for (const auto& keys : {cache, few}) {
+      ExpectForetold(
+          [&](int64_t length) {
+            const torch::NoGradGuard no_grad;
+            const auto k = torch::cat({keys.narrow(2, 0, length - 1), keys.narrow(2, 63, 1)}, 2);
+            return Tensors{at::scaled_dot_product_attention(q * 2, k, k + 1, {}, 0.0, false, std::nullopt, /*enable_gqa=*/true)};
+          },
+          std::to_string(static_cast<int>(kernel)) + (keys.size(1) == 2 ? " shared" : ""));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lazuli::testing
