@@ -160,6 +160,11 @@ void CallBelow(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* 
     VisitOperands(info, *stack, [&](const at::Tensor& tensor, bool writes) { operands.Add(tensor, writes); });
     operands.Settle();
   }
+  c10::SmallVector<at::Tensor, 2> written;  // And perhaps not returned: batch norm's running statistics.
+  const auto note = [&written](const at::Tensor& tensor, bool writes) {
+    if (writes) written.push_back(tensor);
+  };
+  if (info.mutated_args != 0) VisitOperands(info, *stack, note);
   const c10::impl::ExcludeDispatchKeyGuard exclude(runtime::kModeKeys);
   const auto below = KeysBelowRecorder(keys);
   if (info.is_factory || below.empty()) {
@@ -172,6 +177,7 @@ void CallBelow(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* 
     Disown(stack->back().toTensor().unsafeGetTensorImpl());
   } else {
     for (const c10::IValue& result : torch::jit::last(*stack, static_cast<size_t>(info.num_returns))) AdoptTensors(result);
+    for (const at::Tensor& tensor : written) Adopt(tensor.unsafeGetTensorImpl());
   }
 }
 

@@ -125,6 +125,33 @@ TEST_P(StorageTest, SetReplacesMemory) {
   });
 }
 
+// Running statistics as Python's deepcopy makes them. Written once, they are tensors like any other.
+TEST_P(StorageTest, BuffersOverACopiedStorage) {
+  const auto x = torch::arange(24, torch::kFloat).view({6, 4}).sin();
+  std::vector<c10::Storage> storages;  // Others hold them, too.
+  const auto copied = [&](const torch::Tensor& source) {
+    storages.push_back(source.clone().storage());
+    return torch::empty({0}).set_(storages.back(), 0, {4}, {1});
+  };
+  const auto run = [&](const std::function<void()>& after_step) {
+    const auto mean = copied(torch::zeros({4})), variance = copied(torch::ones({4}));
+    Tensors results;
+    for (int i = 0; i < 4; ++i) {
+      results.push_back(std::get<0>(at::native_batch_norm(x * 2, {}, {}, mean, variance, /*training=*/true, 0.1, 1e-5)));
+      after_step();
+    }
+    results.insert(results.end(), {mean, variance});
+    return results;
+  };
+  const Tensors eager = run([] {});
+  const lazuli::DeviceMode mode(options());
+  const StatsDelta delta;
+  const Tensors lazy = run([] { lazuli::sync(); });
+  lazuli::sync();
+  ExpectSame(eager, lazy, exact(), "results and statistics");
+  EXPECT_LE(delta.fallbacks("aten::native_batch_norm"), 1);
+}
+
 TEST_P(StorageTest, DataPointerSeesEverythingRecordedBefore) {
   LAZULI_CPU_ONLY("the host reads memory");
   ExpectSameAsEager([] {

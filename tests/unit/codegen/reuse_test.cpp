@@ -39,7 +39,7 @@ storage %6: fresh 256 bytes $
 storage %7: fresh 256 bytes $
 storage %8: fresh 256 bytes $ live
 %2 f32[8,8] = aten::mm(%0 f32[8,8], %1 f32[8,8])
-%3 f32[8,8] = aten::relu(%2 f32[8,8])
+%3 f32[8,8] = aten::tanh(%2 f32[8,8])
 %4 f32[8,8] = aten::mm(%3 f32[8,8], %1 f32[8,8])
 %5 f32[8,8] = aten::sigmoid(%4 f32[8,8])
 %6 f32[8,8] = aten::mm(%5 f32[8,8], %1 f32[8,8])
@@ -64,7 +64,7 @@ storage %4: fresh 32 bytes $
 storage %5: fresh 256 bytes $
 storage %6: fresh 256 bytes $ live
 %2 f32[8,8] = aten::mm(%0 f32[8,8], %1 f32[8,8])
-%3 f32[8,8] = aten::relu(%2 f32[8,8])
+%3 f32[8,8] = aten::tanh(%2 f32[8,8])
 %4 f32[8] = aten::mv(%3 f32[8,8], %0 f32[8])
 %5 f32[8,8] = aten::mul.Tensor(%3 f32[8,8], %4 f32[8])
 %6 f32[8,8] = aten::mm(%5 f32[8,8], %1 f32[8,8])
