@@ -34,8 +34,7 @@ class StepProgram : public Program {
 
   int num_kernels() const override { return Count<KernelLaunch>(); }
   int num_aten_calls() const override { return Count<AtenCall>(); }
-  // A graph is captured and launched where the program runs.
-  bool keeps_plans_by_thread() const override { return keeps_plans_by_thread_ && graphs_ == nullptr; }
+  bool keeps_plans_by_thread() const override { return keeps_plans_by_thread_; }
   bool bit_exact() const override { return spec_.bit_exact; }
 
   RunResult Run(const RunArgs& args) override {

@@ -302,7 +302,8 @@ runtime::RunResult Recorder::RunPrograms(const guards::CachedTracePtr& entry, bo
     entry->replay.reset();
     Verification verification(*entry, args);
     if (verification.active()) args.unshared = {};
-    HeadStart::OnThreadOf(*entry, stream_, [&] { result = body.program->Run(args); });
+    const auto run = [&] { result = body.program->Run(args); };
+    MayRunAhead() ? HeadStart::OnThreadOf(*entry, stream_, run) : run();
     verification.Check(args, result);
   }
   if (!result.not_started) return result;

@@ -113,7 +113,7 @@ size_t HeadStart::Advance(const guards::CachedTracePtr& predicted, const Recorde
 }
 
 void HeadStart::OnThreadOf(const guards::CachedTrace& trace, std::optional<c10::Stream> stream, const std::function<void()>& run) {
-  if (!trace.body->program->keeps_plans_by_thread() || !IsWanted(trace) || !IsOnThread(trace)) {
+  if (!trace.body->program->keeps_plans_by_thread() || !IsPossible(trace) || !IsOnThread(trace)) {
     run();
     return;
   }

@@ -66,8 +66,9 @@ class HeadStart {
   // Whether the trace gets head starts, and OnCut looks at what is recorded of it.
   static bool IsWanted(const guards::CachedTrace& trace);
 
-  // Calls `run`, which runs the program of `trace` on `stream`, none for no GPU: on the other thread if its steps are launched there and it
-  // had better stay there, here otherwise.
+  // Calls `run`, which runs the program of `trace`, one that may run ahead, on `stream`, none for no GPU: on the other thread if its steps
+  // are launched there and it had better stay there, here otherwise. (As with steps that run ahead, its operators must not touch what is
+  // pending.)
   static void OnThreadOf(const guards::CachedTrace& trace, std::optional<c10::Stream> stream, const std::function<void()>& run);
 
   // Steps run ahead, or may: what they count on is foretold.

@@ -191,10 +191,22 @@ bool HasPythonMeta(const codegen::OpInfo& info) {
   return is_python(c10::Dispatcher::singleton().findSchemaOrThrow("aten::mul", "Tensor"));
 }
 
+// What may make a kernel another one: which flags are set, which numbers are not 0, and which operands are there. A bit for each argument.
+uint64_t ChoicesOf(c10::ArrayRef<c10::IValue> args) {
+  uint64_t choices = 0;
+  for (const auto i : c10::irange(std::min<size_t>(args.size(), 64))) {
+    const c10::IValue& arg = args[i];
+    const bool chosen =
+        (arg.isBool() && arg.toBool()) || (arg.isDouble() && arg.toDouble() != 0) || (arg.isTensor() && arg.toTensor().defined());
+    if (chosen) choices |= uint64_t{1} << i;
+  }
+  return choices;
+}
+
 // Apart from DtypesKey's by its length.
 std::vector<codegen::Word> ForetoldKey(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, c10::Device device) {
   return {codegen::MakeWord(codegen::Tag::kLiveOut, static_cast<uint64_t>(info.id)), OperandDtypes(info, args),
-          static_cast<codegen::Word>(device.type()), 0};
+          static_cast<codegen::Word>(device.type()), ChoicesOf(args)};
 }
 
 // Whether all devices' kernels give the results one layout, as far as it is known. Shape functions follow the CPU's.
@@ -207,10 +219,11 @@ bool IsSameOnAllDevices(const codegen::OpInfo& info) {
 // their own, often with undefined results, which shape functions do not know of.
 bool LacksOperand(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args) {
   const auto& schema = info.handle.schema().arguments();
+  const bool is_attention = info.name.rfind("aten::_scaled_dot_product_", 0) == 0;
   for (size_t i = 0; i < args.size(); ++i) {
     // Attention without a bias, over sequences of one length.
     const std::string& name = schema[i].name();
-    if (name == "attn_bias" || name == "cum_seq_q" || name == "cum_seq_k") continue;
+    if (is_attention && (name == "attn_bias" || name == "cum_seq_q" || name == "cum_seq_k")) continue;
     if (args[i].isTensor() && !args[i].toTensor().defined() && schema[i].type()->kind() == c10::TypeKind::TensorType) return true;
   }
   return false;
@@ -248,6 +261,7 @@ static std::optional<codegen::OutputMetas> InferBy(const ShapeFunction* function
   codegen::OutputMetas outputs;
   if (info.returns_mutated_self) return outputs;
   const auto& returns = info.handle.schema().returns();
+  TORCH_INTERNAL_ASSERT(stack.size() == returns.size(), info.name, " has ", returns.size(), " results, foretold are ", stack.size());
   for (const auto i : c10::irange(stack.size())) {
     const c10::IValue& result = stack[i];
     if (result.isInt() || returns[i].type()->kind() == c10::TypeKind::IntType) {

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "codegen/passes/value_uses.h"
 #include "codegen/products/gpu_product.h"
 #include "codegen/products/product_activation.h"
@@ -21,7 +22,11 @@ bool IsHalf(c10::ScalarType type) { return type == c10::kHalf || type == c10::kB
 class EpilogueFuser {
  public:
   EpilogueFuser(Graph* graph, bool fast)
-      : graph_(*graph), fast_(fast), uses_(CountUses(*graph)), pinned_(PinnedValues(*graph)), keep_(graph->nodes.size(), true) {}
+      : graph_(*graph), fast_(fast), uses_(CountUses(*graph)), pinned_(PinnedValues(*graph)), keep_(graph->nodes.size(), true) {
+    for (const ValueId content : graph->contents) {
+      if (content != kNoValue) leaves_.insert(graph->MemoryOf(content));
+    }
+  }
 
   void Run() {
     for (Group& group : graph_.groups) {
@@ -70,10 +75,20 @@ class EpilogueFuser {
     return m;
   }
 
+  // The node makes a dense block that stays in the trace. (What leaves it has another address in each run, which a kernel in a CUDA graph
+  // can be given, and a library's call cannot.)
   bool IsNewBlock(const Node& node) const {
-    return node.kind == Node::Kind::kCompute && node.part == 0 && !node.again && node.results.size() == 1 && node.results[0] != kNoValue &&
-           graph_.values[node.results[0]].previous == kNoValue && node.op.results[0].is_contiguous();
+    if (node.kind != Node::Kind::kCompute || node.part != 0 || node.again || node.results.size() != 1) return false;
+    const ValueId result = node.results[0];
+    return result != kNoValue && graph_.values[result].previous == kNoValue && !leaves_.contains(graph_.MemoryOf(result)) &&
+           node.op.results[0].is_contiguous();
   }
+
+  // Of a product that nobody else wants: storing that, too, takes longer than a kernel.
+  static bool MayBeRelu(const TensorRef& product, bool keeps) { return !keeps && (IsHalf(product.dtype) || product.dtype == c10::kFloat); }
+
+  // Of floats, a kernel's is faster.
+  bool MayBeGelu(const TensorRef& product, const Matrices& m) const { return fast_ && IsHalf(product.dtype) && m.whole_vectors; }
 
   // The node is all that its kernel does.
   bool TryActivation(NodeId n) {
@@ -85,8 +100,7 @@ class EpilogueFuser {
     const std::optional<Matrices> m = p != kNoNode ? MatricesOf(graph_.nodes[p]) : std::nullopt;
     if (!m.has_value() || !IsSameBlock(use, node.op.results[0])) return false;
     const bool keeps = uses_[use.storage] > 1 || pinned_[use.storage];
-    const bool relu = *activation == Activation::kRelu;
-    if (relu ? keeps || !(IsHalf(use.dtype) || use.dtype == c10::kFloat) : !fast_ || !IsHalf(use.dtype) || !m->whole_vectors) return false;
+    if (*activation == Activation::kRelu ? !MayBeRelu(use, keeps) : !MayBeGelu(use, *m)) return false;
     Become(p, ProductWithActivation(keeps), {OrNone(m->bias), *m->x, *m->y, ActivationArg(*activation)}, n, keeps);
     return true;
   }
@@ -136,7 +150,8 @@ class EpilogueFuser {
   const bool fast_;
   const std::vector<int> uses_;
   const std::vector<bool> pinned_;
-  std::vector<bool> keep_;  // By node.
+  absl::flat_hash_set<ValueId> leaves_;  // Memories that outlive the trace.
+  std::vector<bool> keep_;               // By node.
 };
 
 }  // namespace

@@ -224,7 +224,7 @@ bool IsSmall(const GpuProductShape& shape) {
              kSmallProduct;
 }
 
-// What somebody put an epilogue into was made for this.
+// LibTorch's call has no epilogue; passes/epilogue.h saw to it that sums are short.
 bool Suits(const GpuProductShape& shape) { return shape.epilogue != Epilogue::kNone || IsSmall(shape); }
 
 template <LtChoice choice>

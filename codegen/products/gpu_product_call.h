@@ -10,7 +10,7 @@ namespace lazuli::codegen {
 // Which of the algorithms that cuBLASLt proposes for a product.
 enum class LtChoice {
   // Its first guess, where the product is so small that the host's work for it counts and its sums so short that the guess is good; the
-  // others are left to LibTorch's call.
+  // others are left to LibTorch's call. Products with an epilogue are launched whatever their size.
   kFirst,
   // The fastest, for products of every size (mode max-autotune): the first time that a product of its shape comes (where there are very
   // many shapes, the eighth), the algorithms are timed where the operands are, each by turns with the best so far, for as long as

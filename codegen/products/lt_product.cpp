@@ -26,7 +26,7 @@ int CublasTypeOf(c10::ScalarType type) {
   }
 }
 
-int EpilogueOf(const GpuProductShape& shape) {
+int CublasEpilogueOf(const GpuProductShape& shape) {
   const int bias = shape.has_bias ? CublasLt::kEpilogueBias : 0;
   switch (shape.epilogue) {
     case Epilogue::kRelu:
@@ -38,7 +38,7 @@ int EpilogueOf(const GpuProductShape& shape) {
     case Epilogue::kNone:
       break;
   }
-  return shape.has_bias ? CublasLt::kEpilogueBias : CublasLt::kEpilogueDefault;
+  return shape.has_bias ? bias : CublasLt::kEpilogueDefault;
 }
 
 }  // namespace
@@ -50,7 +50,7 @@ LtProduct::LtProduct(const CublasLt& lt, runtime::CublasLtHandle handle, const G
   Do(lt.desc_create(&desc_, compute, wide ? CublasLt::kDouble : CublasLt::kFloat));
   if (shape.transposed_a) Set(CublasLt::kTransA, CublasLt::kTransposed);
   if (shape.transposed_b) Set(CublasLt::kTransB, CublasLt::kTransposed);
-  Set(CublasLt::kEpilogue, EpilogueOf(shape));
+  Set(CublasLt::kEpilogue, CublasEpilogueOf(shape));
   if (HasAux(shape.epilogue) && error_ == 0) Do(lt.desc_set(desc_, CublasLt::kAuxLeading, &shape.ld_aux, sizeof(shape.ld_aux)));
   AddLayout(&a_, shape.transposed_a ? shape.k : shape.m, shape.transposed_a ? shape.m : shape.k, shape.lda, shape.stride_a);
   AddLayout(&b_, shape.transposed_b ? shape.n : shape.k, shape.transposed_b ? shape.k : shape.n, shape.ldb, shape.stride_b);

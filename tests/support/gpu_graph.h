@@ -11,11 +11,13 @@
 namespace lazuli::testing {
 
 // The graph of the trace that `text` says, up to and with the pass of that name, where kernels on GPUs are for `cuda_arch`.
-inline absl::StatusOr<codegen::Graph> GpuGraph(const std::string& text, const char* pass = "fuse", const std::string& cuda_arch = "sm_90") {
+inline absl::StatusOr<codegen::Graph> GpuGraph(const std::string& text, const char* pass = "fuse", const std::string& cuda_arch = "sm_90",
+                                               const std::string& precision = "eager") {
   const auto trace = codegen::ParseTrace(text);
   if (!trace.ok()) return trace.status();
   codegen::PipelineOptions options;
   options.target.cuda_arch = cuda_arch;
+  options.target.precision = precision;
   return codegen::RunPasses(*trace, options, pass);
 }
 

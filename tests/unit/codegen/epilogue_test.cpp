@@ -23,12 +23,7 @@ using ::testing::ElementsAre;
 
 // By group, what it does: names joined by "+", of kernels in brackets, a copy into memory being "update".
 std::vector<std::string> Groups(const std::string& text, const std::string& precision = "eager") {
-  const auto trace = ParseTrace(text);
-  EXPECT_TRUE(trace.ok()) << trace.status();
-  PipelineOptions options;
-  options.target.cuda_arch = "sm_90";
-  options.target.precision = precision;
-  const auto graph = RunPasses(*trace, options, "epilogue");
+  const auto graph = lazuli::testing::GpuGraph(text, "epilogue", "sm_90", precision);
   EXPECT_TRUE(graph.ok()) << graph.status();
   const auto parsed = ParseGraph(PrintGraph(*graph));
   EXPECT_TRUE(parsed.ok()) << parsed.status();
@@ -45,36 +40,40 @@ std::vector<std::string> Groups(const std::string& text, const std::string& prec
   return groups;
 }
 
-// Rows x depth times depth x cols, with a bias, and then `rest`. Storages from 3 on are for the product and what is made of it.
+// Rows x depth times depth x cols, with a bias, and then `rest`, after a line that says what outlives the trace ("live %4") and what
+// another product reads ("read %4"). Storages from 3 on are for the product and what is made of it.
 std::string Linear(const std::string& rest, int64_t rows = 16, int64_t depth = 64, int64_t cols = 32, const std::string& type = "bf16",
                    const std::string& device = "cuda:0") {
   const int64_t bytes = rows * cols * (type == "bf16" ? 2 : 4);
   std::string text = "trace scalars=1 offsets=0\n";
   for (const int i : {0, 1, 2}) absl::StrAppend(&text, "storage %", i, ": input $D\n");
+  std::string readers, results;
   for (const int i : {3, 4, 5}) {
-    const bool live = absl::StrContains(rest, absl::StrCat("live %", i));
-    if (absl::StrContains(rest, absl::StrCat("%", i)) || i == 3) {
-      absl::StrAppend(&text, "storage %", i, ": fresh ", bytes, " bytes $D", live ? " live" : "", "\n");
-    }
+    const std::string id = absl::StrCat("%", i);
+    const bool is_live = absl::StrContains(rest, "live " + id), is_read = absl::StrContains(rest, "read " + id);
+    absl::StrAppend(&text, "storage ", id, ": fresh ", bytes, " bytes $D", is_live ? " live" : "", "\n");
+    absl::StrAppend(&results, "storage %", i + 3, ": fresh ", bytes / cols * rows, " bytes $D", is_read ? " live" : "", "\n");
+    if (is_read) absl::StrAppend(&readers, "%", i + 3, " $T[$R,$R] = aten::mm(", id, " $T[$R,$C], ", id, " $T[$C,$R](1,$C))\n");
   }
+  text += results;
   absl::StrAppend(&text, "%3 $T[$R,$C] = aten::addmm(%0 $T[$C], %1 $T[$R,$K], %2 $T[$K,$C](1,$K), beta=1, alpha=1)\n",
-                  rest.substr(rest.find('\n') + 1));
+                  rest.substr(rest.find('\n') + 1), readers);
   return absl::StrReplaceAll(
       text, {{"$D", device}, {"$T", type}, {"$R", absl::StrCat(rows)}, {"$K", absl::StrCat(depth)}, {"$C", absl::StrCat(cols)}});
 }
 
-constexpr const char* kRelu = "live %4\n%4 $T[$R,$C] = aten::relu(%3 $T[$R,$C])\n";
-constexpr const char* kGelu = "live %4\n%4 $T[$R,$C] = aten::gelu(%3 $T[$R,$C], approximate=\"tanh\")\n";
+constexpr const char* kRelu = "read %4\n%4 $T[$R,$C] = aten::relu(%3 $T[$R,$C])\n";
+constexpr const char* kGelu = "read %4\n%4 $T[$R,$C] = aten::gelu(%3 $T[$R,$C], approximate=\"tanh\")\n";
 
 TEST(EpilogueTest, AnActivationBecomesPartOfItsProduct) {
-  EXPECT_THAT(Groups(Linear(kRelu)), ElementsAre("_product_activation"));
-  EXPECT_THAT(Groups(Linear(kRelu, 16, 64, 32, "f32")), ElementsAre("_product_activation"));
-  EXPECT_THAT(Groups(Linear(kGelu), "fast"), ElementsAre("_product_activation"));
+  EXPECT_THAT(Groups(Linear(kRelu)), ElementsAre("_product_activation", "mm"));
+  EXPECT_THAT(Groups(Linear(kRelu, 16, 64, 32, "f32")), ElementsAre("_product_activation", "mm"));
+  EXPECT_THAT(Groups(Linear(kGelu), "fast"), ElementsAre("_product_activation", "mm"));
 }
 
 TEST(EpilogueTest, InPlaceAndThroughAView) {
-  EXPECT_THAT(Groups(Linear("live %3\naten::relu_(%3 $T[$R,$C])\n")), ElementsAre("_product_activation"));
-  EXPECT_THAT(Groups(Linear("live %4\n%4 $T[2,8,$C] = aten::relu(%3 $T[2,8,$C])\n")), ElementsAre("_product_activation"));
+  EXPECT_THAT(Groups(Linear("read %3\naten::relu_(%3 $T[$R,$C])\n")), ElementsAre("_product_activation", "mm"));
+  EXPECT_THAT(Groups(Linear("read %4\n%4 $T[2,8,$C] = aten::relu(%3 $T[2,8,$C])\n")), ElementsAre("_product_activation", "mm"));
 }
 
 TEST(EpilogueTest, AProductOfItsOwnHasNoBias) {
@@ -83,21 +82,24 @@ trace scalars=0 offsets=0
 storage %0: input cuda:0
 storage %1: input cuda:0
 storage %2: fresh 1024 bytes cuda:0
-storage %3: fresh 1024 bytes cuda:0 live
+storage %3: fresh 1024 bytes cuda:0
+storage %4: fresh 512 bytes cuda:0 live
 %2 f16[16,32] = aten::mm(%0 f16[16,64], %1 f16[64,32])
 %3 f16[16,32] = aten::relu(%2 f16[16,32])
+%4 f16[16,16] = aten::mm(%3 f16[16,32], %3 f16[32,16](1,32))
 )";
-  EXPECT_THAT(Groups(kProduct), ElementsAre("_product_activation"));
+  EXPECT_THAT(Groups(kProduct), ElementsAre("_product_activation", "mm"));
 }
 
 // What somebody else reads is stored, too, where that is worth it.
 TEST(EpilogueTest, TheProductIsKeptForOthers) {
-  EXPECT_THAT(Groups(Linear("live %3 live %4\n" + std::string(kGelu).substr(8)), "fast"), ElementsAre("_product_activation.keep"));
-  EXPECT_THAT(Groups(Linear("live %3 live %4\n" + std::string(kRelu).substr(8))), ElementsAre("addmm", "[relu]"));
+  EXPECT_THAT(Groups(Linear("read %3 read %4\n" + std::string(kGelu).substr(8)), "fast"),
+              ElementsAre("_product_activation.keep", "mm", "mm"));
+  EXPECT_THAT(Groups(Linear("read %3 read %4\n" + std::string(kRelu).substr(8))), ElementsAre("addmm", "[relu]", "mm", "mm"));
 }
 
 TEST(EpilogueTest, NotWhereItWouldBeSlowOrAnotherFunction) {
-  const auto stays = ElementsAre("addmm", ::testing::MatchesRegex("\\[.*\\]"));
+  const auto stays = ElementsAre("addmm", ::testing::MatchesRegex("\\[.*\\]"), "mm");
   EXPECT_THAT(Groups(Linear(kGelu, 16, 64, 32, "f32"), "fast"), stays) << "GELU of floats";
   EXPECT_THAT(Groups(Linear(kGelu, 16, 64, 28), "fast"), stays) << "rows that are no whole vectors";
   EXPECT_THAT(Groups(Linear(kGelu, 16, 60, 32), "fast"), stays);
@@ -108,18 +110,23 @@ TEST(EpilogueTest, NotWhereItWouldBeSlowOrAnotherFunction) {
   EXPECT_THAT(Groups(Linear(kGelu)), stays) << "not to the last digits";
   EXPECT_THAT(Groups(absl::StrReplaceAll(Linear(kRelu), {{"beta=1", "beta=#0:f64"}})), stays) << "a factor of the bias";
   EXPECT_THAT(Groups(absl::StrReplaceAll(Linear(kRelu), {{"%0 bf16[32]", "%0 bf16[16,32]"}})), stays) << "a number for each element";
-  EXPECT_THAT(Groups(Linear("live %4\n%4 $T[$C,$R] = aten::relu(%3 $T[$C,$R](1,$C))\n")), stays) << "another order";
-  EXPECT_THAT(Groups(Linear(std::string("live %4\n%4 $T[8,$C] = aten::relu(%3 $T[8,$C])\n"))), stays) << "some rows";
+  EXPECT_THAT(Groups(Linear("read %4\n%4 $T[$C,$R] = aten::relu(%3 $T[$C,$R](1,$C))\n")), stays) << "another order";
+  EXPECT_THAT(Groups(Linear(std::string("read %4\n%4 $T[8,$C] = aten::relu(%3 $T[8,$C])\n"))), stays) << "some rows";
 }
 
 // A kernel that does something else, too, has the function for nothing.
 TEST(EpilogueTest, NotWhereAKernelIsLeft) {
-  EXPECT_THAT(Groups(Linear("live %5\n%4 $T[$R,$C] = aten::relu(%3 $T[$R,$C])\n%5 $T[$R,$C] = aten::mul.Tensor(%4 $T[$R,$C], %4 "
+  EXPECT_THAT(Groups(Linear("read %5\n%4 $T[$R,$C] = aten::relu(%3 $T[$R,$C])\n%5 $T[$R,$C] = aten::mul.Tensor(%4 $T[$R,$C], %4 "
                             "$T[$R,$C])\n")),
-              ElementsAre("addmm", "[relu+mul.Tensor]"));
+              ElementsAre("addmm", "[relu+mul.Tensor]", "mm"));
 }
 
-TEST(EpilogueTest, NotOnTheCpu) { EXPECT_THAT(Groups(Linear(kRelu, 16, 64, 32, "f32", "cpu")), ElementsAre("addmm", "[relu]")); }
+// What outlives the trace has another address in each run.
+TEST(EpilogueTest, NotWhatLeavesTheTrace) {
+  EXPECT_THAT(Groups(Linear("live %4 read %4\n%4 $T[$R,$C] = aten::relu(%3 $T[$R,$C])\n")), ElementsAre("addmm", "[relu]", "mm"));
+}
+
+TEST(EpilogueTest, NotOnTheCpu) { EXPECT_THAT(Groups(Linear(kRelu, 16, 64, 32, "f32", "cpu")), ElementsAre("addmm", "[relu]", "mm")); }
 
 class ProductActivationTest : public ::testing::TestWithParam<bool> {
  protected:

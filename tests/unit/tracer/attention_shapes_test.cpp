@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include "lazuli/lazuli.h"
 #include "tracer/shape_functions.h"
 #include "tracer/shape_inference.h"
 
@@ -110,6 +111,7 @@ TEST(AttentionShapesTest, NothingIsSaidWhereKernelsMayRefuse) {
 
 // From the first time on that a kernel did as the function says, other lengths need not be seen.
 TEST(AttentionShapesTest, OtherLengthsNeedNotBeSeen) {
+  lazuli::reset();
   const codegen::OpInfo& info = *codegen::FindOpInfo("aten::_scaled_dot_product_efficient_attention");
   const auto q = [](int64_t length) { return torch::zeros({1, 2, length, 8}); };
   EXPECT_FALSE(InferShapes(info, Efficient(q(5), q(5)), kGpu).has_value());
@@ -131,6 +133,7 @@ TEST(AttentionShapesTest, OtherLengthsNeedNotBeSeen) {
   EXPECT_EQ((*inferred)[0].strides, c10::DimVector({640, 8, 16, 1}));
   EXPECT_EQ((*inferred)[1].sizes, c10::DimVector({1, 2, 64}));
   EXPECT_TRUE((*inferred)[2].on_cpu);
+  EXPECT_FALSE(InferShapes(info, Efficient(q(40), q(41), /*lse=*/false), kGpu).has_value()) << "another kernel, perhaps";
   const codegen::OpInfo& flash = *codegen::FindOpInfo("aten::_scaled_dot_product_flash_attention");
   EXPECT_FALSE(InferShapes(flash, Flash(Heads(1, 2, 5), Heads(1, 2, 5)), kGpu).has_value()) << "each operator has to be seen";
 }
