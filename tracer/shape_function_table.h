@@ -51,6 +51,11 @@ bool IsPlainFloat(const at::Tensor& tensor);
 std::optional<std::vector<int64_t>> ReducedSizes(const at::Tensor& self, const std::vector<int64_t>& dims, bool keep);
 // A fresh result, contiguous in this format.
 at::Tensor Fresh(at::IntArrayRef sizes, at::ScalarType dtype, at::MemoryFormat format = at::MemoryFormat::Contiguous);
+// Whether these are attention's operands, [batch, heads, length, width] of one floating dtype; several heads of queries may share one of
+// keys.
+bool AreAttentionHeads(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value);
+// A fresh tensor of heads' sizes and dtype, length before heads in memory.
+at::Tensor FreshHeads(const at::Tensor& heads);
 // How a function says that a result is this number, which is no tensor.
 at::Tensor NumberResult(int64_t number);
 // The format, contiguous or channels last, in which the tensor has no gaps: that of `Fresh` with its sizes. None for any other layout.

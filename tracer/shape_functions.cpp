@@ -219,6 +219,16 @@ at::Tensor Fresh(at::IntArrayRef sizes, at::ScalarType dtype, at::MemoryFormat f
   return at::detail::empty_meta(sizes, dtype, format);
 }
 
+bool AreAttentionHeads(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
+  if (!HaveOneFloatDtype({query, key, value}) || query.dim() != 4 || key.dim() != 4 || query.numel() == 0 || key.numel() == 0) return false;
+  return query.size(0) == key.size(0) && query.size(1) % key.size(1) == 0 && query.size(3) == key.size(3) &&
+         key.sizes().equals(value.sizes());
+}
+
+at::Tensor FreshHeads(const at::Tensor& heads) {
+  return Fresh({heads.size(0), heads.size(2), heads.size(1), heads.size(3)}, heads.scalar_type()).transpose(1, 2);
+}
+
 at::Tensor NumberResult(int64_t number) { return Fresh({number}, at::kLong); }
 
 std::optional<at::MemoryFormat> FormatOf(const at::Tensor& tensor) {

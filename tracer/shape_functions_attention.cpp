@@ -21,14 +21,10 @@ struct Heads {
 // args[first, first + 3). Nothing where a kernel may refuse them.
 std::optional<Heads> HeadsArg(Args args, size_t first) {
   Heads h{TensorArg(args[first]), TensorArg(args[first + 1]), TensorArg(args[first + 2])};
-  if (!HaveOneFloatDtype({h.query, h.key, h.value})) return std::nullopt;
-  for (const at::Tensor& tensor : {h.query, h.key, h.value}) {
-    if (tensor.dim() != 4 || tensor.numel() == 0 || tensor.stride(3) != 1) return std::nullopt;
-  }
+  if (!AreAttentionHeads(h.query, h.key, h.value)) return std::nullopt;
   const int64_t width = h.query.size(3);
-  const bool fits = h.key.sizes().equals(h.value.sizes()) && h.query.size(0) == h.key.size(0) && h.key.size(3) == width &&
-                    h.query.size(1) % h.key.size(1) == 0 && width % kVector == 0 && width <= kWidest;
-  return fits ? std::make_optional(std::move(h)) : std::nullopt;
+  const bool has_rows = h.query.stride(3) == 1 && h.key.stride(3) == 1 && h.value.stride(3) == 1;
+  return has_rows && width % kVector == 0 && width <= kWidest ? std::make_optional(std::move(h)) : std::nullopt;
 }
 
 // No bias, or one that every kernel takes: a number for each query and key, or several for which it is the same.
@@ -45,10 +41,6 @@ at::Tensor Like(const at::Tensor& tensor) { return at::compositeexplicitautograd
 // As a kernel allocates it that takes length before heads.
 at::Tensor LikeTransposed(const at::Tensor& heads) { return Like(heads.transpose(1, 2)).transpose(1, 2); }
 
-at::Tensor LengthFirst(const at::Tensor& heads) {
-  return Fresh({heads.size(0), heads.size(2), heads.size(1), heads.size(3)}, heads.scalar_type()).transpose(1, 2);
-}
-
 at::Tensor NumberOnCpu() { return at::detail::empty_cpu({}, at::kLong); }
 
 // (query, key, value, dropout_p, is_causal, return_debug_mask, scale?)
@@ -58,7 +50,7 @@ Shapes FlashShape(Args args) {
   const at::Tensor& query = h->query;
   // One query for many heads is many queries for few.
   const bool swapped = query.size(2) == 1 && query.size(1) > h->key.size(1) && args[3].toDouble() == 0;
-  return {swapped ? LengthFirst(query) : LikeTransposed(query),
+  return {swapped ? FreshHeads(query) : LikeTransposed(query),
           Fresh({query.size(0), query.size(1), query.size(2)}, at::kFloat),
           at::Tensor(),
           at::Tensor(),
@@ -106,7 +98,7 @@ Shapes EfficientShape(Args args) {
   if (!h.has_value() || h->query.size(1) != h->key.size(1) || !IsBias(TensorArg(args[3]), *h)) return {};
   const at::Tensor& query = h->query;
   const int64_t rows = args[4].toBool() ? (query.size(2) + kLseAlignment - 1) / kLseAlignment * kLseAlignment : 0;
-  return {LengthFirst(query), Fresh({query.size(0), query.size(1), rows}, at::kFloat), NumberOnCpu(), NumberOnCpu()};
+  return {FreshHeads(query), Fresh({query.size(0), query.size(1), rows}, at::kFloat), NumberOnCpu(), NumberOnCpu()};
 }
 
 // (grad_out, query, key, value, attn_bias, out, logsumexp, philox_seed, philox_offset, dropout_p, grad_input_mask, ...): the bias's
@@ -116,7 +108,7 @@ Shapes EfficientBackwardShape(Args args) {
   if (!h.has_value() || h->query.size(1) != h->key.size(1) || !TensorArg(args[0]).sizes().equals(h->query.sizes())) return {};
   const std::vector<bool> mask = MaskArg(args[10]);
   if (!IsBias(TensorArg(args[4]), *h) || !mask[0] || !mask[1] || !mask[2] || mask[3]) return {};
-  return {LengthFirst(h->query), LengthFirst(h->key), LengthFirst(h->value), at::Tensor()};
+  return {FreshHeads(h->query), FreshHeads(h->key), FreshHeads(h->value), at::Tensor()};
 }
 
 }  // namespace

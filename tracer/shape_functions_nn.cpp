@@ -95,17 +95,9 @@ at::Tensor FreshIf(bool wanted, at::IntArrayRef sizes, at::ScalarType dtype, at:
   return wanted ? Fresh(sizes, dtype, format) : at::Tensor();
 }
 
-// Batch, heads, length, width as stored by the CPU's flash attention: length before heads.
-at::Tensor FreshHeads(at::IntArrayRef sizes, at::ScalarType dtype) {
-  return Fresh({sizes[0], sizes[2], sizes[1], sizes[3]}, dtype).transpose(1, 2);
-}
-
+// Halves are not the CPU's.
 bool IsAttention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
-  if (!HaveOneFloatDtype({query, key, value}) || query.dim() != 4 || key.dim() != 4 || query.numel() == 0 || key.numel() == 0) return false;
-  if (query.scalar_type() == at::kHalf) return false;
-  // Several heads of queries may share one of keys.
-  return query.size(0) == key.size(0) && query.size(1) % key.size(1) == 0 && query.size(3) == key.size(3) &&
-         key.sizes().equals(value.sizes());
+  return AreAttentionHeads(query, key, value) && query.scalar_type() != at::kHalf;
 }
 
 Shapes ConvolutionShape(Args args) {
@@ -271,8 +263,7 @@ Shapes FlashAttentionBackwardShape(Args args) {
   const at::Tensor key = TensorArg(args[2]);
   const at::Tensor value = TensorArg(args[3]);
   if (!IsAttention(query, key, value) || !HaveOneFloatDtype({TensorArg(args[0]), query, TensorArg(args[4])})) return {};
-  const auto dtype = query.scalar_type();
-  return {FreshHeads(query.sizes(), dtype), FreshHeads(key.sizes(), dtype), FreshHeads(value.sizes(), dtype)};
+  return {FreshHeads(query), FreshHeads(key), FreshHeads(value)};
 }
 
 // (input, weight, weight, bias, bias, hx, cx, reverse, batch_sizes, mode, hidden_size, num_layers, has_biases, bidirectional, batch_first,

@@ -32,6 +32,23 @@ std::vector<std::vector<NodeId>> Predecessors(const Graph& graph) {
   return preds;
 }
 
+namespace {
+
+// `renumbered`: by node, kNoNode for those that are gone.
+void Renumber(const std::vector<NodeId>& renumbered, Group* group) {
+  size_t kept = 0;
+  for (size_t i = 0; i < group->nodes.size(); ++i) {
+    const NodeId n = renumbered[group->nodes[i]];
+    if (n == kNoNode) continue;
+    if (group->is_kernel() && kept != i) group->placements[kept] = std::move(group->placements[i]);
+    group->nodes[kept++] = n;
+  }
+  if (group->is_kernel()) group->placements.resize(kept);
+  group->nodes.resize(kept);
+}
+
+}  // namespace
+
 void EraseNodes(Graph* graph, const std::vector<bool>& keep) {
   std::vector<NodeId> renumbered(graph->nodes.size(), kNoNode);
   NodeId next = 0;
@@ -45,6 +62,9 @@ void EraseNodes(Graph* graph, const std::vector<bool>& keep) {
   for (Value& value : graph->values) {
     if (value.producer != kNoNode) value.producer = renumbered[value.producer];
   }
+  for (Group& group : graph->groups) Renumber(renumbered, &group);
+  const auto is_empty = [](const Group& group) { return group.nodes.empty(); };
+  graph->groups.erase(std::remove_if(graph->groups.begin(), graph->groups.end(), is_empty), graph->groups.end());
 }
 
 bool IsDense(const TensorRef& ref) {

@@ -132,7 +132,7 @@ void ForEachDef(const Node& node, const Fn& fn) {
 // For each node the nodes that must run before it: makers of what it reads, and readers of what it overwrites. Sorted, no duplicates.
 std::vector<std::vector<NodeId>> Predecessors(const Graph& graph);
 
-// Removes the nodes for which `keep` is false and renumbers producers. Values stay.
+// Removes the nodes for which `keep` is false, and groups that then have none, and renumbers producers and groups' nodes. Values stay.
 void EraseNodes(Graph* graph, const std::vector<bool>& keep);
 
 // The device of the memory that `value` is in.

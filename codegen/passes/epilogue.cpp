@@ -1,6 +1,5 @@
 #include "codegen/passes/epilogue.h"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -22,18 +21,20 @@ bool IsHalf(c10::ScalarType type) { return type == c10::kHalf || type == c10::kB
 class EpilogueFuser {
  public:
   EpilogueFuser(Graph* graph, bool fast)
-      : graph_(*graph), fast_(fast), uses_(CountUses(*graph)), pinned_(PinnedValues(*graph)), keep_(graph->nodes.size(), true) {
-    for (const ValueId content : graph->contents) {
-      if (content != kNoValue) leaves_.insert(graph->MemoryOf(content));
-    }
-  }
+      : graph_(*graph),
+        fast_(fast),
+        uses_(CountUses(*graph)),
+        pinned_(PinnedValues(*graph)),
+        leaves_(MemoriesThatLeave(*graph)),
+        keep_(graph->nodes.size(), true) {}
 
   void Run() {
-    for (Group& group : graph_.groups) {
-      if (!group.is_kernel() || graph_.nodes[group.nodes[0]].op.device.is_cpu()) continue;
-      if (group.nodes.size() == 1 && TryActivation(group.nodes[0])) Drop(&group);
+    for (const Group& group : graph_.groups) {
+      const NodeId n = group.nodes[0];
+      if (!group.is_kernel() || group.nodes.size() != 1 || graph_.nodes[n].op.device.is_cpu()) continue;
+      keep_[n] = !TryActivation(n);
     }
-    RemoveDropped();
+    EraseNodes(&graph_, keep_);
   }
 
  private:
@@ -128,30 +129,12 @@ class EpilogueFuser {
     graph_.values[node.results[0]].producer = p;
   }
 
-  void Drop(Group* group) {
-    keep_[group->nodes[0]] = false;
-    group->nodes.clear();
-    group->placements.clear();
-  }
-
-  void RemoveDropped() {
-    std::vector<NodeId> renumbered(keep_.size());
-    NodeId next = 0;
-    for (size_t n = 0; n < keep_.size(); ++n) renumbered[n] = keep_[n] ? next++ : kNoNode;
-    EraseNodes(&graph_, keep_);
-    std::vector<Group>& groups = graph_.groups;
-    groups.erase(std::remove_if(groups.begin(), groups.end(), [](const Group& group) { return group.nodes.empty(); }), groups.end());
-    for (Group& group : groups) {
-      for (NodeId& n : group.nodes) n = renumbered[n];
-    }
-  }
-
   Graph& graph_;
   const bool fast_;
   const std::vector<int> uses_;
   const std::vector<bool> pinned_;
-  absl::flat_hash_set<ValueId> leaves_;  // Memories that outlive the trace.
-  std::vector<bool> keep_;               // By node.
+  const absl::flat_hash_set<ValueId> leaves_;
+  std::vector<bool> keep_;  // By node.
 };
 
 }  // namespace

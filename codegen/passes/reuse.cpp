@@ -17,12 +17,10 @@ class Reuser {
         in_memory_(ValuesInMemory(*graph)),
         pinned_(PinnedValues(*graph)),
         overwritten_(OverwrittenValues(*graph)),
-        uses_(CountUses(*graph)) {
+        uses_(CountUses(*graph)),
+        leaves_(MemoriesThatLeave(*graph)) {
     group_of_.resize(graph->nodes.size());
     last_use_.resize(graph->values.size(), -1);
-    for (const ValueId content : graph->contents) {
-      if (content != kNoValue) leaves_.insert(graph->MemoryOf(content));
-    }
     for (int g = 0; g < static_cast<int>(graph->groups.size()); ++g) {
       for (const NodeId n : graph->groups[g].nodes) {
         group_of_[n] = g;
@@ -140,9 +138,9 @@ class Reuser {
   const std::vector<bool> in_memory_, pinned_;
   std::vector<bool> overwritten_;
   const std::vector<int> uses_;
-  std::vector<int> group_of_;            // By node.
-  std::vector<int> last_use_;            // By value: the last group that reads it.
-  absl::flat_hash_set<ValueId> leaves_;  // Memories that leave the trace, by their first value.
+  std::vector<int> group_of_;  // By node.
+  std::vector<int> last_use_;  // By value: the last group that reads it.
+  const absl::flat_hash_set<ValueId> leaves_;
 };
 
 }  // namespace

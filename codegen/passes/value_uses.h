@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "codegen/ir/graph.h"
 
 namespace lazuli::codegen {
@@ -15,6 +16,15 @@ inline std::vector<bool> PinnedValues(const Graph& graph) {
     if (content != kNoValue) pinned[content] = true;
   }
   return pinned;
+}
+
+// Memories that outlive the trace, by their first value.
+inline absl::flat_hash_set<ValueId> MemoriesThatLeave(const Graph& graph) {
+  absl::flat_hash_set<ValueId> leave;
+  for (const ValueId content : graph.contents) {
+    if (content != kNoValue) leave.insert(graph.MemoryOf(content));
+  }
+  return leave;
 }
 
 // By value: a node writes part of its memory later.

@@ -27,17 +27,7 @@ void Multiply(const OptionalTensor& bias, const at::Tensor& self, const at::Tens
 
 at::Tensor ResultOf(const at::Tensor& self, const at::Tensor& mat2) { return at::empty({self.size(0), mat2.size(1)}, self.options()); }
 
-at::Tensor& ActivateOut(const OptionalTensor& bias, const at::Tensor& self, const at::Tensor& mat2, c10::string_view activation,
-                        at::Tensor& out) {
-  Multiply(bias, self, mat2, out);
-  return ActivationNamed(std::string(activation)) == Activation::kRelu ? at::relu_(out) : at::gelu_(out, kByTanh);
-}
-
-at::Tensor Activate(const OptionalTensor& bias, const at::Tensor& self, const at::Tensor& mat2, c10::string_view activation) {
-  at::Tensor out = ResultOf(self, mat2);
-  return ActivateOut(bias, self, mat2, activation, out);
-}
-
+// `out` and `input` may be one tensor.
 std::tuple<at::Tensor&, at::Tensor&> KeepOut(const OptionalTensor& bias, const at::Tensor& self, const at::Tensor& mat2,
                                              c10::string_view activation, at::Tensor& out, at::Tensor& input) {
   Multiply(bias, self, mat2, input);
@@ -54,6 +44,17 @@ std::tuple<at::Tensor, at::Tensor> Keep(const OptionalTensor& bias, const at::Te
   at::Tensor out = ResultOf(self, mat2), input = ResultOf(self, mat2);
   KeepOut(bias, self, mat2, activation, out, input);
   return {out, input};
+}
+
+at::Tensor& ActivateOut(const OptionalTensor& bias, const at::Tensor& self, const at::Tensor& mat2, c10::string_view activation,
+                        at::Tensor& out) {
+  KeepOut(bias, self, mat2, activation, out, out);
+  return out;
+}
+
+at::Tensor Activate(const OptionalTensor& bias, const at::Tensor& self, const at::Tensor& mat2, c10::string_view activation) {
+  at::Tensor out = ResultOf(self, mat2);
+  return ActivateOut(bias, self, mat2, activation, out);
 }
 
 TORCH_LIBRARY_FRAGMENT(lazuli, m) {

@@ -1,7 +1,10 @@
 // What a trace's text becomes for a GPU, none of which is needed.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "codegen/ir/trace_text.h"
@@ -19,6 +22,16 @@ inline absl::StatusOr<codegen::Graph> GpuGraph(const std::string& text, const ch
   options.target.cuda_arch = cuda_arch;
   options.target.precision = precision;
   return codegen::RunPasses(*trace, options, pass);
+}
+
+// The same, where it can be made: its text reads back as it.
+inline codegen::Graph ReadableGpuGraph(const std::string& text, const char* pass, const std::string& precision = "eager") {
+  auto graph = GpuGraph(text, pass, "sm_90", precision);
+  EXPECT_TRUE(graph.ok()) << graph.status();
+  const auto parsed = codegen::ParseGraph(codegen::PrintGraph(*graph));
+  EXPECT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(codegen::PrintGraph(*parsed), codegen::PrintGraph(*graph));
+  return *std::move(graph);
 }
 
 // The kernel of that graph's first group.

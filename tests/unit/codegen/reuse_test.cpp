@@ -15,14 +15,10 @@ using ::testing::IsEmpty;
 
 // By storage: "4 over 3" where the result in storage 4 takes the memory of what was in storage 3. `text`'s device is `device`.
 std::vector<std::string> Reused(const std::string& text, const std::string& device = "cuda:0") {
-  const auto graph = lazuli::testing::GpuGraph(absl::StrReplaceAll(text, {{"$", device}}), "reuse");
-  EXPECT_TRUE(graph.ok()) << graph.status();
-  const auto parsed = ParseGraph(PrintGraph(*graph));
-  EXPECT_TRUE(parsed.ok()) << parsed.status();
-  EXPECT_EQ(PrintGraph(*parsed), PrintGraph(*graph));
+  const Graph graph = lazuli::testing::ReadableGpuGraph(absl::StrReplaceAll(text, {{"$", device}}), "reuse");
   std::vector<std::string> reused;
-  for (const Value& value : graph->values) {
-    if (value.previous != kNoValue) reused.push_back(absl::StrCat(value.storage, " over ", graph->values[value.previous].storage));
+  for (const Value& value : graph.values) {
+    if (value.previous != kNoValue) reused.push_back(absl::StrCat(value.storage, " over ", graph.values[value.previous].storage));
   }
   return reused;
 }
