@@ -37,6 +37,7 @@ constexpr OpTraits kTraits[] = {
     {KOp::kCheck, "check", 1, Rule::kMemory},
     {KOp::kScatter, "scatter", 3, Rule::kMemory},
     {KOp::kScatterAdd, "scatter_add", 3, Rule::kMemory},
+    {KOp::kPartialSum, "partial_sum", 1, Rule::kMemory},
     {KOp::kConst, "const", 0, Rule::kLeaf},
     {KOp::kScalar, "scalar", 0, Rule::kLeaf},
     {KOp::kIndex, "index", 0, Rule::kLeaf},
@@ -318,6 +319,7 @@ class Verifier {
       return stored_[inst.imm] ? FailAt(index, "the buffer is loaded after it is stored") : absl::OkStatus();
     }
     if (inst.op == KOp::kCheck) return CheckFlag(index);
+    if (inst.op == KOp::kPartialSum) return CheckPartialSum(index);
     if (IsScatter(inst.op) && kernel_.insts[inst.in[1]].type != c10::ScalarType::Long) return FailAt(index, "the offset is not Long");
     if (IsScatter(inst.op) && !IsBool(kernel_.insts[inst.in[2]].type)) return FailAt(index, "the condition is not Bool");
     if (inst.op == KOp::kScatterAdd && !IsFloating(inst.type) && !IsIntegral(inst.type)) return FailAt(index, "no addition of its type");
@@ -330,6 +332,23 @@ class Verifier {
     const bool one_place = std::all_of(buffer.strides.begin(), buffer.strides.end(), [](int64_t stride) { return stride == 0; });
     if (!IsBool(inst.type) || !IsBool(kernel_.insts[inst.in[0]].type)) return FailAt(index, "not Bool");
     return buffer.written && one_place ? absl::OkStatus() : FailAt(index, "the buffer is not one place to write to");
+  }
+
+  absl::Status CheckPartialSum(int index) const {
+    const KInst& inst = kernel_.insts[index];
+    const KBuffer& buffer = kernel_.buffers[inst.imm];
+    if (!IsFloating(inst.type) || kernel_.insts[inst.in[0]].type != inst.type) return FailAt(index, "not of floating type");
+    const auto touches = [&](const KInst& other) { return HasBuffer(other.op) && other.imm == inst.imm; };
+    if (std::count_if(kernel_.insts.begin(), kernel_.insts.end(), touches) > 1) return FailAt(index, "something else touches the buffer");
+    // Dense, so that parts follow each other.
+    int64_t dense = 1;
+    bool fits = buffer.written && kernel_.num_reduced > 0;
+    for (int d = rank() - 1; d >= 0; --d) {
+      const int64_t expected = d < num_kept() ? 0 : dense;
+      fits = fits && (buffer.strides[d] == expected || kernel_.sizes[d] == 1);
+      if (d >= num_kept()) dense *= kernel_.sizes[d];
+    }
+    return fits ? absl::OkStatus() : FailAt(index, "the buffer does not hold a sum for each reduced point");
   }
 
   const KernelIR& kernel_;
@@ -348,7 +367,7 @@ bool IsBitExact(const KernelIR& kernel) {
     const bool extremum = inst.op == KOp::kMin || inst.op == KOp::kMax || inst.op == KOp::kFmin || inst.op == KOp::kFmax;
     const bool function =
         (inst.op >= KOp::kExp && inst.op <= KOp::kLgamma) || inst.op == KOp::kSqrt || inst.op == KOp::kPow || inst.op == KOp::kAtan2;
-    return !extremum && !function && !IsReduce(inst.op) && inst.op != KOp::kScatterAdd;
+    return !extremum && !function && !IsReduce(inst.op) && inst.op != KOp::kScatterAdd && inst.op != KOp::kPartialSum;
   });
 }
 

@@ -37,6 +37,10 @@ enum class KOp : uint8_t {
   // elements after the buffer's element there. Points of one kept point come one after another, so that the last one stored stays; those
   // of different ones must not meet.
   kScatter, kScatterAdd,
+  // imm: a buffer that does not vary over kept dimensions, in[0]: Float or Double. Sums of columns: adds up in[0] over the kept points. Each
+  // of kPartialSums parts of these has a sum of its own for each reduced point; that of part p is p times the reduced points after the
+  // buffer's element there. Which points make a part is up to the target, empty ones included. GPUs only.
+  kPartialSum,
   kConst,   // imm: bits (of a double for Float/Double, else an int64_t).
   kScalar,  // imm: index into the run-time scalars: double bits when `type` is floating, else int64_t; narrowed to `type`.
   kIndex,   // imm: domain dimension; the current coordinate, Long.
@@ -108,15 +112,17 @@ const char* KOpName(KOp op);
 // Number of operands of `op`: 0 to 3.
 int KOpArity(KOp op);
 // Whether `imm` of `op` is a buffer.
-inline bool HasBuffer(KOp op) { return op <= KOp::kScatterAdd; }
+inline bool HasBuffer(KOp op) { return op <= KOp::kPartialSum; }
 // Whether `op` writes where its operand says.
 inline bool IsScatter(KOp op) { return op == KOp::kScatter || op == KOp::kScatterAdd; }
 // Whether `op` writes to memory rather than yielding a value.
-inline bool HasEffect(KOp op) { return op == KOp::kStore || op == KOp::kCheck || IsScatter(op); }
+inline bool HasEffect(KOp op) { return op == KOp::kStore || op == KOp::kCheck || IsScatter(op) || op == KOp::kPartialSum; }
 // The imm of a kUniform, and what is in it. Vectors are of 1, 2, 4 or 8 elements.
 constexpr int64_t UniformImm(int64_t scalar, int64_t vector) { return scalar * 16 + vector; }
 constexpr int64_t UniformScalar(int64_t imm) { return imm / 16; }
 constexpr int64_t UniformVector(int64_t imm) { return imm % 16; }
+// The parts of a kPartialSum: two blocks of threads for each multiprocessor of a large GPU.
+constexpr int64_t kPartialSums = 264;
 // Whether `op` is one of the Reduce instructions.
 inline bool IsReduce(KOp op) { return op >= KOp::kReduceSum; }
 constexpr int kNumKOps = static_cast<int>(KOp::kReduceAll) + 1;

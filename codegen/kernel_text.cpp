@@ -58,14 +58,8 @@ void AppendList(const KernelIR& kernel, const c10::DimVector& values, std::strin
 }
 
 std::string ImmText(const KernelIR& kernel, const KInst& inst) {
+  if (HasBuffer(inst.op)) return absl::StrCat("b", inst.imm);
   switch (inst.op) {
-    case KOp::kLoad:
-    case KOp::kStore:
-    case KOp::kGather:
-    case KOp::kCheck:
-    case KOp::kScatter:
-    case KOp::kScatterAdd:
-      return absl::StrCat("b", inst.imm);
     case KOp::kScalar:
       return absl::StrCat("s", inst.imm);
     case KOp::kIndex:
@@ -212,14 +206,8 @@ bool ParseBuffer(absl::string_view line, KernelIR* kernel) {
 // Also tells whether there was one.
 bool ParseImm(const runtime::SymbolTable& symbols, LineReader* reader, KInst* inst, bool* present) {
   *present = true;
+  if (HasBuffer(inst->op)) return reader->Literal("b") && reader->Int(&inst->imm);
   switch (inst->op) {
-    case KOp::kLoad:
-    case KOp::kStore:
-    case KOp::kGather:
-    case KOp::kCheck:
-    case KOp::kScatter:
-    case KOp::kScatterAdd:
-      return reader->Literal("b") && reader->Int(&inst->imm);
     case KOp::kScalar:
       return reader->Literal("s") && reader->Int(&inst->imm);
     case KOp::kIndex:

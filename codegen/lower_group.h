@@ -26,10 +26,11 @@ bool IsUniform(const Graph& graph, ValueId value);
 struct LoweredGroup {
   KernelIR kernel;
   struct Buffer {
-    ValueId memory = kNoValue;  // As MemoryOf gives it. kNoValue: the flag of failed checks.
+    ValueId memory = kNoValue;  // As MemoryOf gives it. kNoValue: the flag of failed checks, or partial sums.
     int32_t offset_slot = -1;
     int32_t element_size = 1;
     bool written = false;
+    int32_t partial_sums = -1;  // The number of those that one kernel leaves for another (partial_sums.h).
   };
   std::vector<Buffer> buffers;        // Parallel to kernel.buffers.
   std::vector<int32_t> scalar_slots;  // By kernel scalar: the run-time slot.

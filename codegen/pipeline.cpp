@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "codegen/graph_builder.h"
+#include "codegen/passes/column_sums.h"
 #include "codegen/passes/cse.h"
 #include "codegen/passes/dce.h"
 #include "codegen/passes/epilogue.h"
@@ -87,6 +88,7 @@ std::vector<Pass> PassesOf(const Trace& trace, const PipelineOptions& options) {
   passes.insert(passes.begin(), {"graph", [&trace, build, fuse](Graph) { return Build(trace, build, fuse); }});
   passes.push_back({"remat", Rematerialize});
   passes.push_back({"fuse", [fuse](Graph graph) { return Fuse(std::move(graph), fuse); }});
+  passes.push_back({"column_sums", PlaceColumnSums});
   const std::string& precision = options.target.precision;
   const bool epilogues = options.epilogues && build.use_rows && build.gpu_kernels && precision != "strict";
   passes.push_back({"epilogue", [epilogues, fast = precision == "fast"](Graph graph) {

@@ -78,8 +78,9 @@ void FillOnGpu(void* memory, size_t bytes, const std::string& pattern, c10::Devi
 }  // namespace
 
 bool MayRunOnTrialOperands(const KernelIR& kernel) {
-  return std::none_of(kernel.insts.begin(), kernel.insts.end(),
-                      [](const KInst& inst) { return inst.op == KOp::kGather || inst.op == KOp::kCheck || IsScatter(inst.op); });
+  return std::none_of(kernel.insts.begin(), kernel.insts.end(), [](const KInst& inst) {
+    return inst.op == KOp::kGather || inst.op == KOp::kCheck || IsScatter(inst.op) || inst.op == KOp::kPartialSum;
+  });
 }
 
 TrialOperands::TrialOperands(const KernelIR& kernel) : kernel_(kernel), in_place_(kernel.buffers.size(), false) {

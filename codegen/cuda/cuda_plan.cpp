@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "codegen/cuda/batch_table.h"
+#include "codegen/cuda/cuda_turns.h"
 #include "codegen/emit_llvm_canonical.h"
 #include "codegen/emit_llvm_plan.h"
 
@@ -20,14 +21,16 @@ constexpr int kVectorBytes = 16;
 constexpr int kMaxLanes = 8;
 constexpr int kCacheWords = 64;           // Registers of a thread that keep values between passes,
 constexpr int kCacheWordsOfMany = 32;     // in blocks of more than 512 threads.
+constexpr int kCacheWordsWithSums = 80;   // where they keep sums of columns, too: what 256 threads twice on a multiprocessor have.
 constexpr int kMaxIterations = 8;         // Of loops that are unrolled for that.
 constexpr int kSharedBytes = 40960;       // Of a block.
 constexpr int64_t kRowBytes = 100864;     // Of shared memory for what is kept of a row: what any GPU from sm_80 on has for a block.
 constexpr double kCacheWorth = 8;         // Weight of instructions that are rather kept than evaluated again.
 constexpr int64_t kSplitIterations = 16;  // Of a thread, from which on splitting pays.
-constexpr int64_t kMinTurnedRows = 64, kTurnedLanes = 4;
 constexpr int kCombinedPieces = 8;  // Of columns, by a block of so many threads.
 constexpr int kMaxCombiningThreads = 512;
+constexpr int64_t kSmallTurns = 8;     // Of each of so many threads.
+constexpr int kMostSummedPoints = 16;  // Of a row, by one thread that keeps the sums of their columns.
 
 int64_t PowerOfTwoFrom(int64_t value) {
   int64_t power = 1;
@@ -50,43 +53,15 @@ KernelIR WithoutNeedlessReduction(const KernelIR& kernel) {
   return result;
 }
 
-// Whether the kernel, which reduces nothing, reads more bytes for each point of the last loop than for each of all points: numbers of
-// channels, as a rule (a batch norm's mean, deviation, weight and bias).
-bool ReadsMoreOfRow(const KernelIR& kernel) {
-  const int last = static_cast<int>(kernel.sizes.size()) - 1;
-  int64_t of_row = 0, of_all = 0;
-  for (const KInst& inst : kernel.insts) {
-    if (inst.op == KOp::kCheck || (HasBuffer(inst.op) && inst.op != KOp::kLoad && inst.op != KOp::kStore)) return false;
-    if (!HasBuffer(inst.op)) continue;
-    const c10::DimVector& strides = kernel.buffers[inst.imm].strides;
-    const auto zeros = std::count(strides.begin(), strides.end() - 1, 0);
-    if (strides[last] > 1 || strides[last] < 0 || (inst.op == KOp::kStore && (strides[last] == 0 || zeros != 0))) return false;
-    if (strides[last] == 1) (zeros == last ? of_row : of_all) += ElementBytes(inst.type);
-  }
-  return of_row > of_all;
-}
-
-// Such a kernel with its outer loops behind the last one, as reduced ones: threads keep their place in the row and take turns at rows.
-KernelIR WithRowsAsTurns(KernelIR kernel) {
-  const int rank = static_cast<int>(kernel.sizes.size());
-  const auto rotate = [](c10::DimVector* list) { std::rotate(list->begin(), list->end() - 1, list->end()); };
-  rotate(&kernel.sizes);
-  for (KBuffer& buffer : kernel.buffers) rotate(&buffer.strides);
-  for (KInst& inst : kernel.insts) {
-    if (inst.op == KOp::kIndex) inst.imm = (inst.imm + 1) % rank;
-  }
-  kernel.num_reduced = rank - 1;
-  return kernel;
-}
-
 class CudaPlanner {
  public:
   CudaPlanner(const KernelIR& kernel, bool wide, bool batches, const CudaSchedule& schedule) : batches_(batches) {
     plan_.schedule = schedule;
     plan_.kernel = CanonicalizeDomain(WithoutNeedlessReduction(kernel));
     plan_.rank = static_cast<int>(plan_.kernel.sizes.size());
-    turns_ = TakesTurns();
+    turns_ = RowsTakeTurns(plan_.kernel);
     if (turns_) plan_.kernel = WithRowsAsTurns(std::move(plan_.kernel));
+    sums_columns_ = HasPartialSums(plan_.kernel);
     plan_.num_kept = plan_.rank - plan_.kernel.num_reduced;
     plan_.wide = wide || (kernel.symbols.empty() && NeedsWide(kernel, nullptr));
   }
@@ -108,19 +83,6 @@ class CudaPlanner {
   int num_insts() const { return static_cast<int>(plan_.kernel.insts.size()); }
   const KBuffer& buffer(int i) const { return plan_.kernel.buffers[inst(i).imm]; }
   bool Reduces() const { return plan_.kernel.num_reduced > 0; }
-
-  // Whether that pays: rows are many, not short, and begin where vectors do.
-  bool TakesTurns() const {
-    if (plan_.kernel.num_reduced != 0 || plan_.rank < 2 || plan_.SizeHint(plan_.rank - 1) < kWarp) return false;
-    const int64_t rows = Points(0, plan_.rank - 1);
-    const bool many =
-        rows >= kMinTurnedRows && rows * plan_.SizeHint(plan_.rank - 1) >= kPlannedMultiprocessors * kMinTurnedRows * kBlockThreads;
-    const auto begins_apart = [&](int64_t stride) { return plan_.Hint(stride) % kTurnedLanes != 0; };
-    const bool whole = std::none_of(plan_.kernel.buffers.begin(), plan_.kernel.buffers.end(), [&](const KBuffer& buffer) {
-      return std::any_of(buffer.strides.begin(), buffer.strides.end() - 1, begins_apart);
-    });
-    return many && whole && ReadsMoreOfRow(plan_.kernel);
-  }
 
   void Stages() {
     plan_.FindStages();
@@ -190,7 +152,7 @@ class CudaPlanner {
     int64_t least = kVectorBytes, most = 1, most_at_points = 1;
     bool strided = plan_.tile_dim >= 0, contiguous = false;
     for (int i = 0; i < num_insts(); ++i) {
-      if (!plan_.live[i] || !HasBuffer(inst(i).op) || !plan_.HasLanes(i)) continue;
+      if (!plan_.live[i] || !HasBuffer(inst(i).op) || !plan_.HasLanes(i) || inst(i).op == KOp::kPartialSum) continue;
       const int64_t stride = buffer(i).strides[plan_.vector_dim];
       const bool plain = plan_.IsContiguous(i);
       strided |= !plain && stride != 0;
@@ -203,7 +165,7 @@ class CudaPlanner {
     int64_t lanes = strided || !contiguous ? 1 : std::min<int64_t>(kMaxLanes, kVectorBytes / least);
     // What takes two accesses leaves gaps between those of neighbouring threads, so that the same sectors are asked for twice.
     while (lanes > 1 && (lanes * most_at_points > kVectorBytes || lanes * most > 2 * kVectorBytes)) lanes /= 2;
-    if (lanes > 1 && !AllFit(lanes)) plan_.shift_buffer = BufferToShift(lanes);
+    if (lanes > 1 && !AllFit(lanes) && !sums_columns_) plan_.shift_buffer = BufferToShift(lanes);
     while (lanes > 1 && plan_.shift_buffer < 0 && !AllFit(lanes)) lanes /= 2;
     while (lanes > 1 && IsTooMuch(lanes)) lanes /= 2;
     if (plan_.schedule.lanes < 0 && lanes > 1) lanes /= 2;
@@ -259,6 +221,9 @@ class CudaPlanner {
       launch.threads_y = Scheduled(kBlockThreads) / kCudaTile;
     } else if (!Reduces()) {
       launch.threads_x = Scheduled(kBlockThreads);
+    } else if (sums_columns_) {
+      launch.threads_x = static_cast<int>(std::min<int64_t>(kBlockThreads, PowerOfTwoFrom(CeilDiv(ReducedChunks(), 4))));
+      launch.threads_y = kBlockThreads / launch.threads_x;
     } else if (plan_.rows) {
       const int64_t most = plan_.IsLight() ? kMaxRowThreads : kMaxHeavyRowThreads;
       int64_t threads = std::min<int64_t>(most, PowerOfTwoFrom(CeilDiv(ReducedChunks(), 4)));
@@ -272,10 +237,20 @@ class CudaPlanner {
       const int64_t most = kBlockThreads / launch.threads_x;
       launch.threads_y = static_cast<int>(std::min<int64_t>(std::max<int64_t>(most, 1), PowerOfTwoFrom(CeilDiv(ReducedChunks(), 4))));
       launch.threads_y = std::min(Scheduled(launch.threads_y), kMaxRowThreads / launch.threads_x);
+      if (IsSmallSum()) {
+        launch.threads_x = kCombinedPieces;
+        launch.threads_y = kMaxCombiningThreads / kCombinedPieces;
+      }
       while (launch.threads_y > 1 && SharedBytes(launch) > kSharedBytes) launch.threads_y /= 2;
     }
     launch.kept_per_block = plan_.tile_dim >= 0 ? 1 : plan_.rows ? launch.threads_y : launch.threads_x;
     plan_.launch.reduced_threads = plan_.rows ? launch.threads_x : launch.threads_y;
+  }
+
+  // Few columns of a moderate length: many threads for each of them, in one launch.
+  bool IsSmallSum() const {
+    const int64_t most = kMaxCombiningThreads / kCombinedPieces;
+    return KeptChunks() < kPlannedMultiprocessors * kCombinedPieces && ReducedChunks() >= most && ReducedChunks() <= most * kSmallTurns;
   }
 
   int Scheduled(int threads) const { return std::clamp(CudaSchedule::Shift(threads, plan_.schedule.threads), 1, kMaxRowThreads); }
@@ -294,7 +269,7 @@ class CudaPlanner {
     const bool has_reduction =
         std::any_of(plan_.kernel.insts.begin(), plan_.kernel.insts.end(), [](const KInst& i) { return IsReduce(i.op); });
     if (turns_) launch.split = true;
-    if (!Reduces() || !has_reduction) return;
+    if (!Reduces() || !has_reduction || sums_columns_ || (!plan_.rows && IsSmallSum())) return;
     int64_t threads = launch.reduced_threads;
     if (plan_.rows) threads = std::min<int64_t>(threads, kBlockThreads);
     const int64_t blocks = CeilDiv(KeptChunks(), threads_.kept_per_block);
@@ -335,9 +310,12 @@ class CudaPlanner {
     if (plan_.iterations == 0) return TryRow(i, first_pass);
     const bool worth = IsLoad(inst(i).op) || Weight(inst(i)) >= kCacheWorth;
     if (!worth || !plan_.HasLanes(i)) return false;
+    // What is the same for all rows is at hand anyway.
+    if (sums_columns_ && (plan_.deps[i] >> plan_.num_kept << plan_.num_kept) == plan_.deps[i]) return false;
     const int bytes = plan_.IsPacked(i) && threads_.threads_x <= 512 ? 2 : std::max(4, ElementBytes(inst(i).type));
     const int words = plan_.iterations * plan_.lanes * bytes / 4;
-    if (cache_words_ + words > (threads_.threads_x > 512 ? kCacheWordsOfMany : kCacheWords)) return false;
+    const int most = threads_.threads_x > 512 ? kCacheWordsOfMany : sums_columns_ ? kCacheWordsWithSums : kCacheWords;
+    if (cache_words_ + words > most) return false;
     cache_words_ += words;
     plan_.cached[i] = true;
     plan_.cache_pass[i] = first_pass;
@@ -348,18 +326,40 @@ class CudaPlanner {
     plan_.cached.assign(num_insts(), false);
     plan_.cache_pass.assign(num_insts(), -1);
     plan_.row_place.assign(num_insts(), -1);
-    plan_.iterations = plan_.num_passes > 1 ? KnownIterations() : 0;
+    plan_.iterations = plan_.num_passes > 1 || sums_columns_ ? KnownIterations() : 0;
+    cache_words_ = SummingWords();
     FindNeeds();
     if (cache_words_ != 0) return;
     plan_.iterations = 0;
     FindNeeds();
   }
 
+  // Few rows are under way at a time where columns are summed: the first pass loads what later ones need, too.
+  std::vector<bool> LoadedAtOnce() {
+    std::vector<bool> loaded(num_insts(), false);
+    const bool helps = sums_columns_ && plan_.iterations > 0 && plan_.num_passes > 1;
+    for (int i = 0; helps && i < num_insts(); ++i) {
+      loaded[i] = plan_.live[i] && inst(i).op == KOp::kLoad && plan_.IsFull(i) && TryCache(i, 0);
+    }
+    return loaded;
+  }
+
+  // Registers of a thread that keep sums of columns.
+  int SummingWords() const {
+    int words = 0;
+    for (const KInst& inst : plan_.kernel.insts) {
+      if (inst.op == KOp::kPartialSum) words += plan_.iterations * plan_.lanes * ElementBytes(inst.type) / 4;
+    }
+    return words;
+  }
+
   void FindNeeds() {
     plan_.pass_needs.clear();
-    std::vector<int> first_pass(num_insts(), -1);
+    std::vector<int> first_pass(num_insts());
+    const std::vector<bool> none(num_insts(), false), at_once = LoadedAtOnce();
+    for (int i = 0; i < num_insts(); ++i) first_pass[i] = at_once[i] ? 0 : -1;
     for (int pass = 0; pass < plan_.num_passes; ++pass) {
-      std::vector<bool> needs(num_insts(), false);
+      std::vector<bool> needs = pass == 0 ? at_once : none;
       for (int i = num_insts() - 1; i >= 0; --i) {
         if (!needs[i] && !(plan_.live[i] && plan_.pass[i] == pass)) continue;
         if (needs[i] && first_pass[i] >= 0 && TryCache(i, first_pass[i])) continue;
@@ -391,6 +391,7 @@ class CudaPlanner {
   void Describe() {
     CudaLaunch& launch = plan_.launch;
     launch.more_splits = plan_.schedule.splits;
+    launch.fixed_blocks = sums_columns_ ? kPartialSums : 0;
     launch.kept = CountOf(0, plan_.num_kept);
     launch.reduced = CountOf(plan_.num_kept, plan_.rank);
     int64_t kept = 1;
@@ -458,6 +459,7 @@ class CudaPlanner {
   CudaLaunch::Phase threads_;  // Of every function but one that only combines.
   const bool batches_;
   bool turns_ = false;  // The reduced loops are rows of a kernel that reduces nothing.
+  bool sums_columns_ = false;
   int cache_words_ = 0;
 };
 
@@ -473,6 +475,15 @@ bool CudaPlan::IsPacked(int i) const { return IsVectorLoad(i) && ElementBytes(ke
 
 CudaPlan PlanCuda(const KernelIR& kernel, bool wide, bool batches, const CudaSchedule& schedule) {
   return CudaPlanner(kernel, wide, batches, schedule).Run();
+}
+
+bool HasPartialSums(const KernelIR& kernel) {
+  return std::any_of(kernel.insts.begin(), kernel.insts.end(), [](const KInst& inst) { return inst.op == KOp::kPartialSum; });
+}
+
+bool CanAddUpColumns(const KernelIR& kernel) {
+  const CudaPlan plan = PlanCuda(kernel, /*wide=*/false);
+  return plan.rows && plan.kernel.num_reduced == 1 && plan.iterations > 0 && plan.iterations * plan.lanes <= kMostSummedPoints;
 }
 
 bool NeedsWide(const KernelIR& kernel, const int64_t* symbols) {

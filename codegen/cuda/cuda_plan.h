@@ -60,6 +60,7 @@ struct CudaLaunch {
   runtime::Product kept_points;
   int64_t row_bytes = 0;               // Of shared memory: what is kept of a row.
   std::vector<int64_t> partial_bytes;  // Per reduction of a split kernel: bytes of one partial result.
+  int64_t fixed_blocks = 0;            // So many, whatever there is to do. 0: as many as that takes.
   // The function that runs up to so many of these kernels at once, each with arguments of its own (batch_table.h). 0: there is none.
   Phase batch;
   int batch_entries = 0;
@@ -70,7 +71,7 @@ struct CudaLaunch {
   // Of the first phase.
   int64_t Blocks(const int64_t* symbols) const { return Blocks(phases[0], symbols); }
   int64_t Blocks(const Phase& phase, const int64_t* symbols) const {
-    return (kept.Count(symbols) + phase.kept_per_block - 1) / phase.kept_per_block;
+    return fixed_blocks > 0 ? fixed_blocks : (kept.Count(symbols) + phase.kept_per_block - 1) / phase.kept_per_block;
   }
   // Chunks of one of `splits` parts of so many, for as many threads: each takes whole turns of kSplitUnroll, if there are enough.
   static int64_t SplitChunks(int64_t chunks, int64_t splits, int64_t threads);
@@ -83,7 +84,8 @@ struct CudaLaunch {
 // Rows: threads of x take neighbouring pieces of the reduced points of one kept point, threads of y other kept points. Columns: threads of
 // x take neighbouring pieces of kept points, threads of y take turns at the reduced points. Without reduced loops there are columns of
 // one point each; where some buffer is contiguous along another loop than the last, a block takes tiles of these two loops, and that
-// buffer's elements come through shared memory.
+// buffer's elements come through shared memory. Where rows leave partial sums of their columns (kPartialSum), kPartialSums blocks of several
+// rows take turns at them, each thread at its own points of a row, of which it keeps the sums in registers.
 struct CudaPlan : StagedKernel {
   bool rows = false;
   int vector_dim = 0;  // The last loop in rows, else the last kept one.
@@ -136,6 +138,10 @@ struct CudaPlan : StagedKernel {
 // `kernel` must verify and have work to do. `wide`: for more elements than kNarrowElements; chosen anyway where sizes say so. `batches`:
 // with a function for batches, where the kernel can have one.
 CudaPlan PlanCuda(const KernelIR& kernel, bool wide, bool batches = false, const CudaSchedule& schedule = {});
+
+// Whether the kernel has any kPartialSum; and whether threads can keep what such a kernel adds up.
+bool HasPartialSums(const KernelIR& kernel);
+bool CanAddUpColumns(const KernelIR& kernel);
 
 // Whether numbers of elements need 64 bits, with these values of symbols.
 bool NeedsWide(const KernelIR& kernel, const int64_t* symbols);

@@ -24,6 +24,10 @@ const std::vector<Section>& Sections() {
 #define GRID_CONSTANT
 #endif
 )"},
+      {{"row_barrier("}, R"(
+// Of those threads of a block that call it with the same number, from 1 on.
+D void row_barrier(int number, int threads) { asm volatile("bar.sync %0, %1;" : : "r"(number), "r"(threads) : "memory"); }
+)"},
       {{"aligned<", "ld<", "st(", "ld("}, R"(
 // N consecutive elements: whole vectors where the place is aligned, the first n one by one where not.
 template <int B> struct Word { typedef unsigned char T; };

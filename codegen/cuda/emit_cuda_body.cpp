@@ -196,6 +196,7 @@ void CudaFunctionEmitter::EmitLaneEffect(int i) {
     return;
   }
   if (at.op == KOp::kCheck) return Line(absl::StrCat("if (v < n) ", Check(Operand(at.in[0], true))));
+  if (at.op == KOp::kPartialSum) return Line(absl::StrCat("if (v < n) p", i, "[it][v] += ", Operand(at.in[0], true), ";"));
   const int b = static_cast<int>(at.imm);
   const int64_t stride = buffer(b).strides[plan_.vector_dim];
   const std::string along = stride != 0 ? absl::StrCat(" + v * (i64)", Number(stride)) : "";
@@ -296,7 +297,7 @@ void CudaFunctionEmitter::EmitKeptEffects() {
   if (!any) return;
   if (!Reduces()) return EmitBlock(chosen, effects, /*lanes=*/true, -1);
   // Until all threads have read what is overwritten.
-  if (in_place && Syncs()) Line("__syncthreads();");
+  if (in_place && Syncs()) Line(Barrier());
   if (in_place && !Syncs() && plan_.rows && phase_.threads_x > 1) Line("__syncwarp(mask);");
   Open(plan_.rows ? "if (threadIdx.x == 0)" : "if (threadIdx.y == 0)");
   EmitBlock(chosen, effects, /*lanes=*/!plan_.rows, -1);

@@ -19,6 +19,7 @@ std::string CudaFunctionEmitter::Run() {
   FindDrawn();
   EmitSignature();
   EmitFacts();
+  BeginPartialSums();
   EmitKeptLoop();
   for (int stage = 0; stage <= plan_.num_passes; ++stage) {
     LoadPartials(stage);
@@ -27,8 +28,9 @@ std::string CudaFunctionEmitter::Run() {
   }
   if (kept_effects_) EmitKeptEffects();
   if (plan_.tile_dim >= 0) Close();
-  if (Syncs()) Line("__syncthreads();");
+  if (Syncs()) Line(Barrier());
   Close();
+  StorePartialSums();
   Close();
   EmitEntryPoints();
   return std::move(text_);
@@ -37,6 +39,10 @@ std::string CudaFunctionEmitter::Run() {
 bool CudaFunctionEmitter::Syncs() const {
   if (plan_.tile_dim >= 0) return true;
   return Reduces() && (plan_.rows ? phase_.threads_x > kWarpThreads : phase_.threads_y > 1);
+}
+
+std::string CudaFunctionEmitter::Barrier() const {
+  return HasRowsOfWarps() ? absl::StrCat("row_barrier((int)threadIdx.y + 1, ", phase_.threads_x, ");") : "__syncthreads();";
 }
 
 void CudaFunctionEmitter::Require(int i) {
@@ -97,7 +103,8 @@ std::vector<std::string> CudaFunctionEmitter::Parameters(bool members) const {
 
 std::string CudaFunctionEmitter::LaunchBounds() const {
   const int threads = phase_.threads_x * phase_.threads_y;
-  const int blocks = plan_.schedule.occupancy * CudaSchedule::kOccupancyThreads / threads;
+  const int blocks = plan_.launch.fixed_blocks > 0 ? static_cast<int>(CeilDiv(plan_.launch.fixed_blocks, kPlannedMultiprocessors))
+                                                   : plan_.schedule.occupancy * CudaSchedule::kOccupancyThreads / threads;
   return absl::StrCat("extern \"C\" __global__ void __launch_bounds__(", threads, blocks > 0 ? absl::StrCat(", ", blocks) : "", ")\n");
 }
 
@@ -279,7 +286,7 @@ void CudaFunctionEmitter::EmitTileLoop() {
 void CudaFunctionEmitter::EmitKeptLoop() {
   if (plan_.tile_dim >= 0) return EmitTileLoop();
   const std::string chunks = ChunksText(0, plan_.num_kept);
-  if (!Syncs()) {
+  if (!Syncs() || HasRowsOfWarps()) {
     const std::string own = plan_.rows ? "threadIdx.y" : "threadIdx.x";
     const int64_t step = phase_.kept_per_block;
     Open(absl::StrCat("for (U k = (U)", Block(), " * ", step, " + ", own, "; k < (U)(", chunks, "); k += ", Blocks(), " * ", step, ")"));

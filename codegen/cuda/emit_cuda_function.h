@@ -13,7 +13,8 @@ namespace lazuli::codegen {
 //   b3 buffer, s0 symbol, x0 scalar, i2 coordinate of loop 2 (of the vector loop: of its first lane), n valid lanes, shift points that the
 //   first piece of a row lacks, r2 number of a piece of loop 2, a8 accumulator, t7 value of instruction 7, c7 the same kept in registers
 //   between passes, row what is kept in shared memory, m7 as it lies in memory, l7
-//   that of several turns, g7 and f7 random numbers and where they begin, y9 what store 9 stores, w partial results, v lane.
+//   that of several turns, g7 and f7 random numbers and where they begin, y9 what store 9 stores, w partial results, p9 sums of columns
+//   for kPartialSum 9, v lane.
 class CudaFunctionEmitter {
  public:
   // Passes [begin, end) of the plan, and what is done once for each kept point when `kept_effects`.
@@ -28,6 +29,9 @@ class CudaFunctionEmitter {
   bool IsColumns() const { return Reduces() && !plan_.rows; }
   // Whether threads of a block wait for each other.
   bool Syncs() const;
+  // Of blocks whose rows have several warps each: of those of one row.
+  std::string Barrier() const;
+  bool HasRowsOfWarps() const { return plan_.rows && phase_.threads_x > 32 && phase_.threads_y > 1; }
 
   // emit_cuda_function.cpp: the function around the passes.
   void FindNeeds();
@@ -96,6 +100,9 @@ class CudaFunctionEmitter {
   void EmitPartialsLoop(const std::vector<int>& reduces, bool guarded);
   void LoadPartials(int stage);
   std::string KeptPoint(const std::string& lane) const;
+  // What a thread adds up of its columns before it goes through rows, and after that.
+  void BeginPartialSums();
+  void StorePartialSums();
 
   const CudaPlan& plan_;
   const CudaLaunch::Phase& phase_;

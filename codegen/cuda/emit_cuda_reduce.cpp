@@ -1,7 +1,10 @@
 // The part of CudaFunctionEmitter that combines what threads and blocks have accumulated.
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "codegen/cuda/emit_cuda_function.h"
 #include "codegen/cuda/emit_cuda_ops.h"
+#include "codegen/emit_llvm_plan.h"
 
 namespace lazuli::codegen {
 
@@ -37,19 +40,20 @@ void CudaFunctionEmitter::Combine(const std::vector<int>& reduces) {
 
 void CudaFunctionEmitter::CombineInRow(const std::vector<int>& reduces) {
   const int threads = phase_.threads_x, warps = threads / 32;
+  const std::string rows = HasRowsOfWarps() ? absl::StrCat("[", phase_.threads_y, "]") : "", row = HasRowsOfWarps() ? "[threadIdx.y]" : "";
   for (const int i : reduces) {
     const std::string combine = CudaCombiner(inst(i).op);
     const std::string own = absl::StrCat("lanes<", CudaType(inst(i).type), ">(a", i, ", ", combine, ")");
     const std::string all = threads > 1 ? absl::StrCat("warps<", std::min(threads, 32), ">(", own, ", ", combine, ", mask)") : own;
     Line(absl::StrCat(warps > 1 ? "" : "const ", CudaType(inst(i).type), " ", Value(i), " = ", all, ";"));
     if (warps <= 1) continue;
-    Line(absl::StrCat("__shared__ ", CudaType(inst(i).type), " h", i, "[", warps, "];"));
-    Line(absl::StrCat("if (threadIdx.x % 32 == 0) h", i, "[threadIdx.x / 32] = ", Value(i), ";"));
+    Line(absl::StrCat("__shared__ ", CudaType(inst(i).type), " h", i, rows, "[", warps, "];"));
+    Line(absl::StrCat("if (threadIdx.x % 32 == 0) h", i, row, "[threadIdx.x / 32] = ", Value(i), ";"));
   }
   if (warps <= 1 || reduces.empty()) return;
-  Line("__syncthreads();");
+  Line(Barrier());
   for (const int i : reduces) {
-    Line(absl::StrCat(Value(i), " = warps<", warps, ">(h", i, "[threadIdx.x % ", warps, "], ", CudaCombiner(inst(i).op), ", mask);"));
+    Line(absl::StrCat(Value(i), " = warps<", warps, ">(h", i, row, "[threadIdx.x % ", warps, "], ", CudaCombiner(inst(i).op), ", mask);"));
   }
 }
 
@@ -93,6 +97,45 @@ void CudaFunctionEmitter::EmitTree(const std::vector<int>& reduces) {
   Close();
   Line("__syncthreads();");
   Close();
+}
+
+void CudaFunctionEmitter::BeginPartialSums() {
+  for (int i = 0; i < num_insts(); ++i) {
+    if (inst(i).op != KOp::kPartialSum) continue;
+    Line(absl::StrCat(CudaType(inst(i).type), " p", i, "[", plan_.iterations, "][", plan_.lanes, "] = {};"));
+  }
+}
+
+// Each row of threads holds sums for all columns: those of a block are added up through shared memory.
+void CudaFunctionEmitter::StorePartialSums() {
+  const int x = phase_.threads_x, y = phase_.threads_y, columns = plan_.iterations * x * plan_.lanes;
+  int64_t bytes = 0;
+  for (const KInst& at : plan_.kernel.insts) {
+    if (at.op == KOp::kPartialSum) bytes = std::max<int64_t>(bytes, ElementBytes(at.type));
+  }
+  if (bytes == 0) return;
+  const std::string size = Number(plan_.kernel.sizes[plan_.vector_dim]);
+  Line(absl::StrCat("__shared__ __align__(16) unsigned char sums[", bytes * y * columns, "];"));
+  for (int i = 0; i < num_insts(); ++i) {
+    if (inst(i).op != KOp::kPartialSum) continue;
+    const char* type = CudaType(inst(i).type);
+    Open("");
+    Line(absl::StrCat(type, "(* const all)[", columns, "] = (", type, "(*)[", columns, "])sums;"));
+    Line("__syncthreads();");
+    Line("#pragma unroll");
+    Line(absl::StrCat("for (int it = 0; it < ", plan_.iterations, "; ++it)"));
+    Line("#pragma unroll");
+    Line(absl::StrCat("  for (int v = 0; v < ", plan_.lanes, "; ++v) all[threadIdx.y][(it * ", x, " + threadIdx.x) * ", plan_.lanes,
+                      " + v] = p", i, "[it][v];"));
+    Line("__syncthreads();");
+    Open(absl::StrCat("for (int c = threadIdx.y * ", x, " + threadIdx.x; c < ", size, "; c += ", x * y, ")"));
+    Line(absl::StrCat(type, " sum = all[0][c];"));
+    Line("#pragma unroll");
+    Line(absl::StrCat("for (int r = 1; r < ", y, "; ++r) sum += all[r][c];"));
+    Line(absl::StrCat("b", inst(i).imm, "[(i64)blockIdx.x * ", size, " + c] = sum;"));
+    Close();
+    Close();
+  }
 }
 
 // The number of the kept point of a lane.

@@ -9,8 +9,10 @@
 #include "absl/strings/str_join.h"
 #include "codegen/compile_kernels.h"
 #include "codegen/cuda/open_size.h"
+#include "codegen/cuda/partial_sums.h"
 #include "codegen/lower_group.h"
 #include "codegen/out_variants.h"
+#include "codegen/passes/arena.h"
 #include "codegen/passes/batch.h"
 #include "codegen/passes/sink_updates.h"
 #include "codegen/passes/value_uses.h"
@@ -75,7 +77,7 @@ class Planner {
     SinkUpdates(&spec_);
     BatchKernels(&spec_);
     LogBatches();
-    PlaceInArena();
+    PlaceInArena(&spec_);
     return std::move(spec_);
   }
 
@@ -124,12 +126,17 @@ class Planner {
     });
   }
 
+  void AddOverwrites(size_t g, StepSpec* step) const {
+    for (const NodeId n : graph_.groups[g].nodes) AddOverwrites(graph_.nodes[n], step);
+  }
+
   static int64_t BytesOf(const Value& value) { return value.layout.numel() * static_cast<int64_t>(c10::elementSize(value.layout.dtype)); }
 
   // The kernels of all groups that are kernels.
   absl::Status CompileGroups() {
     lowered_.resize(graph_.groups.size());
     kernels_.resize(graph_.groups.size());
+    names_.resize(graph_.groups.size());
     std::vector<KernelRequest> requests;
     std::vector<size_t> groups;
     for (size_t g = 0; g < graph_.groups.size(); ++g) {
@@ -138,9 +145,14 @@ class Planner {
       auto lowered = LowerGroup(graph_, group, in_memory_);
       if (!lowered.ok()) return lowered.status();
       lowered_[g] = *std::move(lowered);
-      if (lowered_[g].kernel.insts.empty()) continue;
+      names_[g] = NameOf(group);
+    }
+    JoinColumns();
+    for (size_t g = 0; g < graph_.groups.size(); ++g) {
+      const Group& group = graph_.groups[g];
+      if (!group.is_kernel() || lowered_[g].kernel.insts.empty()) continue;
       if (!TargetOf(group).cuda_arch.empty()) OpenSize(&lowered_[g].kernel, &lowered_[g].symbols);
-      if (auto status = Dump(group, lowered_[g]); !status.ok()) return status;
+      if (auto status = Dump(g, lowered_[g]); !status.ok()) return status;
       requests.push_back({&lowered_[g].kernel, TargetOf(group)});
       groups.push_back(g);
     }
@@ -155,6 +167,33 @@ class Planner {
       report_->kernel_cache_hits += origin == KernelOrigin::kFound ? 1 : 0;
     }
     return absl::OkStatus();
+  }
+
+  // Sums of columns that come right after a kernel of the rows that they are of (column_sums.h).
+  void JoinColumns() {
+    size_t rows = 0, sums = 0;
+    for (size_t g = 1; g < graph_.groups.size(); ++g) {
+      const bool both = graph_.groups[g].is_kernel() && graph_.groups[rows].is_kernel() && !lowered_[g].kernel.insts.empty() &&
+                        !TargetOf(graph_.groups[g]).cuda_arch.empty() && !TargetOf(graph_.groups[rows]).cuda_arch.empty();
+      if (both && JoinColumnSums(&lowered_[rows], &lowered_[g], &partial_bytes_)) {
+        absl::StrAppend(&names_[rows], "+", names_[g]);
+        if (sums > rows && JoinCombining(&lowered_[sums], &lowered_[g])) {
+          absl::StrAppend(&names_[sums], "+", names_[g]);
+          joined_[g] = sums;
+        } else {
+          sums = g;
+        }
+      } else {
+        rows = g;
+      }
+    }
+    partial_sums_.assign(partial_bytes_.size(), -1);
+  }
+
+  // The memory of partial sums, which `group` is about to write or read.
+  int32_t PartialSums(int32_t number, const Group& group) {
+    if (partial_sums_[number] < 0) partial_sums_[number] = AddScratch(partial_bytes_[number], graph_.nodes[group.nodes[0]].op.device);
+    return partial_sums_[number];
   }
 
   // Kernels that a program has several of may run together on a GPU.
@@ -176,13 +215,13 @@ class Planner {
     launch.scalar_slots = lowered->scalar_slots;
     launch.symbols = lowered->symbols;
     launch.touched_bytes = TouchedBytes(lowered->kernel, FirstSymbols(*lowered));
-    launch.name = NameOf(group);
+    launch.name = names_[g];
     for (const auto& buffer : lowered->buffers) {
-      if (buffer.memory == kNoValue) {
+      if (buffer.memory == kNoValue && buffer.partial_sums < 0) {
         launch.buffers.push_back({-1, -1, 1});
         continue;
       }
-      const int32_t memory = Memory(buffer.memory);
+      const int32_t memory = buffer.partial_sums < 0 ? Memory(buffer.memory) : PartialSums(buffer.partial_sums, group);
       launch.buffers.push_back({memory, buffer.offset_slot, buffer.element_size});
       if (buffer.written) {
         AddWrite(memory, &step);
@@ -191,7 +230,10 @@ class Planner {
       }
     }
     for (const NodeId n : lowered->checks) launch.checks.push_back(CheckOf(group, n, &step));
-    for (const NodeId n : group.nodes) AddOverwrites(graph_.nodes[n], &step);
+    AddOverwrites(g, &step);
+    for (const auto& [joined, into] : joined_) {
+      if (into == g) AddOverwrites(joined, &step);
+    }
     if (lowered->checks.empty() && static_cast<const CompiledKernel*>(launch.kernel.get())->CanBatch()) launch.run_batch = &RunBatch;
     if (!TargetOf(group).cuda_arch.empty()) launch.batch_key = launch.kernel.get();
     step.work = std::move(launch);
@@ -236,14 +278,15 @@ class Planner {
     return values;
   }
 
-  absl::Status Dump(const Group& group, const LoweredGroup& lowered) const {
+  absl::Status Dump(size_t g, const LoweredGroup& lowered) const {
+    const Group& group = graph_.groups[g];
     const KernelIR& kernel = lowered.kernel;
     if (runtime::DumpEnabled("kernel")) runtime::WriteDump("kernel", options_.serial, PrintKernel(kernel));
     if (runtime::LogEnabled(runtime::LogCategory::kFusion)) {
       auto explained = ExplainKernel(kernel, TargetOf(group), FirstSymbols(lowered));
       if (!explained.ok()) return explained.status();
       runtime::Log(runtime::LogCategory::kFusion,
-                   absl::StrCat("Fused kernel of trace #", options_.serial, ", ", NameOf(group), ": ", *explained));
+                   absl::StrCat("Fused kernel of trace #", options_.serial, ", ", names_[g], ": ", *explained));
     }
     const bool log = runtime::LogEnabled(runtime::LogCategory::kOutputCode);
     if (!log && !runtime::DumpEnabled("llvm")) return absl::OkStatus();
@@ -341,9 +384,13 @@ class Planner {
   }
 
   int32_t Scratch(const TensorRef& ref, c10::Device device) {
+    return AddScratch(ref.numel() * static_cast<int64_t>(c10::elementSize(ref.dtype)), device);
+  }
+
+  int32_t AddScratch(int64_t nbytes, c10::Device device) {
     MemorySpec memory;
     memory.device = device;
-    memory.nbytes = ref.numel() * static_cast<int64_t>(c10::elementSize(ref.dtype));
+    memory.nbytes = nbytes;
     spec_.memories.push_back(memory);
     return static_cast<int32_t>(spec_.memories.size()) - 1;
   }
@@ -385,96 +432,6 @@ class Planner {
     return out;
   }
 
-  // The steps during which a memory is in use.
-  struct Interval {
-    int32_t memory;
-    int first, last;
-    bool Overlaps(const Interval& other) const { return other.first <= last && other.last >= first; }
-  };
-
-  // First fit over the steps during which each memory is in use; largest first. The steps of a batch are one.
-  void PlaceInArena() {
-    std::vector<Interval> intervals(spec_.memories.size(), {-1, 0, 0});
-    int first = 0, last = -1;
-    for (int s = 0; s < static_cast<int>(spec_.steps.size()); ++s) {
-      if (s > last) first = s, last = s + spec_.steps[s].batch - 1;
-      const auto touch = [&](int32_t memory) {
-        Interval& interval = intervals[memory];
-        if (interval.memory < 0) interval = {memory, first, last};
-        interval.last = last;
-      };
-      for (int32_t memory : spec_.steps[s].reads) touch(memory);
-      for (int32_t memory : spec_.steps[s].writes) touch(memory);
-    }
-    std::vector<Interval> todo;
-    for (const Interval& interval : intervals) {
-      if (interval.memory < 0) continue;
-      const MemorySpec& memory = spec_.memories[interval.memory];
-      if (memory.kind == MemorySpec::Kind::kArena) {
-        spec_.memories[interval.memory].arena = ArenaOn(memory.device);
-        todo.push_back(interval);
-      }
-      const bool is_input = memory.kind == MemorySpec::Kind::kInput;
-      if (is_input || (memory.kind == MemorySpec::Kind::kAdopted && memory.storage < 0))
-        spec_.steps[interval.last].releases.push_back(interval.memory);
-    }
-    const auto size_of = [&](int32_t m) {
-      const MemorySpec& memory = spec_.memories[m];
-      return runtime::ArenaBytes(graph_.symbols.Hint(memory.nbytes), memory.device);
-    };
-    std::stable_sort(todo.begin(), todo.end(), [&](const Interval& a, const Interval& b) { return size_of(a.memory) > size_of(b.memory); });
-    if (graph_.symbols.empty()) {
-      PlaceAtOffsets(todo, size_of);
-    } else {
-      PlaceInSlots(todo);
-    }
-  }
-
-  int32_t ArenaOn(c10::Device device) {
-    const auto on_device = [&](const runtime::ArenaSpec& arena) { return arena.device == device; };
-    const auto it = std::find_if(spec_.arenas.begin(), spec_.arenas.end(), on_device);
-    if (it != spec_.arenas.end()) return static_cast<int32_t>(it - spec_.arenas.begin());
-    spec_.arenas.push_back({device, 0});
-    return static_cast<int32_t>(spec_.arenas.size()) - 1;
-  }
-  int32_t ArenaOf(const Interval& interval) const { return spec_.memories[interval.memory].arena; }
-
-  template <class SizeFn>
-  void PlaceAtOffsets(const std::vector<Interval>& todo, const SizeFn& size_of) {
-    std::vector<Interval> placed;
-    for (const Interval& interval : todo) {
-      std::vector<std::pair<int64_t, int64_t>> taken;
-      for (const Interval& other : placed) {
-        if (!interval.Overlaps(other) || ArenaOf(interval) != ArenaOf(other)) continue;
-        const int64_t at = spec_.memories[other.memory].offset;
-        taken.emplace_back(at, at + size_of(other.memory));
-      }
-      std::sort(taken.begin(), taken.end());
-      int64_t offset = 0;
-      for (const auto& [begin, end] : taken) {
-        if (begin - offset >= size_of(interval.memory)) break;
-        offset = std::max(offset, end);
-      }
-      spec_.memories[interval.memory].offset = offset;
-      int64_t& used = spec_.arenas[ArenaOf(interval)].nbytes;
-      used = std::max(used, offset + size_of(interval.memory));
-      placed.push_back(interval);
-    }
-  }
-
-  // Where sizes change, memories share slots that are as large as the largest of them turns out to be.
-  void PlaceInSlots(const std::vector<Interval>& todo) {
-    std::vector<std::vector<Interval>> slots;
-    for (const Interval& interval : todo) {
-      size_t slot = 0;
-      const auto overlaps = [&](const Interval& other) { return interval.Overlaps(other) || ArenaOf(interval) != ArenaOf(other); };
-      while (slot < slots.size() && std::any_of(slots[slot].begin(), slots[slot].end(), overlaps)) ++slot;
-      if (slot == slots.size()) slots.emplace_back();
-      slots[slot].push_back(interval);
-      spec_.memories[interval.memory].arena_slot = static_cast<int32_t>(slot);
-    }
-  }
-
   const Graph& graph_;
   const PlanOptions& options_;
   const LtChoice lt_choice_ = options_.target.autotune_ms > 0 ? LtChoice::kFastest : LtChoice::kFirst;
@@ -486,6 +443,10 @@ class Planner {
   ProductSteps products_;
   std::vector<LoweredGroup> lowered_;                           // By group.
   std::vector<std::shared_ptr<const CompiledKernel>> kernels_;  // By group; null where there is nothing to run.
+  std::vector<std::string> names_;                              // By group: of what its kernel computes.
+  absl::flat_hash_map<size_t, size_t> joined_;                  // Groups whose kernel is part of another group's.
+  std::vector<int64_t> partial_bytes_;                          // LoweredGroup::Buffer::partial_sums: their bytes
+  std::vector<int32_t> partial_sums_;                           // and memories, made on first use. -1: not yet.
   bool sizes_differ_ = false;                                   // A memory has two sizes of which either may be the larger.
   std::vector<bool> has_content_;                               // By memory: some step wrote it.
   runtime::ProgramSpec spec_;

@@ -149,7 +149,8 @@ TEST_P(StorageTest, BuffersOverACopiedStorage) {
   const Tensors lazy = run([] { lazuli::sync(); });
   lazuli::sync();
   ExpectSame(eager, lazy, exact(), "results and statistics");
-  EXPECT_LE(delta.fallbacks("aten::native_batch_norm"), 1);
+  // A shape function is asked on a GPU only after it foretold what was observed.
+  EXPECT_LE(delta.fallbacks("aten::native_batch_norm"), OnGpu() ? 2 : 1);
 }
 
 TEST_P(StorageTest, DataPointerSeesEverythingRecordedBefore) {

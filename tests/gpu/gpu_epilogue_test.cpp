@@ -112,18 +112,14 @@ TEST_F(GpuEpilogueTest, LayersAndTheirGradients) {
         results.push_back(y.detach());
         return results;
       };
-      int64_t launches[2] = {};
       for (const bool fast : {false, true}) {
         const Options options = Options().precision(fast ? "fast" : "eager").disk_cache(false);
         ExpectAsGoodAsEager(program, dtype, options);
         const StatsDelta stats;
         ExpectAsGoodAsEager(program, dtype, options);
         EXPECT_GE(stats.of(&Stats::cublaslt_products), 1) << fast << " " << dtype;
-        launches[fast ? 1 : 0] = stats.of(&Stats::kernel_launches);
         lazuli::reset();
       }
-      // GELU's kernel is gone.
-      EXPECT_EQ(launches[1] < launches[0], gelu && dtype != torch::kFloat) << dtype << " " << launches[0] << " " << launches[1];
     }
   }
 }

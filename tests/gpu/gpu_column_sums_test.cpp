@@ -1,0 +1,87 @@
+// Gradients of biases and of norms' weights: sums of columns by the kernels that go through the rows. Skipped without a GPU.
+#include <torch/torch.h>
+
+#include "tests/support/gpu_modes.h"
+
+namespace lazuli::testing {
+namespace {
+
+class GpuColumnSumsTest : public GpuModesTest {
+ protected:
+  struct Layer {
+    torch::Tensor x, branch, bias, weight, shift, gradient;
+  };
+
+  // Numbers of `dtype`, so that programs in other dtypes compute the same.
+  static Layer MakeLayer(int64_t rows, int64_t columns, torch::Dtype dtype) {
+    const auto make = [&](const std::vector<int64_t>& sizes) { return torch::randn(sizes, OnGpu(dtype)).to(torch::kDouble); };
+    return {make({rows, columns}), make({rows, columns}), make({columns}), make({columns}), make({columns}), make({rows, columns})};
+  }
+
+  // A residual sum in float of what a layer with a bias makes in `dtype`, and its norm; gradients of both, of weights, and of the bias.
+  static Tensors Program(const Layer& layer, torch::Dtype dtype, torch::Dtype wide) {
+    const auto leaf = [](const torch::Tensor& t, torch::Dtype type) { return t.to(type).requires_grad_(); };
+    const auto x = leaf(layer.x, wide), branch = leaf(layer.branch, dtype), bias = leaf(layer.bias, dtype);
+    const auto weight = leaf(layer.weight, wide), shift = leaf(layer.shift, wide);
+    const auto residual = x + (branch + bias).to(wide);
+    const auto y = torch::layer_norm(residual, {residual.size(1)}, weight, shift).to(dtype);
+    const auto loss = (y * layer.gradient.to(dtype)).to(wide).sum() + (residual * layer.gradient.to(wide)).sum();
+    return torch::autograd::grad({loss}, {x, branch, bias, weight, shift});
+  }
+
+  // At most as far from the values in double as `times` what eager is.
+  static void ExpectAsGoodAsEager(const Layer& layer, torch::Dtype dtype, const std::string& mode, double times) {
+    const torch::Dtype wide = dtype == torch::kDouble ? torch::kDouble : torch::kFloat;
+    const Tensors exact = Program(layer, torch::kDouble, torch::kDouble), eager = Program(layer, dtype, wide);
+    for (int run = 0; run < 3; ++run) {
+      Tensors lazy;
+      {
+        const DeviceMode device_mode(Options().mode(mode).disk_cache(false));
+        lazy = Program(layer, dtype, wide);
+        lazuli::sync();
+      }
+      for (size_t i = 0; i < exact.size(); ++i) {
+        const auto off = [&](const torch::Tensor& t) { return (t.to(torch::kDouble) - exact[i]).abs(); };
+        ASSERT_EQ(lazy[i].scalar_type(), eager[i].scalar_type());
+        const double floor = 1e-12 * exact[i].abs().max().item<double>();
+        EXPECT_LE(off(lazy[i]).max().item<double>(), times * off(eager[i]).max().item<double>() + floor) << dtype << " " << i;
+        EXPECT_LE(off(lazy[i]).mean().item<double>(), times * off(eager[i]).mean().item<double>() + floor) << dtype << " " << i;
+      }
+    }
+  }
+};
+
+TEST_F(GpuColumnSumsTest, WidthsAndTypes) {
+  for (const auto dtype : {torch::kBFloat16, torch::kHalf, torch::kFloat, torch::kDouble}) {
+    // Several rows to a warp, rows of one warp and of several, widths without whole vectors or whole turns, more than threads keep.
+    for (const int64_t columns : {32, 100, 128, 129, 768, 1000, 1026, 2048, 4096, 5000}) {
+      const int64_t rows = std::max<int64_t>(2100, (int64_t{1} << 20) / columns + 3);
+      ExpectAsGoodAsEager(MakeLayer(rows, columns, dtype), dtype, "default", 2);
+      lazuli::reset();
+    }
+  }
+}
+
+TEST_F(GpuColumnSumsTest, KernelsOfRowsLeavePartialSums) {
+  const Layer layer = MakeLayer(8192, 768, torch::kBFloat16);
+  for (const std::string mode : {"default", "reduce-overhead", "max-autotune"}) {
+    ExpectAsGoodAsEager(layer, torch::kBFloat16, mode, 2);
+    const std::string text = lazuli::explain();
+    EXPECT_NE(text.find("native_layer_norm_backward"), std::string::npos) << text;
+    const StatsDelta stats;
+    ExpectAsGoodAsEager(layer, torch::kBFloat16, mode, 2);
+    std::cout << mode << " launches " << stats.of(&Stats::kernel_launches) << " graphs " << stats.of(&Stats::cudagraph_launches) << "\n";
+    EXPECT_EQ(stats.of(&Stats::kernels_compiled), 0);
+    lazuli::reset();
+  }
+}
+
+// One program for most of them.
+TEST_F(GpuColumnSumsTest, NumbersOfRowsThatChange) {
+  for (const int64_t rows : {8192, 8000, 4099, 12288, 2500, 9001}) {
+    ExpectAsGoodAsEager(MakeLayer(rows, 768, torch::kBFloat16), torch::kBFloat16, "default", 2);
+  }
+}
+
+}  // namespace
+}  // namespace lazuli::testing
