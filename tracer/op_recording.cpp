@@ -212,7 +212,7 @@ void OpRecording::AddBool(bool value) {
 
 void OpRecording::AddDouble(double value) {
   const bool is_dropout = arg_ == info_.dropout_arg;
-  refused_ = refused_ || (is_dropout && value != 0);
+  refused_ = refused_ || (is_dropout && info_.draws_dropout && value != 0);
   if (info_.static_scalars || is_dropout) {
     Append(static_cast<Word>(Tag::kDouble));
     Append(BitsOf(value));

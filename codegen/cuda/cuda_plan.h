@@ -84,8 +84,8 @@ struct CudaLaunch {
 // Rows: threads of x take neighbouring pieces of the reduced points of one kept point, threads of y other kept points. Columns: threads of
 // x take neighbouring pieces of kept points, threads of y take turns at the reduced points. Without reduced loops there are columns of
 // one point each; where some buffer is contiguous along another loop than the last, a block takes tiles of these two loops, and that
-// buffer's elements come through shared memory. Where rows leave partial sums of their columns (kPartialSum), kPartialSums blocks of several
-// rows take turns at them, each thread at its own points of a row, of which it keeps the sums in registers.
+// buffer's elements come through shared memory. Where rows leave partial sums of their columns (kPartialSum), kPartialSums blocks of
+// several rows take turns at them, each thread at its own points of a row, of which it keeps the sums in registers.
 struct CudaPlan : StagedKernel {
   bool rows = false;
   int vector_dim = 0;  // The last loop in rows, else the last kept one.

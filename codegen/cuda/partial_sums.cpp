@@ -270,8 +270,8 @@ class Joiner {
   LoweredGroup combining_;  // What is left of the columns' kernel.
   const int next_partial_;
   std::vector<int64_t> partial_bytes_;
-  StagedKernel stages_;  // Of the columns' kernel,
-  int64_t width_ = 1;    // whose kept points are so many.
+  StagedKernel stages_;                  // Of the columns' kernel,
+  int64_t width_ = 1;                    // whose kept points are so many.
   std::vector<c10::DimVector> strides_;  // By buffer of the columns' kernel: over the rows' dimensions,
   std::vector<int64_t> places_;          // and which of the rows' it is. -1: none.
   std::vector<int32_t> partial_of_;      // By instruction of the columns' kernel: the number of a reduction's partial sums.

@@ -214,7 +214,10 @@ OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
   for (const auto& hidden : kHiddenMutations) {
     if (info.name == hidden.name) info.mutated_args |= hidden.args;
   }
-  info.is_random = info.is_random || (handle.hasTag(at::Tag::nondeterministic_seeded) && info.dropout_arg < 0);
+  const bool seeded = handle.hasTag(at::Tag::nondeterministic_seeded);
+  info.is_random = info.is_random || (seeded && info.dropout_arg < 0);
+  // Gradients are told which were, whatever their tags say.
+  info.draws_dropout = seeded && info.dropout_arg >= 0 && !handle.schema().argumentIndexWithName("philox_seed").has_value();
   info.data_dependent = handle.hasTag(at::Tag::dynamic_output_shape) || handle.hasTag(at::Tag::data_dependent_output) ||
                         HasUntaggedDynamicShape(op_name.name);
   if (info.name == "aten::index.Tensor" || info.name == "aten::_unsafe_index.Tensor") {

@@ -35,10 +35,11 @@ struct OpInfo {
   bool is_allocation = false;         // Allocates without writing (empty, empty_like, new_empty_strided, ...).
   // Bit i: argument i is a factor (`alpha`, `beta`) whose values 0 and 1 are part of the skeleton, since they choose the formula.
   uint64_t factor_args = 0;
-  int dropout_arg = -1;     // The probability of dropout (attention): random numbers are drawn unless it is 0. -1: none.
-  int pin_memory_arg = -1;  // The argument that asks for pinned memory; -1: none.
-  bool recordable = false;  // May enter a trace at all; otherwise always cut and eager.
-  bool has_meta = false;    // Runs on meta tensors: its Meta kernel, or a composite one, gives the shapes.
+  int dropout_arg = -1;        // The probability of dropout (attention). -1: none.
+  bool draws_dropout = false;  // Random numbers are drawn unless that is 0.
+  int pin_memory_arg = -1;     // The argument that asks for pinned memory; -1: none.
+  bool recordable = false;     // May enter a trace at all; otherwise always cut and eager.
+  bool has_meta = false;       // Runs on meta tensors: its Meta kernel, or a composite one, gives the shapes.
 };
 
 // The info of `handle`, computed on first use; never freed. Thread-safe.

@@ -6,8 +6,8 @@
 
 namespace lazuli::codegen {
 
-// Moves each group that sums columns of what a nearby group, which reduces rows, reads or makes to right after that, where nothing in between
-// forbids it. Other groups stay in order.
+// Moves each group that sums columns of what a nearby group, which reduces rows, reads or makes to right after that, where nothing in
+// between forbids it. Other groups stay in order.
 absl::StatusOr<Graph> PlaceColumnSums(Graph graph);
 
 }  // namespace lazuli::codegen

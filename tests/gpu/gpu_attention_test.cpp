@@ -85,6 +85,44 @@ TEST_F(GpuAttentionTest, LengthsThatChange) {
   EXPECT_GE(kernels, 5);  // Flash and memory-efficient attention of all dtypes.
 }
 
+// With dropout numbers are drawn at once, and so is what is attended to; gradients are recorded.
+TEST_F(GpuAttentionTest, GradientsWithDropout) {
+  int kernels = 0;
+  for (const Kernel kernel : {Kernel::kFlash, Kernel::kCudnn, Kernel::kEfficient}) {
+    if (!Runs(kernel, torch::randn({2, 4, 24, 64}, OnGpu(torch::kBFloat16)))) continue;
+    ++kernels;
+    lazuli::reset();
+    const auto packed = torch::randn({2, 32, 3, 4, 64}, OnGpu(torch::kBFloat16)),
+               weight = torch::randn({2, 4, 32, 64}, OnGpu(torch::kBFloat16));
+    const Program program = [&] {
+      torch::manual_seed(5);
+      const auto qkv = packed.detach().clone().requires_grad_();
+      torch::Tensor x = qkv;
+      for (int layer = 0; layer < 2; ++layer) {
+        const auto heads = (x * 2).permute({2, 0, 3, 1, 4});
+        const auto y = at::scaled_dot_product_attention(heads[0], heads[1], heads[2], {}, 0.25, true);
+        x = x + y.permute({0, 2, 1, 3}).unsqueeze(2);
+      }
+      const auto loss = (x * weight.permute({0, 2, 1, 3}).unsqueeze(2)).sum();
+      return Tensors{torch::autograd::grad({loss}, {qkv})[0], torch::rand({3}, OnGpu(torch::kFloat))};
+    };
+    for (const std::string mode : {"default", "reduce-overhead"}) {
+      ExpectSameAsEager(program, mode);
+      const StatsDelta stats;
+      ExpectSameAsEager(program, mode);
+      int64_t forward = 0, backward = 0;
+      for (const char* name : {"flash", "cudnn", "efficient"}) {
+        const std::string attention = std::string("aten::_scaled_dot_product_") + name + "_attention";
+        forward += stats.fallbacks(attention);
+        backward += stats.fallbacks(attention + "_backward");
+      }
+      EXPECT_EQ(forward, 2 * 4) << static_cast<int>(kernel);
+      EXPECT_EQ(backward, 0) << static_cast<int>(kernel);
+    }
+  }
+  EXPECT_GE(kernels, 2);
+}
+
 // A cache of keys that grows, and one query.
 TEST_F(GpuAttentionTest, Decoding) {
   for (const Kernel kernel : {Kernel::kFlash, Kernel::kCudnn}) {

@@ -65,6 +65,7 @@ class Interpreter {
     for (auto& [address, typed] : writes) Write(typed.first, address, typed.second);
     for (const KInst& inst : kernel_.insts) {
       if (codegen::IsScatter(inst.op)) EachReduced(kept_, point, -1, [&] { Scatter(inst, *point); });
+      if (inst.op == KOp::kPartialSum) EachReduced(kept_, point, -1, [&] { AddToPart(inst, *point); });
     }
   }
 
@@ -79,6 +80,16 @@ class Interpreter {
       sum.op = KOp::kAdd;
       value = Arithmetic(sum, inst.type, Read(inst.type, address), value, Value());
     }
+    Write(inst.type, address, value);
+  }
+
+  // Parts of the outermost dimension, which take turns. They must be 0 before the first point.
+  void AddToPart(const KInst& inst, const c10::DimVector& point) {
+    int64_t width = static_cast<int64_t>(c10::elementSize(inst.type));
+    for (int d = kept_; d < rank_; ++d) width *= kernel_.sizes[d];
+    char* const address = Address(static_cast<int>(inst.imm), point) + point[0] % codegen::kPartialSums * width;
+    Value value = Read(inst.type, address);
+    value.d = Round(inst.type, value.d + ValuesAt(inst.in[0], point).d);
     Write(inst.type, address, value);
   }
 
@@ -164,6 +175,7 @@ class Interpreter {
         case KOp::kCheck:
         case KOp::kScatter:
         case KOp::kScatterAdd:
+        case KOp::kPartialSum:
           break;
         case KOp::kConst:
         case KOp::kScalar: {
