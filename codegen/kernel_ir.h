@@ -37,9 +37,9 @@ enum class KOp : uint8_t {
   // elements after the buffer's element there. Points of one kept point come one after another, so that the last one stored stays; those
   // of different ones must not meet.
   kScatter, kScatterAdd,
-  // imm: a buffer that does not vary over kept dimensions, in[0]: Float or Double. Sums of columns: adds up in[0] over the kept points. Each
-  // of kPartialSums parts of these has a sum of its own for each reduced point; that of part p is p times the reduced points after the
-  // buffer's element there. Which points make a part is up to the target, empty ones included. GPUs only.
+  // imm: a buffer that does not vary over kept dimensions, in[0]: Float or Double. Sums of columns: adds up in[0] over the kept points.
+  // Each of kPartialSums parts of these has a sum of its own for each reduced point; that of part p is p times the reduced points after
+  // the buffer's element there. Which points make a part is up to the target, empty ones included. GPUs only.
   kPartialSum,
   kConst,   // imm: bits (of a double for Float/Double, else an int64_t).
   kScalar,  // imm: index into the run-time scalars: double bits when `type` is floating, else int64_t; narrowed to `type`.

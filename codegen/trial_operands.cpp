@@ -78,9 +78,8 @@ void FillOnGpu(void* memory, size_t bytes, const std::string& pattern, c10::Devi
 }  // namespace
 
 bool MayRunOnTrialOperands(const KernelIR& kernel) {
-  return std::none_of(kernel.insts.begin(), kernel.insts.end(), [](const KInst& inst) {
-    return inst.op == KOp::kGather || inst.op == KOp::kCheck || IsScatter(inst.op) || inst.op == KOp::kPartialSum;
-  });
+  return std::none_of(kernel.insts.begin(), kernel.insts.end(),
+                      [](const KInst& inst) { return inst.op == KOp::kGather || inst.op == KOp::kCheck || IsScatter(inst.op); });
 }
 
 TrialOperands::TrialOperands(const KernelIR& kernel) : kernel_(kernel), in_place_(kernel.buffers.size(), false) {
@@ -90,6 +89,10 @@ TrialOperands::TrialOperands(const KernelIR& kernel) : kernel_(kernel), in_place
   }
   any_in_place_ = std::find(in_place_.begin(), in_place_.end(), true) != in_place_.end();
   for (const KBuffer& buffer : kernel.buffers) extents_.push_back(ExtentOf(buffer));
+  // Parts lie one behind the other, which strides do not tell.
+  for (const KInst& inst : kernel.insts) {
+    if (inst.op == KOp::kPartialSum) extents_[static_cast<size_t>(inst.imm)].bytes *= kPartialSums;
+  }
 }
 
 int64_t TrialOperands::bytes() const {

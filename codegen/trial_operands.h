@@ -12,8 +12,7 @@
 
 namespace lazuli::codegen {
 
-// Whether `kernel` may be run on memory of our own: what it does with numbers that it reads as places might go anywhere, and
-// partial sums lie beyond what their buffer's strides tell.
+// Whether `kernel` may be run on memory of our own: what it does with numbers that it reads as places might go anywhere.
 bool MayRunOnTrialOperands(const KernelIR& kernel);
 
 // Memory like that of a kernel's operands, with ordinary values; sizes that are symbols are what they were when the kernel was made.

@@ -29,8 +29,7 @@ constexpr double kCacheWorth = 8;         // Weight of instructions that are rat
 constexpr int64_t kSplitIterations = 16;  // Of a thread, from which on splitting pays.
 constexpr int kCombinedPieces = 8;        // Of columns, by a block of so many threads.
 constexpr int kMaxCombiningThreads = 512;
-constexpr int64_t kSmallTurns = 8;     // Of each of so many threads.
-constexpr int kMostSummedPoints = 16;  // Of a row, by one thread that keeps the sums of their columns.
+constexpr int64_t kSmallTurns = 8;  // Of each of so many threads.
 
 int64_t PowerOfTwoFrom(int64_t value) {
   int64_t power = 1;
@@ -168,7 +167,7 @@ class CudaPlanner {
     if (lanes > 1 && !AllFit(lanes) && !sums_columns_) plan_.shift_buffer = BufferToShift(lanes);
     while (lanes > 1 && plan_.shift_buffer < 0 && !AllFit(lanes)) lanes /= 2;
     while (lanes > 1 && IsTooMuch(lanes)) lanes /= 2;
-    if (plan_.schedule.lanes < 0 && lanes > 1) lanes /= 2;
+    if (plan_.schedule.lanes < 0 && lanes > 1 && !sums_columns_) lanes /= 2;
     plan_.lanes = static_cast<int>(lanes);
     if (lanes == 1) plan_.shift_buffer = -1;
   }
@@ -479,11 +478,6 @@ CudaPlan PlanCuda(const KernelIR& kernel, bool wide, bool batches, const CudaSch
 
 bool HasPartialSums(const KernelIR& kernel) {
   return std::any_of(kernel.insts.begin(), kernel.insts.end(), [](const KInst& inst) { return inst.op == KOp::kPartialSum; });
-}
-
-bool CanAddUpColumns(const KernelIR& kernel) {
-  const CudaPlan plan = PlanCuda(kernel, /*wide=*/false);
-  return plan.rows && plan.kernel.num_reduced == 1 && plan.iterations > 0 && plan.iterations * plan.lanes <= kMostSummedPoints;
 }
 
 bool NeedsWide(const KernelIR& kernel, const int64_t* symbols) {

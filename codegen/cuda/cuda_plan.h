@@ -139,9 +139,8 @@ struct CudaPlan : StagedKernel {
 // with a function for batches, where the kernel can have one.
 CudaPlan PlanCuda(const KernelIR& kernel, bool wide, bool batches = false, const CudaSchedule& schedule = {});
 
-// Whether the kernel has any kPartialSum; and whether threads can keep what such a kernel adds up.
+// Whether the kernel has any kPartialSum.
 bool HasPartialSums(const KernelIR& kernel);
-bool CanAddUpColumns(const KernelIR& kernel);
 
 // Whether numbers of elements need 64 bits, with these values of symbols.
 bool NeedsWide(const KernelIR& kernel, const int64_t* symbols);

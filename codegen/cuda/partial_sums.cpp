@@ -11,9 +11,17 @@ namespace {
 
 // Fewer rows for each part are too few: parts have to be written, and read again.
 constexpr int64_t kLeastRowsOfPart = 7;
+// Of a row, by one thread that keeps the sums of their columns.
+constexpr int kMostSummedPoints = 16;
 
 bool Reduces(const KernelIR& kernel) {
   return std::any_of(kernel.insts.begin(), kernel.insts.end(), [](const KInst& inst) { return IsReduce(inst.op); });
+}
+
+// Whether threads can keep what the kernel adds up.
+bool CanAddUpColumns(const KernelIR& kernel) {
+  const CudaPlan plan = PlanCuda(kernel, /*wide=*/false);
+  return plan.rows && plan.kernel.num_reduced == 1 && plan.iterations > 0 && plan.iterations * plan.lanes <= kMostSummedPoints;
 }
 
 class Joiner {

@@ -29,8 +29,8 @@ class GpuColumnSumsTest : public GpuModesTest {
     return torch::autograd::grad({loss}, {x, branch, bias, weight, shift});
   }
 
-  // At most as far from the values in double as `times` what eager is.
-  static void ExpectAsGoodAsEager(const Layer& layer, torch::Dtype dtype, const std::string& mode, double times) {
+  // No further from the values in double than eager is, but for chance: which sums are furthest off depends on the order.
+  static void ExpectAsGoodAsEager(const Layer& layer, torch::Dtype dtype, const std::string& mode) {
     const torch::Dtype wide = dtype == torch::kDouble ? torch::kDouble : torch::kFloat;
     const Tensors exact = Program(layer, torch::kDouble, torch::kDouble), eager = Program(layer, dtype, wide);
     for (int run = 0; run < 3; ++run) {
@@ -44,8 +44,8 @@ class GpuColumnSumsTest : public GpuModesTest {
         const auto off = [&](const torch::Tensor& t) { return (t.to(torch::kDouble) - exact[i]).abs(); };
         ASSERT_EQ(lazy[i].scalar_type(), eager[i].scalar_type());
         const double floor = 1e-12 * exact[i].abs().max().item<double>();
-        EXPECT_LE(off(lazy[i]).max().item<double>(), times * off(eager[i]).max().item<double>() + floor) << dtype << " " << i;
-        EXPECT_LE(off(lazy[i]).mean().item<double>(), times * off(eager[i]).mean().item<double>() + floor) << dtype << " " << i;
+        EXPECT_LE(off(lazy[i]).max().item<double>(), 4 * off(eager[i]).max().item<double>() + floor) << dtype << " " << i;
+        EXPECT_LE(off(lazy[i]).mean().item<double>(), 2 * off(eager[i]).mean().item<double>() + floor) << dtype << " " << i;
       }
     }
   }
@@ -56,22 +56,22 @@ TEST_F(GpuColumnSumsTest, WidthsAndTypes) {
     // Several rows to a warp, rows of one warp and of several, widths without whole vectors or whole turns, more than threads keep.
     for (const int64_t columns : {32, 100, 128, 129, 768, 1000, 1026, 2048, 4096, 5000}) {
       const int64_t rows = std::max<int64_t>(2100, (int64_t{1} << 20) / columns + 3);
-      ExpectAsGoodAsEager(MakeLayer(rows, columns, dtype), dtype, "default", 2);
+      ExpectAsGoodAsEager(MakeLayer(rows, columns, dtype), dtype, "default");
       lazuli::reset();
     }
   }
 }
 
-TEST_F(GpuColumnSumsTest, KernelsOfRowsLeavePartialSums) {
+TEST_F(GpuColumnSumsTest, Modes) {
   const Layer layer = MakeLayer(8192, 768, torch::kBFloat16);
   for (const std::string mode : {"default", "reduce-overhead", "max-autotune"}) {
-    ExpectAsGoodAsEager(layer, torch::kBFloat16, mode, 2);
-    const std::string text = lazuli::explain();
-    EXPECT_NE(text.find("native_layer_norm_backward"), std::string::npos) << text;
+    ExpectAsGoodAsEager(layer, torch::kBFloat16, mode);
     const StatsDelta stats;
-    ExpectAsGoodAsEager(layer, torch::kBFloat16, mode, 2);
-    std::cout << mode << " launches " << stats.of(&Stats::kernel_launches) << " graphs " << stats.of(&Stats::cudagraph_launches) << "\n";
-    EXPECT_EQ(stats.of(&Stats::kernels_compiled), 0);
+    ExpectAsGoodAsEager(layer, torch::kBFloat16, mode);
+    EXPECT_GT(stats.of(&Stats::kernel_launches), 0) << mode;
+    EXPECT_EQ(stats.of(&Stats::cudagraph_launches) > 0, mode != "default") << mode;
+    EXPECT_EQ(stats.of(&Stats::compile_failures), 0) << mode;
+    EXPECT_EQ(stats.of(&Stats::kernels_compiled), 0) << mode;
     lazuli::reset();
   }
 }
@@ -79,7 +79,7 @@ TEST_F(GpuColumnSumsTest, KernelsOfRowsLeavePartialSums) {
 // One program for most of them.
 TEST_F(GpuColumnSumsTest, NumbersOfRowsThatChange) {
   for (const int64_t rows : {8192, 8000, 4099, 12288, 2500, 9001}) {
-    ExpectAsGoodAsEager(MakeLayer(rows, 768, torch::kBFloat16), torch::kBFloat16, "default", 2);
+    ExpectAsGoodAsEager(MakeLayer(rows, 768, torch::kBFloat16), torch::kBFloat16, "default");
   }
 }
 

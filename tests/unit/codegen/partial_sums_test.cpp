@@ -28,7 +28,7 @@ using codegen::LoweredGroup;
 
 // The gradient of a layer norm over rows of 768 of a residual sum, whose other branch is a linear layer's with a bias.
 std::string LayerNormBackward(const std::string& rows = "8192", const std::string& columns = "768") {
-  return absl::StrReplaceAll(R"(trace scalars=0 offsets=0
+  const char* const text = R"(trace scalars=0 offsets=0
 storage %0: input cuda:0
 storage %1: input cuda:0
 storage %2: input cuda:0
@@ -44,13 +44,18 @@ storage %11: fresh 25165824 bytes cuda:0 live
 storage %12: fresh 12582912 bytes cuda:0 live
 storage %13: fresh 1536 bytes cuda:0
 storage %14: fresh 3072 bytes cuda:0 live
-%7 f32[R,C] = aten::_to_copy(%0 bf16[R,C], dtype=6, layout=0, device=device(cuda:0), pin_memory=none, non_blocking=false, memory_format=none)
-%8 f32[R,C], %9 f32[C], %10 f32[C] = aten::native_layer_norm_backward(%7 f32[R,C], %1 f32[R,C], normalized_shape=[C], %2 f32[R,1], %3 f32[R,1], %4 f32[C], %5 f32[C], output_mask=bool[true,true,true])
+%7 f32[R,C] = aten::_to_copy(%0 bf16[R,C], TO 6)
+%8 f32[R,C], %9 f32[C], %10 f32[C] = aten::native_layer_norm_backward(%7 f32[R,C], %1 f32[R,C], normalized_shape=[C], OTHERS)
 %11 f32[R,C] = aten::add.Tensor(%6 f32[R,C], %8 f32[R,C], alpha=1)
-%12 bf16[R,C] = aten::_to_copy(%11 f32[R,C], dtype=15, layout=0, device=device(cuda:0), pin_memory=none, non_blocking=false, memory_format=none)
+%12 bf16[R,C] = aten::_to_copy(%11 f32[R,C], TO 15)
 %13 bf16[1,C] = aten::sum.dim_IntList(%12 bf16[R,C], dim=[0], keepdim=true, dtype=none)
-%14 f32[C] = aten::_to_copy(%13 bf16[C], dtype=6, layout=0, device=device(cuda:0), pin_memory=none, non_blocking=false, memory_format=none)
-)",
+%14 f32[C] = aten::_to_copy(%13 bf16[C], TO 6)
+)";
+  const char* const others = "%2 f32[R,1], %3 f32[R,1], %4 f32[C], %5 f32[C], output_mask=bool[true,true,true]";
+  const char* const rest = ", layout=0, device=device(cuda:0), pin_memory=none, non_blocking=false, memory_format=none";
+  const std::string whole =
+      absl::StrReplaceAll(text, {{"OTHERS", others}, {"TO 6", absl::StrCat("dtype=6", rest)}, {"TO 15", absl::StrCat("dtype=15", rest)}});
+  return absl::StrReplaceAll(whole,
                              {{"[R", absl::StrCat("[", rows)}, {",C", absl::StrCat(",", columns)}, {"[C", absl::StrCat("[", columns)}});
 }
 
