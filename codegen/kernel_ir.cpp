@@ -361,6 +361,10 @@ class Verifier {
 const char* KOpName(KOp op) { return static_cast<int>(op) < kNumKOps ? Traits(op).name : "?"; }
 int KOpArity(KOp op) { return Traits(op).arity; }
 
+bool HasReductions(const KernelIR& kernel) {
+  return std::any_of(kernel.insts.begin(), kernel.insts.end(), [](const KInst& inst) { return IsReduce(inst.op); });
+}
+
 bool IsBitExact(const KernelIR& kernel) {
   return std::all_of(kernel.insts.begin(), kernel.insts.end(), [](const KInst& inst) {
     if (!c10::isFloatingType(inst.type)) return true;

@@ -126,6 +126,7 @@ constexpr int64_t kPartialSums = 264;
 // Whether `op` is one of the Reduce instructions.
 inline bool IsReduce(KOp op) { return op >= KOp::kReduceSum; }
 constexpr int kNumKOps = static_cast<int>(KOp::kReduceAll) + 1;
+bool HasReductions(const KernelIR& kernel);
 
 // Whether results have the very bits of ATen's kernels whatever the order of evaluation and the implementation of functions: IEEE
 // arithmetic, comparisons, casts and integers. Not minima and maxima of floating types, whose zero's sign depends on ATen's loop.

@@ -290,7 +290,7 @@ void GroupLowering::ArrangeDimensions() {
   Permute(order);
   kernel.num_reduced = static_cast<int>(std::count(group_.reduced.begin(), group_.reduced.end(), true));
   Coalesce();
-  const bool reduces = std::any_of(kernel.insts.begin(), kernel.insts.end(), [](const KInst& inst) { return IsReduce(inst.op); });
+  const bool reduces = HasReductions(kernel);
   if ((reduces && kernel.num_reduced == 0) || kernel.sizes.empty()) {
     kernel.sizes.push_back(1);
     kernel.num_reduced += reduces ? 1 : 0;

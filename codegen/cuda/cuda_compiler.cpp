@@ -1,6 +1,5 @@
 #include "codegen/cuda/cuda_compiler.h"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -24,10 +23,6 @@ std::vector<int64_t> Hints(const KernelIR& kernel) {
   std::vector<int64_t> hints;
   for (int i = 0; i < kernel.symbols.size(); ++i) hints.push_back(kernel.symbols.hint(i));
   return hints;
-}
-
-bool HasSums(const KernelIR& kernel) {
-  return std::any_of(kernel.insts.begin(), kernel.insts.end(), [](const KInst& inst) { return IsReduce(inst.op); });
 }
 
 // What is to be made.
@@ -98,7 +93,7 @@ absl::StatusOr<MadeKernel> LoadOrTuneCuda(const CudaJob& job, KernelOrigin* orig
     others.emplace_back(schedule, WrapCuda(job, plan, job.Key(text), *object));
     return others.back().second.kernel;
   };
-  const bool reorder = job.target.precision != "strict" || !HasSums(job.kernel);
+  const bool reorder = job.target.precision != "strict" || !HasReductions(job.kernel);
   const CudaSchedule best = AutotuneCuda(job.kernel, job.target.cuda_arch, reorder, job.target.autotune_ms, *by_default->kernel, make);
   if (!runtime::CompilePool::Hurries()) KeepFastest(job.target.disk, machine, job.Key(source), PrintCudaSchedule(best));
   for (auto& [schedule, made] : others) {

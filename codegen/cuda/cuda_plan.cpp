@@ -41,7 +41,7 @@ int64_t PowerOfTwoFrom(int64_t value) {
 KernelIR WithoutNeedlessReduction(const KernelIR& kernel) {
   const int num_kept = static_cast<int>(kernel.sizes.size()) - kernel.num_reduced;
   for (const KInst& inst : kernel.insts) {
-    if (IsReduce(inst.op)) return kernel;
+    if (IsReduce(inst.op) || inst.op == KOp::kPartialSum) return kernel;
     if (inst.op != KOp::kStore) continue;
     for (size_t d = static_cast<size_t>(num_kept); d < kernel.sizes.size(); ++d) {
       if (kernel.buffers[inst.imm].strides[d] == 0 && kernel.sizes[d] != 1) return kernel;
@@ -265,10 +265,8 @@ class CudaPlanner {
   // Few kept points with much to reduce.
   void ChooseSplit() {
     CudaLaunch& launch = plan_.launch;
-    const bool has_reduction =
-        std::any_of(plan_.kernel.insts.begin(), plan_.kernel.insts.end(), [](const KInst& i) { return IsReduce(i.op); });
     if (turns_) launch.split = true;
-    if (!Reduces() || !has_reduction || sums_columns_ || (!plan_.rows && IsSmallSum())) return;
+    if (!Reduces() || !HasReductions(plan_.kernel) || sums_columns_ || (!plan_.rows && IsSmallSum())) return;
     int64_t threads = launch.reduced_threads;
     if (plan_.rows) threads = std::min<int64_t>(threads, kBlockThreads);
     const int64_t blocks = CeilDiv(KeptChunks(), threads_.kept_per_block);

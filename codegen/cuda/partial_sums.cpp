@@ -14,10 +14,6 @@ constexpr int64_t kLeastRowsOfPart = 7;
 // Of a row, by one thread that keeps the sums of their columns.
 constexpr int kMostSummedPoints = 16;
 
-bool Reduces(const KernelIR& kernel) {
-  return std::any_of(kernel.insts.begin(), kernel.insts.end(), [](const KInst& inst) { return IsReduce(inst.op); });
-}
-
 // Whether threads can keep what the kernel adds up.
 bool CanAddUpColumns(const KernelIR& kernel) {
   const CudaPlan plan = PlanCuda(kernel, /*wide=*/false);
@@ -71,7 +67,7 @@ class Joiner {
   }
 
   bool MapDimensions() {
-    if (from().num_reduced == 0 || merged_.kernel.num_reduced != num_kept() || !Reduces(merged_.kernel)) return false;
+    if (from().num_reduced == 0 || merged_.kernel.num_reduced != num_kept() || !HasReductions(merged_.kernel)) return false;
     if (Turned(from().sizes) != merged_.kernel.sizes) return false;
     int64_t rows = 1;
     for (int d = num_kept(); d < rank(); ++d) rows *= from().symbols.Hint(from().sizes[d]);

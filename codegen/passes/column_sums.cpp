@@ -1,6 +1,7 @@
 #include "codegen/passes/column_sums.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 #include <vector>
 
