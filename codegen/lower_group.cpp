@@ -35,7 +35,7 @@ class GroupLowering {
     }
     lowered_.kernel.num_scalars = static_cast<int>(lowered_.scalar_slots.size());
     if (num_stores_ == 0 && lowered_.checks.empty()) return LoweredGroup();
-    DropDeadInstructions();
+    DropDeadInstructions(&lowered_);  // Rows emit all their results, wanted or not.
     NameChecks();
     ArrangeDimensions();
     if (!graph_.symbols.empty()) NameSymbols();
@@ -144,7 +144,6 @@ class GroupLowering {
     return emitter_.Cast(emitter_.Add(KOp::kScalar, ScalarType::Long, {-1, -1, -1}, index), type);
   }
 
-  void DropDeadInstructions();
   void ArrangeDimensions();
   void Permute(const std::vector<int>& order);
   void Coalesce();
@@ -217,46 +216,6 @@ Expr GroupLowering::Recompute(const Node& node) {
   NodeEmitter emitter(this, node, nullptr);
   node.row->emit(emitter);
   return emitter.recomputed;
-}
-
-// Rows emit all their results; those nobody wants leave instructions behind.
-void GroupLowering::DropDeadInstructions() {
-  auto& insts = lowered_.kernel.insts;
-  std::vector<bool> live(insts.size(), false);
-  for (size_t i = insts.size(); i-- > 0;) {
-    if (HasEffect(insts[i].op)) live[i] = true;
-    if (!live[i]) continue;
-    for (int32_t in : insts[i].in) {
-      if (in >= 0) live[in] = true;
-    }
-  }
-  std::vector<int32_t> renumbered(insts.size(), -1);
-  std::vector<bool> buffer_used(lowered_.buffers.size(), false);
-  size_t next = 0;
-  for (size_t i = 0; i < insts.size(); ++i) {
-    if (!live[i]) continue;
-    KInst inst = insts[i];
-    for (int32_t& in : inst.in) {
-      if (in >= 0) in = renumbered[in];
-    }
-    if (HasBuffer(inst.op)) buffer_used[inst.imm] = true;
-    renumbered[i] = static_cast<int32_t>(next);
-    insts[next++] = inst;
-  }
-  insts.resize(next);
-  std::vector<int64_t> buffer_number(lowered_.buffers.size(), -1);
-  size_t buffers = 0;
-  for (size_t b = 0; b < buffer_used.size(); ++b) {
-    if (!buffer_used[b]) continue;
-    buffer_number[b] = static_cast<int64_t>(buffers);
-    lowered_.buffers[buffers] = lowered_.buffers[b];
-    lowered_.kernel.buffers[buffers++] = lowered_.kernel.buffers[b];
-  }
-  lowered_.buffers.resize(buffers);
-  lowered_.kernel.buffers.resize(buffers);
-  for (KInst& inst : insts) {
-    if (HasBuffer(inst.op)) inst.imm = buffer_number[inst.imm];
-  }
 }
 
 // Kept dimensions first, reduced last, each by the strides of the buffer that matters most: the first one stored everywhere, else the
@@ -417,6 +376,45 @@ std::vector<bool> ValuesInMemory(const Graph& graph) {
     });
   }
   return in_memory;
+}
+
+void DropDeadInstructions(LoweredGroup* lowered) {
+  auto& insts = lowered->kernel.insts;
+  std::vector<bool> live(insts.size(), false);
+  for (size_t i = insts.size(); i-- > 0;) {
+    if (HasEffect(insts[i].op)) live[i] = true;
+    if (!live[i]) continue;
+    for (int32_t in : insts[i].in) {
+      if (in >= 0) live[in] = true;
+    }
+  }
+  std::vector<int32_t> renumbered(insts.size(), -1);
+  std::vector<bool> buffer_used(lowered->buffers.size(), false);
+  size_t next = 0;
+  for (size_t i = 0; i < insts.size(); ++i) {
+    if (!live[i]) continue;
+    KInst inst = insts[i];
+    for (int32_t& in : inst.in) {
+      if (in >= 0) in = renumbered[in];
+    }
+    if (HasBuffer(inst.op)) buffer_used[inst.imm] = true;
+    renumbered[i] = static_cast<int32_t>(next);
+    insts[next++] = inst;
+  }
+  insts.resize(next);
+  std::vector<int64_t> buffer_number(lowered->buffers.size(), -1);
+  size_t buffers = 0;
+  for (size_t b = 0; b < buffer_used.size(); ++b) {
+    if (!buffer_used[b]) continue;
+    buffer_number[b] = static_cast<int64_t>(buffers);
+    lowered->buffers[buffers] = lowered->buffers[b];
+    lowered->kernel.buffers[buffers++] = lowered->kernel.buffers[b];
+  }
+  lowered->buffers.resize(buffers);
+  lowered->kernel.buffers.resize(buffers);
+  for (KInst& inst : insts) {
+    if (HasBuffer(inst.op)) inst.imm = buffer_number[inst.imm];
+  }
 }
 
 absl::StatusOr<LoweredGroup> LowerGroup(const Graph& graph, const Group& group, const std::vector<bool>& in_memory) {

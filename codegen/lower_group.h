@@ -38,6 +38,9 @@ struct LoweredGroup {
   std::vector<NodeId> checks;         // Nodes that check indices.
 };
 
+// Drops the instructions that no effect needs, and the buffers that are left without any.
+void DropDeadInstructions(LoweredGroup* lowered);
+
 // A kernel without stores and checks (all its values live elsewhere) has no instructions.
 absl::StatusOr<LoweredGroup> LowerGroup(const Graph& graph, const Group& group, const std::vector<bool>& in_memory);
 

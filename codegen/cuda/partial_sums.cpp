@@ -212,23 +212,16 @@ class Joiner {
       buffer.strides.push_back(0);
     }
     kernel.insts.clear();
-    const int count = static_cast<int>(from().insts.size());
-    std::vector<bool> needed(count, false);
-    for (int i = count; i-- > 0;) {
-      const KInst& inst = from().insts[i];
-      needed[i] = needed[i] || HasEffect(inst.op);
-      for (int k = 0; needed[i] && !IsReduce(inst.op) && k < KOpArity(inst.op); ++k) needed[inst.in[k]] = true;
-    }
-    std::vector<int32_t> number(count, -1);
-    for (int i = 0; i < count; ++i) {
+    std::vector<int32_t> number(from().insts.size(), -1);
+    for (int i = 0; i < static_cast<int>(from().insts.size()); ++i) {
       KInst inst = from().insts[i];
-      if (!needed[i]) continue;
+      if (IsFull(i)) continue;
       for (int k = 0; !IsReduce(inst.op) && k < KOpArity(inst.op); ++k) inst.in[k] = number[inst.in[k]];
       if (IsReduce(inst.op)) inst.in[0] = LoadPart(i);
       number[i] = static_cast<int32_t>(kernel.insts.size());
       kernel.insts.push_back(inst);
     }
-    DropUnusedBuffers();
+    DropDeadInstructions(&combining_);  // What only points needed.
     return FitsSymbols();
   }
 
@@ -256,17 +249,6 @@ class Joiner {
     kernel.buffers.push_back({type, std::move(strides), false});
     combining_.buffers.push_back({kNoValue, -1, static_cast<int32_t>(c10::elementSize(type)), false, partial_of_[reduce]});
     return static_cast<int32_t>(kernel.insts.size()) - 1;
-  }
-
-  void DropUnusedBuffers() {
-    KernelIR& kernel = combining_.kernel;
-    for (size_t b = kernel.buffers.size(); b-- > 0;) {
-      const auto uses = [&](const KInst& inst) { return HasBuffer(inst.op) && inst.imm == static_cast<int64_t>(b); };
-      if (std::any_of(kernel.insts.begin(), kernel.insts.end(), uses)) continue;
-      kernel.buffers.erase(kernel.buffers.begin() + static_cast<int64_t>(b));
-      combining_.buffers.erase(combining_.buffers.begin() + static_cast<int64_t>(b));
-      for (KInst& inst : kernel.insts) inst.imm -= HasBuffer(inst.op) && inst.imm > static_cast<int64_t>(b) ? 1 : 0;
-    }
   }
 
   const LoweredGroup& columns_;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -38,12 +40,14 @@ class ColumnSums {
   }
 
  private:
+  static int64_t Points(const Group& group) {
+    return std::accumulate(group.sizes.begin(), group.sizes.end(), int64_t{1}, std::multiplies<int64_t>());
+  }
+
   // Along what a group for a GPU that reduces does so: its neighbouring elements, or rows of them.
   Direction DirectionOf(const Group& group) const {
     if (!group.is_kernel() || graph_.nodes[group.nodes[0]].op.device.is_cpu()) return Direction::kNeither;
     bool reduces = false, along_rows = false, along_columns = false;
-    int64_t points = 1;
-    for (const int64_t size : group.sizes) points *= graph_.symbols.Hint(size);
     for (size_t i = 0; i < group.nodes.size(); ++i) {
       reduces = reduces || Reduces(graph_.nodes[group.nodes[i]]);
       for (const c10::DimVector& strides : group.placements[i].uses) {
@@ -51,7 +55,7 @@ class ColumnSums {
         for (size_t d = 0; d < strides.size(); ++d) (group.reduced[d] ? along_rows : along_columns) |= strides[d] == 1;
       }
     }
-    if (!reduces || points < kLeastPoints) return Direction::kNeither;
+    if (!reduces || graph_.symbols.Hint(Points(group)) < kLeastPoints) return Direction::kNeither;
     return along_rows ? Direction::kRows : along_columns ? Direction::kColumns : Direction::kNeither;
   }
 
@@ -76,11 +80,9 @@ class ColumnSums {
   bool IsOf(size_t columns, size_t rows) const {
     if (directions_[rows] != Direction::kRows) return false;
     const Group &summed = graph_.groups[columns], &other = graph_.groups[rows];
-    int64_t points = 1, others = 1;
-    for (const int64_t size : summed.sizes) points *= size;
-    for (const int64_t size : other.sizes) others *= size;
+    const int64_t points = Points(summed);
     const int32_t apart = graph_.nodes[summed.nodes.back()].op.index - graph_.nodes[other.nodes.back()].op.index;
-    if (points != others || std::abs(apart) > kOpDistance) return false;
+    if (points != Points(other) || std::abs(apart) > kOpDistance) return false;
     std::vector<ValueId> seen;
     for (const NodeId n : other.nodes) {
       ForEachUse(graph_.nodes[n], [&](const TensorRef& use) { seen.push_back(use.storage); });
