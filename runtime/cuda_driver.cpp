@@ -55,11 +55,13 @@ absl::StatusOr<const CudaDriver*> OpenDriver() {
   reader.Read(&driver->library_unload, "cuLibraryUnload");
   reader.Read(&driver->library_get_kernel, "cuLibraryGetKernel");
   reader.Read(&driver->kernel_set_attribute, "cuKernelSetAttribute");
-  reader.Read(&driver->launch_kernel, "cuLaunchKernel");
+  reader.Read(&driver->kernel_get_attribute, "cuKernelGetAttribute");
+  reader.Read(&driver->launch_kernel, "cuLaunchKernelEx");
   reader.Read(&driver->stream_is_capturing, "cuStreamIsCapturing");
   reader.Read(&driver->stream_begin_capture, "cuStreamBeginCapture_v2");
   reader.Read(&driver->stream_end_capture, "cuStreamEndCapture");
-  reader.Read(&driver->stream_get_capture_info, "cuStreamGetCaptureInfo_v2");
+  reader.Read(&driver->stream_get_capture_info_v2, "cuStreamGetCaptureInfo_v2");
+  reader.ReadIfThere(&driver->stream_get_capture_info_v3, "cuStreamGetCaptureInfo_v3");
   reader.Read(&driver->graph_exec_kernel_node_set_params, "cuGraphExecKernelNodeSetParams_v2");
   reader.Read(&driver->memcpy_device_to_device, "cuMemcpyDtoDAsync_v2");
   reader.Read(&driver->memcpy_host_to_device, "cuMemcpyHtoDAsync_v2");
@@ -143,6 +145,13 @@ std::string CudaDriver::ErrorText(int error) const {
   const char* text = nullptr;
   if (get_error_string(error, &text) != 0 || text == nullptr) return absl::StrCat("error ", error);
   return absl::StrCat(text, " (error ", error, ")");
+}
+
+int CudaDriver::LastCaptured(CudaStreamHandle stream, const CudaGraphNode** nodes, size_t* count) const {
+  int status = 0;
+  const CudaGraphEdge* edges = nullptr;
+  if (stream_get_capture_info_v3 == nullptr) return stream_get_capture_info_v2(stream, &status, nullptr, nullptr, nodes, count);
+  return stream_get_capture_info_v3(stream, &status, nullptr, nullptr, nodes, &edges, count);
 }
 
 absl::StatusOr<const CudaDriver*> GetCudaDriver() {

@@ -22,6 +22,7 @@ using CudaEventHandle = struct CUevent_st*;
 using CudaGraphHandle = struct CUgraph_st*;
 using CudaGraphNode = struct CUgraphNode_st*;
 using CudaGraphExec = struct CUgraphExec_st*;
+using CudaGraphEdge = struct CUgraphEdgeData_st;
 
 // CUDA_KERNEL_NODE_PARAMS_v2.
 struct CudaKernelNodeParams {
@@ -33,6 +34,24 @@ struct CudaKernelNodeParams {
   void** extra = nullptr;
   CudaKernelHandle kernel = nullptr;
   void* context = nullptr;  // Null: the current one.
+};
+
+// CUlaunchAttribute.
+struct CudaLaunchAttribute {
+  static constexpr int kProgrammaticStreamSerialization = 6;
+  int id = 0;
+  int padding = 0;
+  alignas(8) int value[16] = {};
+};
+
+// CUlaunchConfig.
+struct CudaLaunchConfig {
+  unsigned grid_x = 1, grid_y = 1, grid_z = 1;
+  unsigned block_x = 1, block_y = 1, block_z = 1;
+  unsigned shared_bytes = 0;
+  CudaStreamHandle stream = nullptr;
+  CudaLaunchAttribute* attributes = nullptr;
+  unsigned num_attributes = 0;
 };
 
 // Functions of libcuda.so.1. Each returns 0 or an error; all are thread-safe.
@@ -49,14 +68,17 @@ struct CudaDriver {
   int (*library_unload)(CudaLibrary library);
   int (*library_get_kernel)(CudaKernelHandle* kernel, CudaLibrary library, const char* name);
   int (*kernel_set_attribute)(int attribute, int value, CudaKernelHandle kernel, int device);
-  int (*launch_kernel)(CudaKernelHandle kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
-                       unsigned block_z, unsigned shared_bytes, CudaStreamHandle stream, void** arguments, void** extra);
+  int (*kernel_get_attribute)(int* value, int attribute, CudaKernelHandle kernel, int device);
+  int (*launch_kernel)(const CudaLaunchConfig* config, CudaKernelHandle kernel, void** arguments, void** extra);
   int (*stream_is_capturing)(CudaStreamHandle stream, int* status);  // See the constants.
   int (*stream_begin_capture)(CudaStreamHandle stream, int mode);
   int (*stream_end_capture)(CudaStreamHandle stream, CudaGraphHandle* graph);
-  // What the next thing captured would come after, among other things.
-  int (*stream_get_capture_info)(CudaStreamHandle stream, int* status, uint64_t* id, CudaGraphHandle* graph,
-                                 const CudaGraphNode** dependencies, size_t* num_dependencies);
+  // What the next thing captured would come after, among other things. Before CUDA 12.3 there is only the first, which knows no edges that
+  // let a kernel begin early.
+  int (*stream_get_capture_info_v2)(CudaStreamHandle stream, int* status, uint64_t* id, CudaGraphHandle* graph,
+                                    const CudaGraphNode** dependencies, size_t* num_dependencies);
+  int (*stream_get_capture_info_v3)(CudaStreamHandle stream, int* status, uint64_t* id, CudaGraphHandle* graph,
+                                    const CudaGraphNode** dependencies, const CudaGraphEdge** edges, size_t* num_dependencies);
   int (*graph_exec_kernel_node_set_params)(CudaGraphExec exec, CudaGraphNode node, const CudaKernelNodeParams* params);
   int (*memcpy_device_to_device)(uint64_t to, uint64_t from, size_t bytes, CudaStreamHandle stream);
   int (*memcpy_host_to_device)(uint64_t to, const void* from, size_t bytes, CudaStreamHandle stream);
@@ -68,13 +90,17 @@ struct CudaDriver {
   int (*event_synchronize)(CudaEventHandle event);
   int (*event_elapsed_time)(float* milliseconds, CudaEventHandle from, CudaEventHandle to);
 
-  static constexpr int kDynamicSharedBytes = 8;  // An attribute of a kernel: the most that a launch may ask for.
-  static constexpr int kInvalidContext = 201;    // An error.
+  // Attributes of a kernel: the architecture (90 for sm_90) that it was written for, and the most shared memory a launch may ask for.
+  static constexpr int kVirtualArch = 5;
+  static constexpr int kDynamicSharedBytes = 8;
+  static constexpr int kInvalidContext = 201;  // An error.
   static constexpr int kNotCapturing = 0;
   static constexpr int kCaptureInvalidated = 2;
   static constexpr int kRelaxedCapture = 2;  // A mode: other calls that could disturb a capture are not checked for.
 
   std::string ErrorText(int error) const;
+  // What was captured from the stream last. Returns an error or 0.
+  int LastCaptured(CudaStreamHandle stream, const CudaGraphNode** nodes, size_t* count) const;
 };
 
 // The driver, opened and initialised by the first call. Fails with Unavailable where there is none: the message says what to install.

@@ -16,10 +16,19 @@ using Pointers = c10::SmallVector<void*, 64>;
 int LaunchNow(const GpuLaunch& launch, CudaStreamHandle stream) {
   Pointers pointers;  // The driver copies what they point to.
   for (const GpuLaunch::Argument& argument : launch.arguments) pointers.push_back(argument.data);
-  const auto launch_once = [&] {
-    return RequireCudaDriver().launch_kernel(launch.kernel, launch.grid_x, launch.grid_y, 1, launch.block_x, launch.block_y, 1,
-                                             launch.shared_bytes, stream, pointers.data(), nullptr);
-  };
+  CudaLaunchAttribute overlap;
+  overlap.id = CudaLaunchAttribute::kProgrammaticStreamSerialization;
+  overlap.value[0] = 1;
+  CudaLaunchConfig config;
+  config.grid_x = launch.grid_x;
+  config.grid_y = launch.grid_y;
+  config.block_x = launch.block_x;
+  config.block_y = launch.block_y;
+  config.shared_bytes = launch.shared_bytes;
+  config.stream = stream;
+  config.attributes = &overlap;
+  config.num_attributes = launch.waits ? 1 : 0;
+  const auto launch_once = [&] { return RequireCudaDriver().launch_kernel(&config, launch.kernel, pointers.data(), nullptr); };
   const int error = launch_once();
   if (error != CudaDriver::kInvalidContext) return error;
   // What came from LibTorch so far, memory of its cache among it, needed no context on this thread: it has none yet.
@@ -49,11 +58,9 @@ int LaunchTape::Record(const GpuLaunch& launch, CudaStreamHandle stream) {
     std::memcpy(entry.bytes.data() + at, argument.data, argument.size);
   }
   // What would come next depends on the launch alone: work is captured from one stream.
-  int status = 0;
   const CudaGraphNode* last = nullptr;
   size_t count = 0;
-  if (const int error = RequireCudaDriver().stream_get_capture_info(stream, &status, nullptr, nullptr, &last, &count); error != 0)
-    return error;
+  if (const int error = RequireCudaDriver().LastCaptured(stream, &last, &count); error != 0) return error;
   TORCH_INTERNAL_ASSERT(count == 1, "lazuli: a captured launch has ", count, " ends");
   entry.node = last[0];
   entries_.push_back(std::move(entry));

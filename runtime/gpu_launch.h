@@ -21,6 +21,8 @@ struct GpuLaunch {
   unsigned grid_x = 1, grid_y = 1;
   unsigned block_x = 1, block_y = 1;
   unsigned shared_bytes = 0;  // Beside what the kernel declares.
+  // The kernel waits by itself for what is ahead of it on the stream (griddepcontrol.wait), so its blocks may be there before.
+  bool waits = false;
   absl::Span<const Argument> arguments;
   // So many of the last arguments are the launch's own (scratch memory): in a graph they stay what they were when it was captured.
   size_t num_own = 0;

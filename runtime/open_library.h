@@ -36,9 +36,13 @@ class SymbolReader {
 
   template <typename F>
   void Read(F** function, const char* name) {
-    *function = reinterpret_cast<F*>(dlsym(library_, name));
+    ReadIfThere(function, name);
     if (*function != nullptr || !status_.ok()) return;
     status_ = absl::UnavailableError(absl::StrCat(what_, " has no ", name, "; install CUDA 12 or newer"));
+  }
+  template <typename F>
+  void ReadIfThere(F** function, const char* name) {
+    *function = reinterpret_cast<F*>(dlsym(library_, name));
   }
   const absl::Status& status() const { return status_; }
 

@@ -75,6 +75,14 @@ void CudaKernel::Load() const {
     const std::string& batch = launch_.batch.function;
     CheckDriver(runtime::RequireCudaDriver().library_get_kernel(&batch_function_, library_, batch.c_str()), "find", batch);
   }
+  // As the text has it (device_helpers.cpp), which says so by the architecture that it was compiled for.
+  constexpr int kArchThatWaits = 90;
+  int arch = 0;
+  const runtime::CudaDriver& driver = runtime::RequireCudaDriver();
+  CheckDriver(driver.kernel_get_attribute(&arch, runtime::CudaDriver::kVirtualArch, functions_[0],
+                                          c10::impl::getDeviceGuardImpl(c10::kCUDA)->getDevice().index()),
+              "ask about", name);
+  waits_ = arch >= kArchThatWaits && driver.stream_get_capture_info_v3 != nullptr;
   std::string().swap(code_);
 }
 
@@ -106,6 +114,7 @@ void CudaKernel::Launch(const CudaLaunch::Phase& phase, runtime::CudaKernelHandl
   launch.block_x = static_cast<unsigned>(phase.threads_x);
   launch.block_y = static_cast<unsigned>(phase.threads_y);
   launch.shared_bytes = static_cast<unsigned>(launch_.row_bytes);
+  launch.waits = waits_;
   launch.arguments = arguments;
   launch.num_own = launch_.split ? 2 : 0;
   const int error = runtime::Launch(launch, stream);

@@ -68,6 +68,7 @@ class CudaKernel : public CompiledKernel {
   mutable runtime::CudaLibrary library_ = nullptr;
   mutable std::vector<runtime::CudaKernelHandle> functions_;
   mutable runtime::CudaKernelHandle batch_function_ = nullptr;
+  mutable bool waits_ = false;                        // GpuLaunch::waits.
   mutable std::atomic<uint64_t> allowed_devices_{0};  // A bit for each.
   mutable std::once_flag widened_;
   mutable std::shared_ptr<const CompiledKernel> wide_;

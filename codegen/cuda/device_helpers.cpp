@@ -24,6 +24,23 @@ const std::vector<Section>& Sections() {
 #define GRID_CONSTANT
 #endif
 )"},
+      {{"wait()", "ldg("}, R"(
+// A launch may begin before what was launched ahead of it has ended. What that wrote is there after wait(), through pointers that are known
+// only then, and for loads that do not take memory for constant.
+#if __CUDA_ARCH__ >= 900
+D void wait() { asm volatile("griddepcontrol.wait;" : : : "memory"); }
+template <class T> D T* waited(T* p) {
+  u64 place = __cvta_generic_to_global(p);
+  asm volatile("" : "+l"(place) : : "memory");
+  return (T*)__cvta_global_to_generic(place);
+}
+template <class T> D T ldg(const T* p) { return *p; }
+#else
+D void wait() {}
+template <class T> D T* waited(T* p) { return p; }
+template <class T> D T ldg(const T* p) { return __ldg(p); }
+#endif
+)"},
       {{"row_barrier("}, R"(
 // Of those threads of a block that call it with the same number, from 1 on.
 D void row_barrier(int number, int threads) { asm volatile("bar.sync %0, %1;" : : "r"(number), "r"(threads) : "memory"); }
@@ -42,7 +59,7 @@ template <bool RO, class T, int N> D void ld(T (&r)[N], const T* p, bool fast, i
   if (fast && n == N) {
     union { W w[K]; T t[N]; } u;
 #pragma unroll
-    for (int k = 0; k < K; ++k) u.w[k] = RO ? __ldg((const W*)p + k) : ((const W*)p)[k];
+    for (int k = 0; k < K; ++k) u.w[k] = RO ? ldg((const W*)p + k) : ((const W*)p)[k];
 #pragma unroll
     for (int v = 0; v < N; ++v) r[v] = u.t[v];
   } else {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "codegen/cuda/emit_cuda_ops.h"
@@ -110,23 +111,27 @@ std::string CudaFunctionEmitter::LaunchBounds() const {
 
 void CudaFunctionEmitter::EmitSignature() {
   const std::string parameters = absl::StrJoin(Parameters(/*members=*/false), ", ");
-  if (plan_.launch.batch_entries == 0) return Open(absl::StrCat(LaunchBounds(), phase_.function, "(", parameters, ")"));
   Open(absl::StrCat("D void ", phase_.function, "_body(", parameters, ", const U block, const U blocks)"));
 }
 
 // A block of a batch looks for its kernel among the ends of all kernels' blocks.
 void CudaFunctionEmitter::EmitEntryPoints() {
-  const int entries = plan_.launch.batch_entries;
-  if (entries == 0) return;
-  std::vector<std::string> names;
-  for (const std::string& parameter : Parameters(/*members=*/true)) names.push_back(parameter.substr(parameter.rfind(' ') + 1));
+  std::vector<std::pair<std::string, bool>> arguments;  // Names, and whether they are pointers.
+  for (const std::string& parameter : Parameters(/*members=*/true)) {
+    arguments.emplace_back(parameter.substr(parameter.rfind(' ') + 1), absl::StrContains(parameter, '*'));
+  }
   const auto call = [&](const std::string& from, const char* block, const char* blocks) {
-    const auto name = [&](std::string* out, const std::string& name) { absl::StrAppend(out, from, name); };
-    Line(absl::StrCat(phase_.function, "_body(", absl::StrJoin(names, ", ", name), ", ", block, ", ", blocks, ");"));
+    Line("wait();");
+    const auto argument = [&](std::string* out, const std::pair<std::string, bool>& at) {
+      absl::StrAppend(out, at.second ? "waited(" : "", from, at.first, at.second ? ")" : "");
+    };
+    Line(absl::StrCat(phase_.function, "_body(", absl::StrJoin(arguments, ", ", argument), ", ", block, ", ", blocks, ");"));
   };
   Open(absl::StrCat(LaunchBounds(), phase_.function, "(", absl::StrJoin(Parameters(/*members=*/false), ", "), ")"));
   call("", "blockIdx.x", "gridDim.x");
   Close();
+  const int entries = plan_.launch.batch_entries;
+  if (entries == 0) return;
   Line(absl::StrCat("struct Entry { ", absl::StrJoin(Parameters(/*members=*/true), "; "), "; };"));
   Line(absl::StrCat("struct Table { Entry entries[", entries, "]; unsigned ends[", entries, "]; int count; };"));
   Open(absl::StrCat(LaunchBounds(), plan_.launch.batch.function, "(const GRID_CONSTANT Table table)"));
@@ -252,7 +257,7 @@ void CudaFunctionEmitter::EmitTileLoop() {
   for (int d = 0; d < along; ++d) {
     if (d != across) absl::StrAppend(&count, " * ", Number(plan_.kernel.sizes[d]));
   }
-  Open(absl::StrCat("for (U k = ", Block(), "; k < (U)(", count, "); k += ", Blocks(), ")"));
+  Open(absl::StrCat("for (U k = block; k < (U)(", count, "); k += blocks)"));
   Line("U q = k;");
   for (const int d : {along, across}) {
     Line(absl::StrCat("const I first", d, " = (I)(q % (U)", tiles(d), ") * ", kCudaTile, "; q /= (U)", tiles(d), ";"));
@@ -289,12 +294,12 @@ void CudaFunctionEmitter::EmitKeptLoop() {
   if (!Syncs() || HasRowsOfWarps()) {
     const std::string own = plan_.rows ? "threadIdx.y" : "threadIdx.x";
     const int64_t step = phase_.kept_per_block;
-    Open(absl::StrCat("for (U k = (U)", Block(), " * ", step, " + ", own, "; k < (U)(", chunks, "); k += ", Blocks(), " * ", step, ")"));
+    Open(absl::StrCat("for (U k = block * ", step, " + ", own, "; k < (U)(", chunks, "); k += blocks * ", step, ")"));
   } else if (plan_.rows) {
-    Open(absl::StrCat("for (U k = ", Block(), "; k < (U)(", chunks, "); k += ", Blocks(), ")"));
+    Open(absl::StrCat("for (U k = block; k < (U)(", chunks, "); k += blocks)"));
   } else {
     const int64_t step = phase_.kept_per_block;
-    Open(absl::StrCat("for (U base = (U)", Block(), " * ", step, "; base < (U)(", chunks, "); base += ", Blocks(), " * ", step, ")"));
+    Open(absl::StrCat("for (U base = block * ", step, "; base < (U)(", chunks, "); base += blocks * ", step, ")"));
     Line("const bool valid = base + threadIdx.x < (U)(" + chunks + ");");
     Line("const U k = valid ? base + threadIdx.x : 0;");
   }

@@ -40,10 +40,8 @@ class CudaFunctionEmitter {
   // Types and names of the function's parameters, as members of a struct where `members`.
   std::vector<std::string> Parameters(bool members) const;
   std::string LaunchBounds() const;
-  // The functions that are launched, where a launch may run several of these kernels.
+  // The functions that are launched: of one kernel, and of several where a launch may run several.
   void EmitEntryPoints();
-  std::string Block() const { return plan_.launch.batch_entries > 0 ? "block" : "blockIdx.x"; }
-  std::string Blocks() const { return plan_.launch.batch_entries > 0 ? "blocks" : "gridDim.x"; }
   void EmitFacts();
   void EmitKeptLoop();
   void EmitTileLoop();
