@@ -315,7 +315,7 @@ KernelKind KindOf(const c10::OperatorHandle& op) {
                          op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
   if (has_cpu || !composite) return KernelKind::kRecord;
   // Decomposes by itself, into ops that are recorded one by one.
-  if (!info.recordable || HasScalarOverloadOfTensorOp(op.operator_name())) {
+  if (!info.recordable || info.writes_lists || HasScalarOverloadOfTensorOp(op.operator_name())) {
     const bool on_gpu =
         op.hasKernelForDispatchKey(c10::DispatchKey::CUDA) && op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
     return on_gpu && !info.is_random ? KernelKind::kPieces : KernelKind::kPass;

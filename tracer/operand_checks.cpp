@@ -90,11 +90,18 @@ bool OpRecording::WritesAreApart() const {
     }
     return bytes;
   };
-  for (const Operand& written : operands_) {
+  c10::SmallVector<const Operand*, 8> sorted;  // Those of one storage are neighbours: an optimizer's step has hundreds of operands.
+  for (const Operand& operand : operands_) sorted.push_back(&operand);
+  std::sort(sorted.begin(), sorted.end(), [](const Operand* a, const Operand* b) { return a->storage < b->storage; });
+  size_t begin = 0;
+  for (size_t i = 0; i < sorted.size(); ++i) {
+    const Operand& written = *sorted[i];
+    if (written.storage != sorted[begin]->storage) begin = i;
     if (!written.mutated) continue;
     if (RepeatsElements(log.shapes.data() + written.shape_position, written.ndim)) return false;
-    for (const Operand& other : operands_) {
-      if (&other == &written || other.storage != written.storage) continue;
+    for (size_t j = begin; j < sorted.size() && sorted[j]->storage == written.storage; ++j) {
+      const Operand& other = *sorted[j];
+      if (j == i) continue;
       const auto a = TensorWord::Unpack(log.code[written.code_position]);
       const auto b = TensorWord::Unpack(log.code[other.code_position]);
       const bool same = a.dtype == b.dtype && a.ndim == b.ndim && a.slot_plus_one == b.slot_plus_one &&

@@ -157,7 +157,9 @@ void ReadArguments(const c10::FunctionSchema& schema, OpInfo* info, bool* encoda
   *encodable = info->num_args <= 64;
   for (int i = 0; i < info->num_args && i < 64; ++i) {
     const auto& arg = args[i];
-    if (arg.alias_info() != nullptr && arg.alias_info()->isWrite()) info->mutated_args |= uint64_t{1} << i;
+    const bool is_written = arg.alias_info() != nullptr && arg.alias_info()->isWrite();
+    if (is_written) info->mutated_args |= uint64_t{1} << i;
+    if (is_written && arg.type()->kind() == c10::TypeKind::ListType) info->writes_lists = true;
     if (arg.is_out()) info->is_out = true;
     if (Holds(*arg.type(), c10::TypeKind::TensorType)) info->is_factory = false;
     if (IsTensorType(arg.type())) info->tensor_args |= uint64_t{1} << i;
@@ -170,8 +172,6 @@ void ReadArguments(const c10::FunctionSchema& schema, OpInfo* info, bool* encoda
       info->is_random = true;
     }
     *encodable = *encodable && IsEncodable(arg.type());
-    // A list that is written (foreach in place) has no single window.
-    if (arg.alias_info() != nullptr && arg.alias_info()->isWrite() && !IsTensorType(arg.type())) *encodable = false;
   }
 }
 
