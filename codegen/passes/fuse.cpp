@@ -10,6 +10,7 @@
 #include "codegen/passes/columns.h"
 #include "codegen/passes/recorded_apart.h"
 #include "codegen/passes/space.h"
+#include "codegen/passes/value_uses.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -21,6 +22,8 @@ constexpr NodeId kSiblingDistance = 48;
 constexpr int kSiblings = 4;
 // Points of a space that takes no time to speak of.
 constexpr int64_t kSmallSpace = int64_t{1} << 16;
+// A space with so many times fewer points than another is small beside it.
+constexpr int64_t kSmaller = 16;
 
 struct WorkGroup {
   bool alive = false;
@@ -143,7 +146,9 @@ class Fuser {
     for (size_t i = 0; i < candidates.size(); ++i) {
       if (!groups_[candidates[i]].alive) continue;
       const int group = group_of_[n];
-      if (i >= num_producers && (MakesWait(candidates[i], group) || MakesWait(group, candidates[i]))) {
+      const bool may_wait = i >= num_producers ? MakesWait(candidates[i], group) || MakesWait(group, candidates[i])
+                                               : IsSmallBeside(candidates[i], n) && MakesWait(candidates[i], group);
+      if (may_wait) {
         postponed_.emplace_back(candidates[i], n);
       } else {
         TryMerge(candidates[i], group);
@@ -151,9 +156,19 @@ class Fuser {
     }
   }
 
+  // That a group goes through. Symbols count as a value that they had.
+  int64_t Points(int group) const { return graph_.symbols.Hint(groups_[group].space.numel()); }
+
+  // Whether a group is small beside what node `n` goes through, or picks from: targets beside logits.
+  bool IsSmallBeside(int group, NodeId n) const {
+    int64_t elements = Points(group_of_[n]);
+    ForEachUse(graph_.nodes[n], [&](const TensorRef& use) { elements = std::max(elements, StoredElements(graph_, use)); });
+    return Points(group) <= elements / kSmaller;
+  }
+
   // Whether a small group `a`, which others need, too, would have to wait for more than it does if `b` joined it.
   bool MakesWait(int a, int b) {
-    if (a == b || groups_[a].space.numel() > kSmallSpace) return false;
+    if (a == b || Points(a) > kSmallSpace) return false;
     BitSet joined = groups_[a].ancestors;
     if (!joined.Add(groups_[b].ancestors)) return false;
     for (const NodeId n : groups_[a].nodes) {

@@ -35,6 +35,16 @@ const std::set<std::string> kObserved = {
     "aten::slow_conv_dilated2d",
     "aten::slow_conv_dilated3d",
     "aten::slow_conv_transpose3d",
+    // They write all parameters, whose sizes stay, and have no results: only their kernels check.
+    "aten::_amp_foreach_non_finite_check_and_unscale_",
+    "aten::_fused_adagrad_",
+    "aten::_fused_adagrad_.tensor_lr",
+    "aten::_fused_adam_",
+    "aten::_fused_adam_.tensor_lr",
+    "aten::_fused_adamw_",
+    "aten::_fused_adamw_.tensor_lr",
+    "aten::_fused_sgd_",
+    "aten::_fused_sgd_.tensor_lr",
     // Quantized inference.
     "aten::_add_relu.Scalar",
     "aten::_add_relu.Tensor",

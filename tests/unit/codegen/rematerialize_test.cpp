@@ -136,22 +136,40 @@ TEST(RematerializeTest, AGradientThatWaitsForTheLossReadsTheLogits) {
 }
 
 // A cross entropy of logits in bfloat16, and their gradient, which waits for nothing else.
-void KeepLossAndGradient(EagerTrace& t) {
-  const Logits logits(t, T::BFloat16);
+void KeepLossAndGradient(EagerTrace& t, const Logits& logits) {
   const auto loss = Loss(t, logits);
   t.Keep(loss[0]);
   const auto ones = t.Op1("aten::ones_like", {loss[0]});
   t.Keep(t.Op1("aten::_to_copy", {Gradient(t, logits, ones, loss[1]), T::BFloat16}));
 }
 
-TEST(RematerializeTest, AGradientThatNeedNotWaitIsMadeInTheKernelOfTheLoss) {
-  EagerTrace t;
-  KeepLossAndGradient(t);
+// Targets that are the next tokens of two sequences, made contiguous by a copy.
+struct NextTokens : Logits {
+  explicit NextTokens(EagerTrace& t) : Logits(t, T::BFloat16) {
+    const auto tokens = t.Input(at::randint(0, 70, {2, 7}, at::kLong));
+    target = t.Op1("aten::clone", {tokens.narrow(1, 1, 6), static_cast<int64_t>(at::MemoryFormat::Contiguous)}).view({12});
+  }
+};
+
+void ExpectOneKernelReadsTheLogits(const EagerTrace& t) {
   const Graph graph = Compiled(t);
   EXPECT_EQ(Matrices(graph, T::Float, true) + Matrices(graph, T::Float, false), 0) << PrintGraph(graph);
   EXPECT_EQ(Matrices(graph, T::BFloat16, false), 1);
   EXPECT_EQ(Matrices(graph, T::BFloat16, true), 1);
   ExpectRuns(t, 1e-2);
+}
+
+TEST(RematerializeTest, AGradientThatNeedNotWaitIsMadeInTheKernelOfTheLoss) {
+  EagerTrace t;
+  KeepLossAndGradient(t, Logits(t, T::BFloat16));
+  ExpectOneKernelReadsTheLogits(t);
+}
+
+// How many of them count is known before the logits are: the gradient waits for that alone.
+TEST(RematerializeTest, TargetsThatAreCopiedDoNotKeepTheGradientFromTheLoss) {
+  EagerTrace t;
+  KeepLossAndGradient(t, NextTokens(t));
+  ExpectOneKernelReadsTheLogits(t);
 }
 
 // Logits of two sequences without the last of each, made contiguous by a copy: what is picked is picked where rows are gone through.
@@ -235,7 +253,7 @@ TEST(RematerializeTest, ACastThatTwoKernelsReadIsDoneByEach) {
 TEST(RematerializeTest, CudaCodeOfACrossEntropyCompiles) {
   LAZULI_SKIP_WITHOUT_NVRTC();
   EagerTrace t;
-  KeepLossAndGradient(t);
+  KeepLossAndGradient(t, Logits(t, T::BFloat16));
   KernelTarget target{"avx512", "eager"};
   target.cuda_arch = "sm_90";
   for (const KernelIR& kernel : KernelsOf(Compiled(t))) {
