@@ -15,14 +15,15 @@ namespace {
 
 constexpr int kBlockThreads = 256;
 constexpr int kMaxRowThreads = 1024;      // Of a row, where few registers do;
-constexpr int kMaxHeavyRowThreads = 512;  // elsewhere.
+constexpr int kMaxHeavyRowThreads = 512;  // elsewhere, unless rows are too long for shared memory.
 constexpr int kWarp = 32;
 constexpr int kVectorBytes = 16;
 constexpr int kMaxLanes = 8;
 constexpr int kCacheWords = 64;           // Registers of a thread that keep values between passes,
 constexpr int kCacheWordsOfMany = 32;     // in blocks of more than 512 threads.
 constexpr int kCacheWordsWithSums = 80;   // where they keep sums of columns, too: what 256 threads twice on a multiprocessor have.
-constexpr int kMaxIterations = 8;         // Of loops that are unrolled for that.
+constexpr int kMaxIterations = 8;         // Of loops that are unrolled for that;
+constexpr int kFewIterations = 4;         // where shared memory holds the row, too, which leaves room for more blocks.
 constexpr int kSharedBytes = 40960;       // Of a block.
 constexpr int64_t kRowBytes = 100864;     // Of shared memory for what is kept of a row: what any GPU from sm_80 on has for a block.
 constexpr double kCacheWorth = 8;         // Weight of instructions that are rather kept than evaluated again.
@@ -224,7 +225,8 @@ class CudaPlanner {
       launch.threads_x = static_cast<int>(std::min<int64_t>(kBlockThreads, PowerOfTwoFrom(CeilDiv(ReducedChunks(), 4))));
       launch.threads_y = kBlockThreads / launch.threads_x;
     } else if (plan_.rows) {
-      const int64_t most = plan_.IsLight() ? kMaxRowThreads : kMaxHeavyRowThreads;
+      const bool is_long = Points(plan_.num_kept, plan_.rank) * LongestElement() > kRowBytes;
+      const int64_t most = plan_.IsLight() || is_long ? kMaxRowThreads : kMaxHeavyRowThreads;
       int64_t threads = std::min<int64_t>(most, PowerOfTwoFrom(CeilDiv(ReducedChunks(), 4)));
       // So many that the GPU is full.
       while (threads < most && threads < ReducedChunks() && KeptChunks() * threads < kPlannedMultiprocessors * 512) threads *= 2;
@@ -286,15 +288,42 @@ class CudaPlanner {
     return iterations <= kMaxIterations ? static_cast<int>(iterations) : 0;
   }
 
-  // Rows that registers do not hold: what is loaded, while there is room.
-  bool TryRow(int i, int first_pass) {
+  // Bytes of the widest type that is loaded along rows.
+  int64_t LongestElement() const {
+    int64_t bytes = 0;
+    for (int i = 0; i < num_insts(); ++i) {
+      if (plan_.live[i] && IsLoad(inst(i).op) && plan_.IsFull(i)) bytes = std::max<int64_t>(bytes, ElementBytes(inst(i).type));
+    }
+    return bytes;
+  }
+
+  // Bytes of shared memory that a row of what is loaded takes; 0: none can be there.
+  int64_t BytesOfRow(int i) const {
     const bool has_row = plan_.rows && !plan_.launch.split && threads_.threads_y == 1 && plan_.lanes > 1 && plan_.HasWholePieces();
-    if (!has_row || !plan_.IsVectorLoad(i) || !plan_.HasLanes(i)) return false;
+    if (!has_row || !plan_.IsVectorLoad(i) || !plan_.HasLanes(i)) return 0;
     for (int d = plan_.num_kept; d < plan_.rank; ++d) {
-      if (plan_.kernel.symbols.IsSymbolic(plan_.kernel.sizes[d])) return false;
+      if (plan_.kernel.symbols.IsSymbolic(plan_.kernel.sizes[d])) return 0;
     }
     const int64_t bytes = ReducedChunks() * plan_.lanes * ElementBytes(inst(i).type);
-    if (bytes % kVectorBytes != 0 || plan_.launch.row_bytes + bytes > kRowBytes) return false;
+    return bytes % kVectorBytes == 0 ? bytes : 0;
+  }
+
+  // Whether shared memory has room for all that is loaded along a row.
+  bool HasRoomForRows() const {
+    int64_t all = 0;
+    for (int i = 0; i < num_insts(); ++i) {
+      if (!plan_.live[i] || !IsLoad(inst(i).op) || !plan_.IsFull(i)) continue;
+      const int64_t bytes = BytesOfRow(i);
+      if (bytes == 0) return false;
+      all += bytes;
+    }
+    return all <= kRowBytes;
+  }
+
+  // Rows that registers do not hold: what is loaded, while there is room.
+  bool TryRow(int i, int first_pass) {
+    const int64_t bytes = BytesOfRow(i);
+    if (bytes == 0 || plan_.launch.row_bytes + bytes > kRowBytes) return false;
     plan_.row_place[i] = plan_.launch.row_bytes;
     plan_.launch.row_bytes += bytes;
     plan_.cached[i] = true;
@@ -324,6 +353,7 @@ class CudaPlanner {
     plan_.cache_pass.assign(num_insts(), -1);
     plan_.row_place.assign(num_insts(), -1);
     plan_.iterations = plan_.num_passes > 1 || sums_columns_ ? KnownIterations() : 0;
+    if (plan_.iterations > kFewIterations && !sums_columns_ && HasRoomForRows()) plan_.iterations = 0;
     cache_words_ = SummingWords();
     FindNeeds();
     if (cache_words_ != 0) return;
@@ -462,33 +492,8 @@ class CudaPlanner {
 
 }  // namespace
 
-bool CudaPlan::IsContiguous(int i) const {
-  const KInst& at = kernel.insts[i];
-  if (!HasBuffer(at.op) || kernel.buffers[at.imm].strides[vector_dim] != 1) return false;
-  return at.op == KOp::kLoad || at.op == KOp::kStore || (at.op == KOp::kGather && !HasLanes(at.in[0]));
-}
-
-bool CudaPlan::IsPacked(int i) const { return IsVectorLoad(i) && ElementBytes(kernel.insts[i].type) == 2 && lanes % 2 == 0; }
-
 CudaPlan PlanCuda(const KernelIR& kernel, bool wide, bool batches, const CudaSchedule& schedule) {
   return CudaPlanner(kernel, wide, batches, schedule).Run();
-}
-
-bool HasPartialSums(const KernelIR& kernel) {
-  return std::any_of(kernel.insts.begin(), kernel.insts.end(), [](const KInst& inst) { return inst.op == KOp::kPartialSum; });
-}
-
-bool NeedsWide(const KernelIR& kernel, const int64_t* symbols) {
-  const auto value = [&](int64_t number) { return kernel.symbols.empty() ? number : kernel.symbols.Decode(number).Evaluate(symbols); };
-  int64_t points = 1;
-  for (const int64_t size : kernel.sizes) points *= value(size);
-  if (points > kNarrowElements) return true;
-  for (const KBuffer& buffer : kernel.buffers) {
-    int64_t extent = 0;
-    for (size_t d = 0; d < kernel.sizes.size(); ++d) extent += value(kernel.sizes[d]) * std::abs(value(buffer.strides[d]));
-    if (extent > kNarrowElements) return true;
-  }
-  return false;
 }
 
 }  // namespace lazuli::codegen

@@ -97,6 +97,30 @@ TEST(CudaText, RowsOfOddLengthAreReadInAlignedPieces) {
   EXPECT_FALSE(absl::StrContains(TextOf(Softmax(4096, 50256, T::BFloat16)), "shift"));
 }
 
+// Much is done at each point, in three passes.
+KernelIR HeavyRows(int64_t columns) {
+  KernelBuilder b({4096, columns}, 1);
+  const int x = b.Cast(b.Load(b.Buffer(T::BFloat16)), T::Float);
+  const int e = b.Op(K::kExp, b.Op(K::kSub, x, b.Op(K::kReduceMax, x)));
+  int y = b.Op(K::kDiv, e, b.Op(K::kReduceSum, e));
+  for (int i = 0; i < 16; ++i) y = b.Op(K::kAdd, b.Op(K::kMul, y, x), y);
+  b.Store(b.Buffer(T::BFloat16, true), b.Cast(y, T::BFloat16));
+  return b.kernel();
+}
+
+TEST(CudaText, LongRowsLeaveRoomForOtherBlocks) {
+  const auto plan = [](int64_t columns) { return codegen::PlanCuda(HeavyRows(columns), false); };
+  EXPECT_EQ(plan(16384).iterations, 4) << "in registers";
+  EXPECT_EQ(plan(16384).launch.row_bytes, 0);
+  EXPECT_EQ(plan(32000).iterations, 0);
+  EXPECT_EQ(plan(32000).launch.row_bytes, 2 * 32000) << "in shared memory, three blocks at a time";
+  EXPECT_EQ(plan(32000).launch.phases[0].threads_x, 512);
+  EXPECT_EQ(plan(31999).launch.row_bytes, 0) << "pieces of rows are not whole";
+  EXPECT_EQ(plan(31999).iterations, 8);
+  EXPECT_EQ(plan(128256).launch.row_bytes, 0) << "nowhere";
+  EXPECT_EQ(plan(128256).launch.phases[0].threads_x, 1024);
+}
+
 TEST(CudaText, ShortRowsStayInRegisters) {
   EXPECT_GT(codegen::PlanCuda(Softmax(4096, 4096), false).iterations, 0);
   EXPECT_EQ(codegen::PlanCuda(Softmax(512, 1 << 17), false).iterations, 0);

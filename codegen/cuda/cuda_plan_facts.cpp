@@ -1,0 +1,35 @@
+// What is asked of plans, and of kernels before they have one.
+#include <algorithm>
+#include <cstdlib>
+
+#include "codegen/cuda/cuda_plan.h"
+#include "codegen/emit_llvm_plan.h"
+
+namespace lazuli::codegen {
+
+bool CudaPlan::IsContiguous(int i) const {
+  const KInst& at = kernel.insts[i];
+  if (!HasBuffer(at.op) || kernel.buffers[at.imm].strides[vector_dim] != 1) return false;
+  return at.op == KOp::kLoad || at.op == KOp::kStore || (at.op == KOp::kGather && !HasLanes(at.in[0]));
+}
+
+bool CudaPlan::IsPacked(int i) const { return IsVectorLoad(i) && ElementBytes(kernel.insts[i].type) == 2 && lanes % 2 == 0; }
+
+bool HasPartialSums(const KernelIR& kernel) {
+  return std::any_of(kernel.insts.begin(), kernel.insts.end(), [](const KInst& inst) { return inst.op == KOp::kPartialSum; });
+}
+
+bool NeedsWide(const KernelIR& kernel, const int64_t* symbols) {
+  const auto value = [&](int64_t number) { return kernel.symbols.empty() ? number : kernel.symbols.Decode(number).Evaluate(symbols); };
+  int64_t points = 1;
+  for (const int64_t size : kernel.sizes) points *= value(size);
+  if (points > kNarrowElements) return true;
+  for (const KBuffer& buffer : kernel.buffers) {
+    int64_t extent = 0;
+    for (size_t d = 0; d < kernel.sizes.size(); ++d) extent += value(kernel.sizes[d]) * std::abs(value(buffer.strides[d]));
+    if (extent > kNarrowElements) return true;
+  }
+  return false;
+}
+
+}  // namespace lazuli::codegen
