@@ -337,7 +337,7 @@ class StepProgram : public Program {
   // The symbols have other values than in the last run.
   void Resize() {
     memory_.Resize();
-    for (PreparedCall& prepared : calls_) prepared.Resize();
+    for (PreparedCall& prepared : calls_) prepared.Resize(&memory_);
   }
 
   void BindOffsets(const RunArgs& args) {

@@ -3,6 +3,7 @@
 #include <ATen/core/List.h>
 #include <ATen/ops/empty_strided.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace lazuli::runtime {
@@ -61,7 +62,12 @@ void PreparedCall::Prepare(const AtenCall& call, ProgramMemory* memory) {
   }
 }
 
-void PreparedCall::Resize() {
+void PreparedCall::Resize(ProgramMemory* memory) {
+  if (std::any_of(equal_.begin(), equal_.end(), [](const auto& pair) { return !(*pair.first == *pair.second); })) {
+    const AtenCall& call = *call_;
+    *this = PreparedCall();
+    return Prepare(call, memory);
+  }
   for (const auto& [window, tensor] : windows_) tensor.unsafeGetTensorImpl()->set_sizes_and_strides(window->sizes, window->strides, 0);
   if (call_ == nullptr) return;
   for (size_t i = 0; i < call_->args.size(); ++i) {
@@ -90,7 +96,9 @@ at::Tensor PreparedCall::Window(const WindowSpec& window, ProgramMemory* memory)
   }
   if (window.memory < 0) return at::Tensor();
   for (const auto& [spec, tensor] : windows_) {
-    if (*spec == window) return tensor;
+    if (!(*spec == window)) continue;
+    equal_.emplace_back(&window, spec);
+    return tensor;
   }
   windows_.emplace_back(&window, MakeWindow(window, memory));
   return windows_.back().second;

@@ -19,7 +19,7 @@ class PreparedCall {
   // Builds the arguments of `call` over `memory`'s storages; both must outlive this.
   void Prepare(const AtenCall& call, ProgramMemory* memory);
   // The sizes that `call` holds have changed. Does nothing before Prepare.
-  void Resize();
+  void Resize(ProgramMemory* memory);
   // This run's numbers and offsets, by slot.
   void Patch(absl::Span<const uint64_t> scalars, absl::Span<const int64_t> offsets);
 
@@ -49,6 +49,7 @@ class PreparedCall {
   std::vector<OffsetPatch> offsets_;
   std::vector<int> lists_;  // Positions of tensor lists.
   absl::InlinedVector<std::pair<const WindowSpec*, at::Tensor>, 4> windows_;
+  std::vector<std::pair<const WindowSpec*, const WindowSpec*>> equal_;  // Windows, and those of windows_ whose tensor stands for them.
 };
 
 }  // namespace lazuli::runtime

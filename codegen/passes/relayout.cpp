@@ -22,6 +22,7 @@ std::optional<c10::DimVector> StridesAs(const TensorRef& result, const TensorRef
   c10::DimVector strides(result.sizes.size(), 1);
   std::vector<bool> found(result.sizes.size(), false);
   int64_t elements = 1;
+  if (result.numel() == 0) return std::nullopt;
   for (size_t j = 0; j < window.sizes.size(); ++j) {
     int64_t stride = window.strides[j], to = copy.strides[j], left = window.sizes[j];
     elements *= left;
