@@ -268,8 +268,6 @@ Reduced::Reduced(OpEmitter& emitter) : emitter_(emitter), type_(OpMathType(emitt
   for (size_t d = 0; d < sizes.size(); ++d) count_ *= reduced[d] ? sizes[d] : 1;
 }
 
-Expr Reduced::round(Expr value) const { return emitter_.emitter().Round(value, emitter_.op().results[0].dtype); }
-
 Expr Reduced::variance() const {
   const c10::IValue& correction = emitter_.op().args[2].value;
   Emitter& emitter = emitter_.emitter();

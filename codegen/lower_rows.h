@@ -59,8 +59,6 @@ class Reduced {
   Expr raw() const { return emitter_.Load(0); }
   // The number of elements reduced to one.
   Expr count() const { return emitter_.emitter().Size(type_, count_); }
-  // Rounds to the result's type where ATen stores an intermediate in it.
-  Expr round(Expr value) const;
   // Of self about its mean; also gives result 1, the mean, if there is one.
   Expr variance() const;
 

@@ -29,4 +29,7 @@ class AtenScope {
   at::NoGradGuard no_grad_;
 };
 
+// Whether torch.jit.trace follows what this thread calls.
+inline bool IsTraced() { return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Tracer); }
+
 }  // namespace lazuli::runtime

@@ -305,7 +305,8 @@ KernelKind KindOf(const c10::OperatorHandle& op) {
   const bool own_kernel = op.hasSchema() && op.hasKernelForDispatchKey(c10::DispatchKey::CPU) && codegen::GetOpInfo(op).recordable;
   if (!op.hasSchema() || (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) && !own_kernel)) return KernelKind::kNone;
   const OpInfo& info = codegen::GetOpInfo(op);
-  if (info.is_view || info.reads_metadata_only || IsHiddenView(op.operator_name().name)) return KernelKind::kView;
+  const bool is_nested = info.name.rfind("aten::_nested_view_from_", 0) == 0;  // Takes its buffer's memory past the dispatcher.
+  if (!is_nested && (info.is_view || info.reads_metadata_only || IsHiddenView(op.operator_name().name))) return KernelKind::kView;
   if (op.hasTag(at::Tag::inplace_view) && !info.recordable && info.name.rfind("aten::resize", 0) != 0 &&
       info.name.rfind("aten::set_", 0) != 0) {
     return KernelKind::kView;

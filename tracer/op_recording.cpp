@@ -6,6 +6,7 @@
 
 #include "codegen/lower.h"
 #include "runtime/counters.h"
+#include "runtime/mode_keys.h"
 #include "runtime/options.h"
 #include "tracer/recorder.h"
 #include "tracer/step_aside.h"
@@ -71,6 +72,7 @@ OpRecording::OpRecording(Recorder* recorder, const codegen::OpInfo& info) : reco
   scalars_begin_ = log.scalars.size();
   offsets_begin_ = log.offsets.size();
   slots_begin_ = recorder->slots_.size();
+  refused_ = info.hides_pieces && runtime::IsTraced();
   Append(codegen::OpWord(info.id, runtime::kCpuCode, recorder->default_dtype_));
 }
 

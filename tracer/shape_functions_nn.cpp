@@ -1,5 +1,7 @@
 // Shape functions of layers: convolution, normalisation, embedding, attention.
 #include <ATen/CompositeExplicitAutogradFunctions.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/gelu_backward.h>
 #include <c10/util/irange.h>
 
 #include <numeric>
@@ -284,10 +286,25 @@ Shapes RnnLayerShape(Args args) {
           at::Tensor()};
 }
 
+// The Meta kernels take any name for granted.
+bool IsKindOfGelu(const c10::IValue& approximate) { return approximate.toStringRef() == "none" || approximate.toStringRef() == "tanh"; }
+
+Shapes GeluShape(Args args) {
+  if (!IsKindOfGelu(args[1])) return {};
+  return {at::gelu(args[0].toTensor(), args[1].toStringRef())};
+}
+
+Shapes GeluBackwardShape(Args args) {
+  if (!IsKindOfGelu(args[2])) return {};
+  return {at::gelu_backward(args[0].toTensor(), args[1].toTensor(), args[2].toStringRef())};
+}
+
 }  // namespace
 
 void AddLayerShapes(ShapeTable* table) {
   const std::pair<const char*, Shapes (*)(Args)> rows[] = {
+      {"aten::gelu", GeluShape},
+      {"aten::gelu_backward", GeluBackwardShape},
       {"aten::embedding", EmbeddingShape},
       {"aten::embedding_dense_backward", EmbeddingBackwardShape},
       {"aten::convolution", ConvolutionShape},

@@ -232,6 +232,7 @@ OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
   // A composite kernel tells shapes only where the CPU runs the same one (native_layer_norm's differs in its statistics).
   const bool composite = handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
                          handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
+  info.hides_pieces = op_name.name == "aten::convolution";
   info.has_meta = handle.hasKernelForDispatchKey(c10::DispatchKey::Meta) ||
                   (composite && !handle.hasKernelForDispatchKey(c10::DispatchKey::CPU) && !IsBackendSpecific(op_name.name));
   // Python registers Meta kernels for some that have none, and these do not look at the grad mode.

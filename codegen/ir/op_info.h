@@ -21,6 +21,7 @@ struct OpInfo {
   int num_returns = 0;
   // Bit i: argument i is written in place (`Tensor(a!)`), whether `self` of `add_` or a hidden one such as batch norm's running_mean.
   uint64_t mutated_args = 0;
+  bool hides_pieces = false;          // torch.jit.trace writes down what its kernel calls, not itself.
   bool writes_lists = false;          // One of these is a list of tensors: foreach operators in place, optimizers' steps.
   uint64_t tensor_args = 0;           // Bit i: argument i is a Tensor.
   uint64_t size_args = 0;             // Bit i: argument i holds sizes (SymInt in the schema; a factory's number, if whole).

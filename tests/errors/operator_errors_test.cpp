@@ -323,6 +323,16 @@ TEST_P(OperatorErrorsTest, BadPlacesToWriteTo) {
   }
 }
 
+TEST_P(OperatorErrorsTest, NamesOfApproximationsAreChecked) {
+  const lazuli::DeviceMode mode(options());
+  for (int round = 0; round < 4; ++round) {
+    const auto x = torch::ones({5}) * 2;
+    EXPECT_THROW(at::gelu(x, "sinh"), c10::Error);
+    EXPECT_THROW(at::gelu_backward(x, x, "sinh"), c10::Error);
+    EXPECT_NEAR(at::gelu(x, "tanh")[0].item<float>(), 1.9546, 1e-3);
+  }
+}
+
 TEST_P(OperatorErrorsTest, ErrorAtTheEndOfAModeIsLogged) {
   const LogFile log;
   torch::Tensor good;

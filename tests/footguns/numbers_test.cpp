@@ -35,6 +35,16 @@ TEST_P(NumbersTest, NotANumberInfinityAndNegativeZeroInArithmetic) {
   }
 }
 
+// A sum that the type cannot hold, and one that it would round.
+TEST_P(NumbersTest, MeansOfHalves) {
+  for (const auto dtype : {torch::kHalf, torch::kBFloat16}) {
+    ExpectSameAsEager([&] {
+      const auto large = torch::full({2, 128}, 600, dtype), x = torch::arange(2 * 128, torch::kFloat).view({2, 128}).to(dtype) / 7;
+      return Tensors{large.mean(), large.mean(1), x.mean(), x.mean(0), x.mean(1, /*keepdim=*/true)};
+    });
+  }
+}
+
 TEST_P(NumbersTest, NotANumberInComparisonsMinAndMax) {
   ExpectSameAsEager([] {
     auto x = Special(torch::kFloat) * 1;

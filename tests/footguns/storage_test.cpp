@@ -280,6 +280,39 @@ TEST_P(StorageTest, SwappingContentsKeepsIdentity) {
   });
 }
 
+TEST_P(StorageTest, ANestedTensorOverWhatIsPending) {
+  ExpectSameAsEager([] {
+    const auto rows = torch::arange(12, torch::kFloat).view({3, 4}) + 1;
+    const auto sizes = torch::full({3, 1}, 4, at::TensorOptions(torch::kLong).device(torch::kCPU));
+    const auto strides = torch::full({3, 1}, 1, at::TensorOptions(torch::kLong).device(torch::kCPU));
+    const auto offsets = torch::arange(3, at::TensorOptions(torch::kLong).device(torch::kCPU)) * 4;
+    Tensors parts = at::_nested_view_from_buffer(rows.reshape(-1), sizes, strides, offsets).unbind();
+    for (torch::Tensor& part : parts) part = part * 2;
+    return parts;
+  });
+}
+
+TEST_P(StorageTest, NothingThatIsCopied) {
+  ExpectSameAsEager([] {
+    const auto stacked = torch::stack({torch::ones({0}), torch::ones({0})}).clone();
+    const auto joined = torch::cat({torch::ones({0, 4, 4}) * 2, torch::ones({0, 4, 1}) * 2}, -1).clone();
+    return Tensors{stacked, joined, torch::ones({2}) + 1};
+  });
+}
+
+// Windows that are alike in the runs that made a program, and differ in a later one.
+TEST_P(StorageTest, WindowsThatBecomeDifferent) {
+  for (const int64_t n : {12, 10, 8, 7, 9, 12, 5}) {
+    torch::manual_seed(1);
+    const auto x = torch::randn({n});
+    const auto eager = torch::cat({x.slice(0, 0, n / 2), x.slice(0, 0, (n + 1) / 2)}) + 1;
+    const lazuli::DeviceMode mode(options());
+    const auto y = x + 0;
+    const auto lazy = torch::cat({y.slice(0, 0, n / 2), y.slice(0, 0, (n + 1) / 2)});
+    ExpectSame(eager, lazy.clone() + 1, exact(), "of " + std::to_string(n));
+  }
+}
+
 LAZULI_FOR_EACH_BACKEND(StorageTest);
 
 }  // namespace
