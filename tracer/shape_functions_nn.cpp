@@ -286,17 +286,19 @@ Shapes RnnLayerShape(Args args) {
           at::Tensor()};
 }
 
-// The Meta kernels take any name for granted.
+// The Meta kernels take any name and dtype for granted.
 bool IsKindOfGelu(const c10::IValue& approximate) { return approximate.toStringRef() == "none" || approximate.toStringRef() == "tanh"; }
 
 Shapes GeluShape(Args args) {
-  if (!IsKindOfGelu(args[1])) return {};
-  return {at::gelu(args[0].toTensor(), args[1].toStringRef())};
+  const at::Tensor self = args[0].toTensor();
+  if (!HaveOneFloatDtype({self}) || !IsKindOfGelu(args[1])) return {};
+  return {at::gelu(self, args[1].toStringRef())};
 }
 
 Shapes GeluBackwardShape(Args args) {
-  if (!IsKindOfGelu(args[2])) return {};
-  return {at::gelu_backward(args[0].toTensor(), args[1].toTensor(), args[2].toStringRef())};
+  const at::Tensor grad = args[0].toTensor(), self = args[1].toTensor();
+  if (!HaveOneFloatDtype({grad, self}) || !IsKindOfGelu(args[2])) return {};
+  return {at::gelu_backward(grad, self, args[2].toStringRef())};
 }
 
 }  // namespace
