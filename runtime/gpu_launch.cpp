@@ -13,6 +13,16 @@ thread_local LaunchTape* current_tape = nullptr;
 
 using Pointers = c10::SmallVector<void*, 64>;
 
+// Of CudaLaunchConfig or CudaKernelNodeParams.
+template <class Params>
+void SetShape(const GpuLaunch& launch, Params* params) {
+  params->grid_x = launch.grid_x;
+  params->grid_y = launch.grid_y;
+  params->block_x = launch.block_x;
+  params->block_y = launch.block_y;
+  params->shared_bytes = launch.shared_bytes;
+}
+
 int LaunchNow(const GpuLaunch& launch, CudaStreamHandle stream) {
   Pointers pointers;  // The driver copies what they point to.
   for (const GpuLaunch::Argument& argument : launch.arguments) pointers.push_back(argument.data);
@@ -20,11 +30,7 @@ int LaunchNow(const GpuLaunch& launch, CudaStreamHandle stream) {
   overlap.id = CudaLaunchAttribute::kProgrammaticStreamSerialization;
   overlap.value[0] = 1;
   CudaLaunchConfig config;
-  config.grid_x = launch.grid_x;
-  config.grid_y = launch.grid_y;
-  config.block_x = launch.block_x;
-  config.block_y = launch.block_y;
-  config.shared_bytes = launch.shared_bytes;
+  SetShape(launch, &config);
   config.stream = stream;
   config.attributes = &overlap;
   config.num_attributes = launch.waits ? 1 : 0;
@@ -88,11 +94,7 @@ int LaunchTape::Patch(const GpuLaunch& launch) {
   }
   if (!changed) return 0;
   CudaKernelNodeParams params;
-  params.grid_x = launch.grid_x;
-  params.grid_y = launch.grid_y;
-  params.block_x = launch.block_x;
-  params.block_y = launch.block_y;
-  params.shared_bytes = launch.shared_bytes;
+  SetShape(launch, &params);
   params.arguments = pointers.data();
   params.kernel = launch.kernel;
   return RequireCudaDriver().graph_exec_kernel_node_set_params(exec_, entry.node, &params);

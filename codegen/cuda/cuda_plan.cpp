@@ -225,7 +225,7 @@ class CudaPlanner {
       launch.threads_x = static_cast<int>(std::min<int64_t>(kBlockThreads, PowerOfTwoFrom(CeilDiv(ReducedChunks(), 4))));
       launch.threads_y = kBlockThreads / launch.threads_x;
     } else if (plan_.rows) {
-      const bool is_long = Points(plan_.num_kept, plan_.rank) * LongestElement() > kRowBytes;
+      const bool is_long = Points(plan_.num_kept, plan_.rank) * WidestElement() > kRowBytes;
       const int64_t most = plan_.IsLight() || is_long ? kMaxRowThreads : kMaxHeavyRowThreads;
       int64_t threads = std::min<int64_t>(most, PowerOfTwoFrom(CeilDiv(ReducedChunks(), 4)));
       // So many that the GPU is full.
@@ -278,18 +278,22 @@ class CudaPlanner {
     if (plan_.rows) threads_.threads_x = static_cast<int>(threads);
   }
 
+  // Whether threads go through whole rows, of a length that is known.
+  bool HasKnownRows() const {
+    bool known = plan_.rows && !plan_.launch.split;
+    for (int d = plan_.num_kept; d < plan_.rank; ++d) known = known && !plan_.kernel.symbols.IsSymbolic(plan_.kernel.sizes[d]);
+    return known;
+  }
+
   // Iterations of a row's loop when their number is known and small.
   int KnownIterations() const {
-    if (!plan_.rows || plan_.launch.split) return 0;
-    for (int d = plan_.num_kept; d < plan_.rank; ++d) {
-      if (plan_.kernel.symbols.IsSymbolic(plan_.kernel.sizes[d])) return 0;
-    }
+    if (!HasKnownRows()) return 0;
     const int64_t iterations = CeilDiv(ReducedChunks(), threads_.threads_x);
     return iterations <= kMaxIterations ? static_cast<int>(iterations) : 0;
   }
 
   // Bytes of the widest type that is loaded along rows.
-  int64_t LongestElement() const {
+  int64_t WidestElement() const {
     int64_t bytes = 0;
     for (int i = 0; i < num_insts(); ++i) {
       if (plan_.live[i] && IsLoad(inst(i).op) && plan_.IsFull(i)) bytes = std::max<int64_t>(bytes, ElementBytes(inst(i).type));
@@ -299,11 +303,8 @@ class CudaPlanner {
 
   // Bytes of shared memory that a row of what is loaded takes; 0: none can be there.
   int64_t BytesOfRow(int i) const {
-    const bool has_row = plan_.rows && !plan_.launch.split && threads_.threads_y == 1 && plan_.lanes > 1 && plan_.HasWholePieces();
+    const bool has_row = HasKnownRows() && threads_.threads_y == 1 && plan_.lanes > 1 && plan_.HasWholePieces();
     if (!has_row || !plan_.IsVectorLoad(i) || !plan_.HasLanes(i)) return 0;
-    for (int d = plan_.num_kept; d < plan_.rank; ++d) {
-      if (plan_.kernel.symbols.IsSymbolic(plan_.kernel.sizes[d])) return 0;
-    }
     const int64_t bytes = ReducedChunks() * plan_.lanes * ElementBytes(inst(i).type);
     return bytes % kVectorBytes == 0 ? bytes : 0;
   }

@@ -114,7 +114,6 @@ void CudaFunctionEmitter::EmitSignature() {
   Open(absl::StrCat("D void ", phase_.function, "_body(", parameters, ", const U block, const U blocks)"));
 }
 
-// A block of a batch looks for its kernel among the ends of all kernels' blocks.
 void CudaFunctionEmitter::EmitEntryPoints() {
   std::vector<std::pair<std::string, bool>> arguments;  // Names, and whether they are pointers.
   for (const std::string& parameter : Parameters(/*members=*/true)) {
@@ -132,6 +131,7 @@ void CudaFunctionEmitter::EmitEntryPoints() {
   Close();
   const int entries = plan_.launch.batch_entries;
   if (entries == 0) return;
+  // A block of a batch looks for its kernel among the ends of all kernels' blocks.
   Line(absl::StrCat("struct Entry { ", absl::StrJoin(Parameters(/*members=*/true), "; "), "; };"));
   Line(absl::StrCat("struct Table { Entry entries[", entries, "]; unsigned ends[", entries, "]; int count; };"));
   Open(absl::StrCat(LaunchBounds(), plan_.launch.batch.function, "(const GRID_CONSTANT Table table)"));
