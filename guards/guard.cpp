@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/kernel_settings.h"
 
 namespace lazuli::guards {
 namespace {
@@ -114,8 +115,10 @@ std::string OpAt(Word word) {
   const runtime::DeviceCode device = codegen::OpDeviceOf(word);
   const std::string& name = OpInfoById(codegen::OpIdOf(word)).name;
   const c10::ScalarType default_dtype = codegen::DefaultDtypeOf(word);
+  const std::string settings = runtime::KernelSettings::TextOf(codegen::SettingsOf(word));
   return absl::StrCat(name, device == runtime::kCpuCode ? "" : absl::StrCat(" on ", runtime::DeviceOf(device).str()),
-                      default_dtype == c10::kFloat ? "" : absl::StrCat(", default dtype ", c10::toString(default_dtype)));
+                      default_dtype == c10::kFloat ? "" : absl::StrCat(", default dtype ", c10::toString(default_dtype)),
+                      settings.empty() ? "" : absl::StrCat(", under ", settings));
 }
 
 std::string OpName(const TraceLog& log, int32_t op) { return absl::StrCat("op ", op, " ", OpInfoById(log.ops[op].op_id).name); }

@@ -13,6 +13,7 @@
 #include "guards/compile_policy.h"
 #include "runtime/counters.h"
 #include "runtime/device.h"
+#include "runtime/kernel_settings.h"
 #include "runtime/log.h"
 #include "runtime/memory_back.h"
 #include "runtime/mode_keys.h"
@@ -83,6 +84,7 @@ void Recorder::Flush(std::string_view cause, Cut cut) {
   if (cut == Cut::kGraphBreak && scopes_.InFullGraph() && Current() == this) ThrowGraphBreak(cause, log_.ops.size());
   CancelStepAsideUntilCut(this);
   NoteEagerWork();
+  const runtime::KernelSettingsScope settings(settings_);
   auto& counters = Counters::Get();
   counters.traces.Add();
   counters.CountCut(cause);
@@ -332,19 +334,15 @@ void Recorder::Distribute(Binding* binding, const runtime::RunResult& result) {
     Slot& slot = slots_[i];
     if (slot.impl == nullptr || (slot.is_input && !slot.mutated)) continue;
     LazyStorage* lazy = AsLazy(slot.impl);
-    if (slot.is_input) {
-      if (lazy == nullptr) UnregisterPendingPlain(slot.impl);
-    } else if (binding->outputs[i].get() == nullptr && slot.impl->nbytes() != 0) {
+    if (!slot.is_input && binding->outputs[i].get() == nullptr && slot.impl->nbytes() != 0) {
       // Stays closed: whoever asks for the data gets the error of the op that should have made it.
       lazy->error =
           result.error != nullptr ? result.error : std::make_exception_ptr(std::runtime_error("lazuli: a program left a result empty"));
       lazy->LeaveRecorder();
       continue;
-    } else {
-      slot.impl->set_data_ptr_noswap(std::move(binding->outputs[i]));
     }
-    SetPending(slot.impl, false);
-    if (lazy != nullptr) lazy->LeaveRecorder();
+    if (!slot.is_input) slot.impl->set_data_ptr_noswap(std::move(binding->outputs[i]));
+    OpenStorage(slot.impl);
   }
 }
 

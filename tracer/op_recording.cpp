@@ -73,7 +73,7 @@ OpRecording::OpRecording(Recorder* recorder, const codegen::OpInfo& info) : reco
   offsets_begin_ = log.offsets.size();
   slots_begin_ = recorder->slots_.size();
   refused_ = info.hides_pieces && runtime::IsTraced();
-  Append(codegen::OpWord(info.id, runtime::kCpuCode, recorder->default_dtype_));
+  Append(codegen::OpWord(info.id, runtime::kCpuCode, recorder->default_dtype_, recorder->settings_number_));
 }
 
 OpRecording::~OpRecording() {

@@ -72,7 +72,7 @@ bool OpRecording::IsOnOneDevice() {
   const c10::Stream stream = runtime::CurrentStream(device);
   if (on_cpu_ || recorder_->stream_.value_or(stream) != stream || runtime::IsCapturing(stream)) return false;
   if (at::globalContext().deterministicAlgorithms() && IsUnordered(info_)) return false;
-  recorder_->log_.code[code_begin_] = codegen::OpWord(info_.id, device_, recorder_->default_dtype_);
+  recorder_->log_.code[code_begin_] = codegen::OpWord(info_.id, device_, recorder_->default_dtype_, recorder_->settings_number_);
   return true;
 }
 

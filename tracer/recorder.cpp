@@ -149,11 +149,16 @@ bool Recorder::MarkMutated(uint32_t storage) {
 void Recorder::UnmarkMutated(uint32_t storage) {
   Slot& slot = slots_[storage];
   slot.mutated = false;
-  SetPending(slot.impl, false);
-  if (LazyStorage* lazy = AsLazy(slot.impl)) {
+  OpenStorage(slot.impl);
+}
+
+// Whoever finds a storage pending finds out where: that it is not any more comes first.
+void Recorder::OpenStorage(c10::StorageImpl* storage) {
+  SetPending(storage, false);
+  if (LazyStorage* lazy = AsLazy(storage)) {
     lazy->LeaveRecorder();
   } else {
-    UnregisterPendingPlain(slot.impl);
+    UnregisterPendingPlain(storage);
   }
 }
 
@@ -265,6 +270,7 @@ void Recorder::BeginTrace(int32_t op_id) {
     }
   }
   default_dtype_ = c10::get_default_dtype_as_scalartype();
+  NoteSettings(runtime::KernelSettings::Current());
   max_ops_ = static_cast<size_t>(runtime::Active().trace_limit);
   better_ahead_ = runtime::Active().cudagraphs && IsBetterAhead();
   run_ahead_at_ = head_start_.OnBegin(MayRunAhead() ? prediction_.get() : nullptr);
@@ -272,6 +278,13 @@ void Recorder::BeginTrace(int32_t op_id) {
   keeps_stacks_ = runtime::Active().stacks;
   all_dynamic_ = runtime::Active().dynamic == runtime::When::kAlways;
   record_start_ = runtime::EventTime();
+}
+
+void Recorder::NoteSettings(runtime::KernelSettings settings) {
+  if (settings == settings_ && settings_changes_ != 0) return;
+  settings_ = settings;
+  settings_number_ = settings.number();
+  if (settings_changes_ <= kMostSettingsAtStart) ++settings_changes_;
 }
 
 void Recorder::EndBlock() {
@@ -302,9 +315,10 @@ void Recorder::CutDue(int32_t op_id) {
 }
 
 bool Recorder::MayRunAhead() const {
-  // Others may want to run the same program meanwhile; a graph is launched as a whole.
+  // Others may want to run the same program meanwhile; a graph is launched as a whole; steps that are being launched read settings that the
+  // program may be changing.
   const auto& active = runtime::Active();
-  return !shared_ && (!active.cudagraphs || better_ahead_) && active.verify == 0;
+  return !shared_ && settings_changes_ <= kMostSettingsAtStart && (!active.cudagraphs || better_ahead_) && active.verify == 0;
 }
 
 bool Recorder::IsBetterAhead() const {

@@ -24,6 +24,7 @@
 #include "guards/shape_plan.h"
 #include "runtime/device.h"
 #include "runtime/events.h"
+#include "runtime/kernel_settings.h"
 #include "tracer/block_cutter.h"
 #include "tracer/foreign_memory.h"
 #include "tracer/head_start.h"
@@ -73,7 +74,7 @@ class Recorder {
   bool IsSettledNumber(const at::Tensor& tensor, bool writes);
 
   // Operator `op_id` is next. Cuts when the trace has reached its budget of ops or pending bytes, or the end of a block, and where the
-  // default dtype has become another one. The lock is held.
+  // default dtype, or what kernels read of settings, has become another one. The lock is held.
   void CutOverBudget(int32_t op_id) {
     if (log_.ops.empty()) {
       BeginTrace(op_id);
@@ -81,6 +82,9 @@ class Recorder {
       CutDue(op_id);
     } else if (c10::get_default_dtype_as_scalartype() != default_dtype_) {
       due_ = kDefaultDtype;
+      CutDue(op_id);
+    } else if (runtime::KernelSettings::Current() != settings_) {
+      due_ = kSettings;
       CutDue(op_id);
     }
     if (log_.ops.size() >= run_ahead_at_) RunAhead();
@@ -150,8 +154,11 @@ class Recorder {
     std::vector<uint8_t> unshared;
   };
 
+  // A program that changes settings oftener than this does not only do so before its work begins.
+  static constexpr int kMostSettingsAtStart = 8;
   // Causes of cuts where a trace may as well end, and of those where it must.
-  static constexpr std::string_view kBlock = guards::kBlock, kLoop = "loop", kFull = "trace_limit", kDefaultDtype = "default_dtype";
+  static constexpr std::string_view kBlock = guards::kBlock, kLoop = "loop", kFull = "trace_limit", kDefaultDtype = "default_dtype",
+                                    kSettings = "settings";
 
   void CutDue(int32_t op_id);
   // Whether the sizes that make the predicted program's symbols are recorded.
@@ -193,6 +200,8 @@ class Recorder {
   bool MarkMutated(uint32_t storage);
   // Takes it back: nothing was recorded that writes `storage`.
   void UnmarkMutated(uint32_t storage);
+  // The contents of `storage` are there.
+  static void OpenStorage(c10::StorageImpl* storage);
   void DetachUnwritten(uint32_t storage);
   void UndoInputs(size_t num_slots);
 
@@ -223,6 +232,7 @@ class Recorder {
   void StartTrace(std::string_view cause, const guards::CachedTracePtr& previous);
   // With operator `op_id`.
   void BeginTrace(int32_t op_id);
+  void NoteSettings(runtime::KernelSettings settings);
   // The budget of pending results of a trace on `device`.
   static int64_t MostPendingBytes(c10::Device device);
   void UnlockWithGarbage();
@@ -262,9 +272,12 @@ class Recorder {
   HeadStart head_start_;
   size_t run_ahead_at_ = HeadStart::kNever;                 // So many operators into the trace.
   c10::ScalarType default_dtype_ = c10::ScalarType::Float;  // torch::get_default_dtype() for all operators of the trace.
-  bool all_dynamic_ = false;                                // LAZULI_DYNAMIC=1, as of the trace's first op.
-  bool keeps_stacks_ = false;                               // LAZULI_STACKS, as of the trace's first op.
-  std::vector<codegen::CallStack> stacks_;                  // By op: where the program called it.
+  runtime::KernelSettings settings_;                        // So, for all of them.
+  uint16_t settings_number_ = 0;
+  int settings_changes_ = 0;
+  bool all_dynamic_ = false;                // LAZULI_DYNAMIC=1, as of the trace's first op.
+  bool keeps_stacks_ = false;               // LAZULI_STACKS, as of the trace's first op.
+  std::vector<codegen::CallStack> stacks_;  // By op: where the program called it.
 };
 
 // Locks a recorder; re-entrant. What the trace kept alive is released after the outermost unlock.

@@ -49,15 +49,16 @@ inline Word MakeWord(Tag tag, uint64_t payload) { return static_cast<Word>(tag) 
 inline Tag TagOf(Word word) { return static_cast<Tag>(word & 15); }
 inline uint64_t PayloadOf(Word word) { return word >> 4; }
 
-// An operator, the device that it runs on, where its results are, and the default dtype (torch::set_default_dtype) that it was called
-// under.
-inline Word OpWord(int32_t op_id, runtime::DeviceCode device, c10::ScalarType default_dtype) {
-  return MakeWord(Tag::kOp,
-                  static_cast<uint64_t>(op_id) | static_cast<uint64_t>(device) << 32 | static_cast<uint64_t>(default_dtype) << 40);
+// An operator, the device that it runs on, where its results are, and the default dtype (torch::set_default_dtype) and the settings
+// (runtime::KernelSettings::number(), 12 bits) that it was called under.
+inline Word OpWord(int32_t op_id, runtime::DeviceCode device, c10::ScalarType default_dtype, uint16_t settings = 0) {
+  return MakeWord(Tag::kOp, static_cast<uint64_t>(op_id) | static_cast<uint64_t>(device) << 32 |
+                                static_cast<uint64_t>(default_dtype) << 40 | static_cast<uint64_t>(settings) << 48);
 }
 inline int32_t OpIdOf(Word word) { return static_cast<int32_t>(PayloadOf(word) & 0xFFFFFFFF); }
 inline runtime::DeviceCode OpDeviceOf(Word word) { return static_cast<runtime::DeviceCode>(PayloadOf(word) >> 32 & 0xFF); }
 inline c10::ScalarType DefaultDtypeOf(Word word) { return static_cast<c10::ScalarType>(PayloadOf(word) >> 40 & 0xFF); }
+inline uint16_t SettingsOf(Word word) { return static_cast<uint16_t>(PayloadOf(word) >> 48); }
 
 // A tensor operand packed into one word; its sizes and strides are in `shapes`.
 struct TensorWord {

@@ -1,8 +1,10 @@
 #include "guards/guard.h"
 
+#include <ATen/Context.h>
 #include <gtest/gtest.h>
 
 #include "guards/program_cache.h"
+#include "runtime/kernel_settings.h"
 #include "tests/support/log_builder.h"
 
 namespace lazuli::guards {
@@ -124,6 +126,13 @@ TEST(GuardTest, DescribesOperators) {
   EXPECT_EQ(Failure(Example(), other), "op 0 mismatch. expected aten::mm, actual aten::bmm");
   other.code[0] = codegen::OpWord(codegen::FindOpInfo("aten::mm")->id, runtime::kCpuCode, c10::kDouble);
   EXPECT_EQ(Failure(Example(), other), "op 0 mismatch. expected aten::mm, actual aten::mm, default dtype Double");
+  at::Context& context = at::globalContext();
+  ASSERT_EQ(runtime::KernelSettings::Current().number(), 0);
+  context.setBenchmarkCuDNN(true);
+  const uint16_t number = runtime::KernelSettings::Current().number();
+  context.setBenchmarkCuDNN(false);
+  other.code[0] = codegen::OpWord(codegen::FindOpInfo("aten::mm")->id, runtime::kCpuCode, c10::kFloat, number);
+  EXPECT_EQ(Failure(Example(), other), "op 0 mismatch. expected aten::mm, actual aten::mm, under benchmark_cudnn 1");
 }
 
 TEST(GuardTest, DeadStoragesMatchVisibleOnes) {
