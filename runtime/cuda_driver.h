@@ -108,6 +108,18 @@ absl::StatusOr<const CudaDriver*> GetCudaDriver();
 // The same for code that only runs where there is one: throws c10::Error otherwise.
 const CudaDriver& RequireCudaDriver();
 
+// Lets this thread do what a capture of a CUDA graph, its own or another thread's, would forbid.
+class AnyCaptures {
+ public:
+  AnyCaptures() { RequireCudaDriver().thread_exchange_capture_mode(&mode_); }
+  ~AnyCaptures() { RequireCudaDriver().thread_exchange_capture_mode(&mode_); }
+  AnyCaptures(const AnyCaptures&) = delete;
+  AnyCaptures& operator=(const AnyCaptures&) = delete;
+
+ private:
+  int mode_ = CudaDriver::kRelaxedCapture;
+};
+
 // Makes the context of CUDA's run time on the device with this index this thread's, as that does at a thread's first call that needs one.
 // Returns the driver's error.
 int SetCurrentContext(int device);

@@ -2,7 +2,6 @@
 
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
 
@@ -10,6 +9,7 @@
 #include <map>
 #include <mutex>
 
+#include "runtime/device.h"
 #include "runtime/open_library.h"
 #include "runtime/status.h"
 
@@ -74,7 +74,7 @@ absl::StatusOr<CudaGraphPool*> CudaGraph::PoolOf(const c10::Stream& stream) {
   std::unique_ptr<CudaGraphPool>& pool = (*pools)[key];
   if (pool == nullptr) {
     const c10::DeviceGuard guard(stream.device());
-    pool = std::make_unique<CudaGraphPool>(c10::impl::VirtualGuardImpl(stream.device_type()).getNewStream(stream.device(), 0));
+    pool = std::make_unique<CudaGraphPool>(NewStream(stream.device()));
   }
   return pool.get();
 }

@@ -32,6 +32,8 @@ int64_t MemoryOf(c10::Device device) {
 
 c10::Stream CurrentStream(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
 
+c10::Stream NewStream(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getNewStream(device, /*priority=*/0); }
+
 void OrderStreams(const c10::Stream& earlier, const c10::Stream& later) {
   const c10::DeviceGuard guard(earlier.device());
   c10::Event event(earlier.device_type());

@@ -39,6 +39,9 @@ int64_t MemoryOf(c10::Device device);
 // The stream that this thread would launch work for GPU `device` on.
 c10::Stream CurrentStream(c10::Device device);
 
+// A stream of GPU `device`'s beside those that are in use, as far as there are others.
+c10::Stream NewStream(c10::Device device);
+
 // Makes what is launched on `later` from now on wait for what was launched on `earlier`; both belong to GPUs.
 void OrderStreams(const c10::Stream& earlier, const c10::Stream& later);
 

@@ -168,6 +168,8 @@ class LaunchThread {
 
 bool LaunchJob::IsWise() { return is_wise.load(std::memory_order_relaxed); }
 
+void LaunchJob::Prepare() { LaunchThread::Get(); }
+
 void LaunchJob::Start(std::function<void()> work) {
   work_ = std::move(work);
   done_.store(false, std::memory_order_relaxed);

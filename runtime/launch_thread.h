@@ -16,6 +16,8 @@ class LaunchJob {
   // Whether jobs should be started at all. Not any more after one waited for Python (an operator written in it, a profiler that looks at
   // its stack) while the thread that held Python's lock waited for the job: it went on, but only after a second.
   static bool IsWise();
+  // Registers what the end of the process and a fork ask of the thread, if that has not been done.
+  static void Prepare();
 
   // Runs `work` on the launching thread, after the jobs that were started before. The last one must be done.
   void Start(std::function<void()> work);

@@ -13,6 +13,8 @@
 #include "codegen/lower.h"
 #include "runtime/counters.h"
 #include "runtime/mode_keys.h"
+#include "tracer/alias_check.h"
+#include "tracer/captured_memory.h"
 #include "tracer/composite.h"
 #include "tracer/dropout.h"
 #include "tracer/lazy_tensor.h"
@@ -127,60 +129,6 @@ Outcome TryRecord(Recorder* recorder, const OpInfo& info, torch::jit::Stack* sta
   return Outcome::kRecorded;
 }
 
-// Whether the op may write its argument `i`: ones that are not LibTorch's do not always say so.
-bool MayWrite(const OpInfo& info, size_t i) { return (info.mutated_args >> i & 1) != 0 || info.name.rfind("aten::", 0) != 0; }
-
-// Calls visit(tensor, whether the op may write it) for all of its operands on `stack`. False: there may be more of them.
-template <class Visit>
-bool VisitOperands(const OpInfo& info, const torch::jit::Stack& stack, const Visit& visit) {
-  bool all = true;
-  const auto args = torch::jit::last(stack, info.num_args);
-  for (const auto i : c10::irange(args.size())) {
-    const bool writes = MayWrite(info, i);
-    all &= VisitTensors(args[i], [&](const at::Tensor& tensor) { visit(tensor, writes); });
-  }
-  return all;
-}
-
-void AdoptTensors(const c10::IValue& value) {
-  if (value.isTensor() || value.isTensorList()) VisitTensors(value, [](const at::Tensor& tensor) { Adopt(tensor.unsafeGetTensorImpl()); });
-}
-
-// Whether it lays its tensor over a Storage of the program's, who goes on holding it.
-bool TakesStorage(const OpInfo& info) {
-  static const OpInfo* const whole = codegen::FindOpInfo("aten::set_.source_Storage");
-  static const OpInfo* const window = codegen::FindOpInfo("aten::set_.source_Storage_storage_offset");
-  return &info == whole || &info == window;
-}
-
-// Calls the op below the recorder. Keys that hold no backend (no tensor argument) are computed anew.
-void CallBelow(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  OperandsInUse operands(Recorder::Current());
-  if (SeveralRecorders()) {
-    VisitOperands(info, *stack, [&](const at::Tensor& tensor, bool writes) { operands.Add(tensor, writes); });
-    operands.Settle();
-  }
-  c10::SmallVector<at::Tensor, 2> written;  // And perhaps not returned: batch norm's running statistics.
-  const auto note = [&written](const at::Tensor& tensor, bool writes) {
-    if (writes) written.push_back(tensor);
-  };
-  if (info.mutated_args != 0) VisitOperands(info, *stack, note);
-  const c10::impl::ExcludeDispatchKeyGuard exclude(runtime::kModeKeys);
-  const auto below = KeysBelowRecorder(keys);
-  if (info.is_factory || below.empty()) {
-    info.handle.callBoxed(stack);
-  } else {
-    info.handle.redispatchBoxed(below, stack);
-  }
-  // Pointers are taken from these, too, while what is recorded reads or writes their memory.
-  if (TakesStorage(info)) {
-    Disown(stack->back().toTensor().unsafeGetTensorImpl());
-  } else {
-    for (const c10::IValue& result : torch::jit::last(*stack, static_cast<size_t>(info.num_returns))) AdoptTensors(result);
-    for (const at::Tensor& tensor : written) Adopt(tensor.unsafeGetTensorImpl());
-  }
-}
-
 bool AreNumbers(c10::ArrayRef<c10::IValue> args) {
   const auto is_tensor = [](const c10::IValue& arg) { return arg.isTensor() && arg.toTensor().defined(); };
   return std::any_of(args.begin(), args.end(), is_tensor) &&
@@ -272,9 +220,22 @@ void BoxedEager(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::
   RunEagerly(Recorder::Current(), codegen::GetOpInfo(op), keys, stack);
 }
 
+bool HasCaptured(const OpInfo& info, const torch::jit::Stack& stack) {
+  bool captured = false;
+  VisitOperands(info, stack, [&](const at::Tensor& tensor, bool /*writes*/) {
+    c10::StorageImpl* const storage = StorageOf(tensor);
+    captured = captured || (storage != nullptr && IsCaptured(storage));
+  });
+  return captured;
+}
+
 // On a GPU by its composite kernel, though it has one of its own there (_foreach operators): its pieces are recorded, and fused again.
 void BoxedPieces(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  if (Recorder::Current() != nullptr && keys.has_backend(c10::BackendComponent::CUDABit)) {
+  Recorder* const recorder = Recorder::Current();
+  const OpInfo& info = codegen::GetOpInfo(op);
+  if (recorder != nullptr && (IsBeingCaptured(keys) || HasCaptured(info, *stack))) {
+    RunEagerly(recorder, info, keys, stack);
+  } else if (recorder != nullptr && keys.has_backend(c10::BackendComponent::CUDABit)) {
     op.callBoxedForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd, *stack);
   } else {
     op.redispatchBoxed(KeysBelowRecorder(keys), stack);
@@ -333,22 +294,6 @@ bool IsFactoryPastRecorder(const c10::OperatorHandle& op) {
 }
 
 }  // namespace
-
-void RunEagerly(Recorder* recorder, const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack, Cut cut) {
-  if (recorder != nullptr) {
-    NoteEagerWork();
-    bool needs_cut = false;
-    const auto visit = [&](const at::Tensor& tensor, bool writes) { needs_cut |= recorder->NeedsCut(tensor, writes); };
-    if (!VisitOperands(info, *stack, visit) || needs_cut) {
-      recorder->Flush(info.name, cut);
-      const bool observed = cut == Cut::kTransient;
-      Counters::Get().CountEagerFallback(info.name, 1, observed ? "ran once to learn the shapes of its results" : "cannot be recorded");
-    } else {
-      Counters::Get().EagerUncut(info.name).Add();
-    }
-  }
-  CallBelow(info, keys, stack);
-}
 
 // Sizes and strides of the tensors that the operator writes.
 static std::vector<std::vector<int64_t>> LayoutsOfWritten(const OpInfo& info, c10::ArrayRef<c10::IValue> args) {
@@ -495,6 +440,7 @@ void RegisterKernels() {
   recorder_rest->fallback(torch::CppFunction::makeFromBoxedFunction<&BoxedRecord>());
   generic_rest->fallback(torch::CppFunction::makeFallthrough());
   LearnBookkeepingCalls();
+  AnswerForPendingStorages();
 }
 
 }  // namespace lazuli::tracer

@@ -5,7 +5,7 @@
 #include <ATen/core/stack.h>
 
 #include "codegen/ir/op_info.h"
-#include "runtime/mode_keys.h"
+#include "tracer/eager_call.h"
 #include "tracer/recorder.h"
 
 namespace lazuli::tracer {
@@ -14,22 +14,12 @@ namespace lazuli::tracer {
 // kernel for the rest; composite operators decompose by themselves.
 void RegisterKernels();
 
-// What is left of `keys` for the kernels below the recorder.
-inline c10::DispatchKeySet KeysBelowRecorder(c10::DispatchKeySet keys) {
-  return (keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, runtime::kRecorderKey)) - runtime::kModeKeys;
-}
-
 // Records `info` with the arguments on `stack`, replacing them by lazy results, or runs it eagerly.
 void RecordOrRun(const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
 // The same for a call of scalar overload `called`, which is recorded as its tensor overload `info`. Run eagerly it is `called` itself,
 // whose composite kernel dispatches anew: there may be keys (ZeroTensor) that only the tensor overload heeds.
 void RecordTwinOrRun(const codegen::OpInfo& info, const codegen::OpInfo& called, c10::DispatchKeySet keys, torch::jit::Stack* stack);
-
-// Runs `info` eagerly with the arguments on `stack`, cutting first only when its operands are pending.
-// `cut` as for Recorder::Flush.
-void RunEagerly(Recorder* recorder, const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack,
-                Cut cut = Cut::kGraphBreak);
 
 // The op was recorded up to its outputs' metadata, which nobody knows: runs it eagerly, having undone the recording, and remembers what
 // came out under `key`.

@@ -67,12 +67,8 @@ at::Tensor MaskLike(const at::Tensor& like, int64_t /*vector*/, const at::Scalar
 // By LibTorch's kernel, whose launch follows from the tensor as it did when the numbers were taken.
 at::Tensor DrawMask(const at::Tensor& like, int64_t /*vector*/, const at::Scalar& /*threads*/, const at::Scalar& keep,
                     const at::Scalar& seed, const at::Scalar& offset) {
-  at::Generator generator = at::globalContext().defaultGenerator(like.device());
-  at::Generator own;
-  {
-    std::lock_guard<std::mutex> lock(generator.mutex());
-    own = generator.clone();
-  }
+  // Not a copy of the default one, which the program may be capturing.
+  at::Generator own = at::globalContext().getAcceleratorHooksInterface(c10::kCUDA).getNewGenerator(like.device().index());
   own.set_current_seed(static_cast<uint64_t>(seed.toLong()));
   own.set_offset(static_cast<uint64_t>(offset.toLong()));
   return std::get<1>(at::_fused_dropout(WithoutContent(like), keep.toDouble(), own)).view(c10::ScalarType::Bool);

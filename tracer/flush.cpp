@@ -12,6 +12,7 @@
 #include "codegen/emit_aten.h"
 #include "guards/compile_policy.h"
 #include "runtime/counters.h"
+#include "runtime/cuda_driver.h"
 #include "runtime/device.h"
 #include "runtime/kernel_settings.h"
 #include "runtime/log.h"
@@ -229,12 +230,21 @@ void Recorder::OnStream(const Run& run) {
     return;
   }
   const c10::Stream now = runtime::CurrentStream(stream_->device());
+  if (runtime::IsCapturing(now)) {
+    // What was recorded is no part of the graph that the program captures now, and is done when the graph runs.
+    const runtime::AnyCaptures any;
+    const c10::Stream aside = runtime::IsCapturing(*stream_) ? runtime::NewStream(stream_->device()) : *stream_;
+    const c10::StreamGuard guard(aside);
+    run();
+    aside.synchronize();
+    return;
+  }
   {
     const c10::StreamGuard guard(*stream_);
     run();
   }
   // Whoever goes on elsewhere has ordered the streams by events, perhaps, that came before what was launched only now.
-  if (now != *stream_ && !runtime::IsCapturing(now)) runtime::OrderStreams(*stream_, now);
+  if (now != *stream_) runtime::OrderStreams(*stream_, now);
 }
 
 absl::Span<const int64_t> Recorder::SymbolsAs(const guards::CachedTrace& trace) const {

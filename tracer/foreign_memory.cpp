@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/device.h"
 #include "runtime/log.h"
+#include "tracer/captured_memory.h"
 #include "tracer/lazy_tensor.h"
 
 namespace lazuli::tracer {
@@ -39,6 +40,7 @@ bool IsReadOnly(const void* begin, size_t nbytes) {
 }  // namespace
 
 bool IsForeign(c10::StorageImpl* storage) {
+  if (IsCaptured(storage)) return true;
   if (AsLazy(storage) != nullptr || IsPending(*storage)) return false;
   const at::DataPtr& data = DataOf(storage);
   const c10::Allocator* owner = runtime::AllocatorOf(data.device().is_cuda() ? data.device() : c10::Device(c10::kCPU));

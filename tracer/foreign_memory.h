@@ -1,5 +1,6 @@
-// Memory that the program or another library owns (from_blob, DLPack, NumPy, shared or mapped memory): it may change or go away between an
-// operator's recording and its run, without a word to LibTorch. So a recorded read takes a snapshot, and a write happens at once.
+// Memory that the program or another library owns (from_blob, DLPack, NumPy, shared or mapped memory), or that a CUDA graph of the
+// program's uses (captured_memory.h): it may change or go away between an operator's recording and its run, without a word to LibTorch. So
+// a recorded read takes a snapshot, and a write happens at once; on GPUs, a read does, too.
 #pragma once
 
 #include <c10/core/StorageImpl.h>

@@ -1,5 +1,6 @@
 #include "tracer/lazy_tensor.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/CPUAllocator.h>
 #include <torch/csrc/autograd/input_buffer.h>
@@ -13,6 +14,7 @@
 #include "runtime/device.h"
 #include "runtime/mode_keys.h"
 #include "tracer/recorder.h"
+#include "tracer/shared_storages.h"
 
 namespace lazuli::tracer {
 namespace {
@@ -77,12 +79,14 @@ bool IsBookkeeping(std::atomic<void*>* known_caller, void* caller) {
 }
 
 // The program may take a pointer to the memory of `storage` that is not pending, if there is one: what is recorded is yet to read what it
-// holds now. Kernels that run under the mode ask for pointers without its keys.
+// holds now. Kernels that run under the mode ask for pointers without its keys; so do their helpers, from a parallel region.
 void NoteUse(c10::StorageImpl* storage) {
   const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
-  const bool by_program = keys.included_.has(runtime::kRecorderKey) && !keys.excluded_.has(runtime::kRecorderKey);
-  if (!by_program && !HeadStart::AnyActive()) return;
+  const bool is_recorded = keys.included_.has(runtime::kRecorderKey), below = keys.excluded_.has(runtime::kRecorderKey);
+  const bool by_program = is_recorded && !below;
   if (storage == nullptr || metadata_depth > 0) return;
+  if (!below && (!is_recorded || SeveralRecorders()) && !at::in_parallel_region()) SettleReaders(storage, Recorder::Current());
+  if (!by_program && !HeadStart::AnyActive()) return;
   Recorder* recorder = Recorder::Current();
   if (recorder == nullptr) return;
   // Programs ask for one pointer again and again, element by element.

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "guards/program_cache.h"
 #include "runtime/compile_pool.h"
+#include "runtime/launch_thread.h"
 #include "runtime/log.h"
 #include "runtime/mode_keys.h"
 #include "runtime/status.h"
@@ -84,6 +85,7 @@ ModeInfo::ModeInfo() {
     if (pool.free.empty()) {
       pool.all.push_back(new Recorder);
       pool.free.push_back(pool.all.back());
+      if (pool.all.size() == 1) Recorder::SetFirst(pool.all[0]);
       if (pool.all.size() > 1) sharing = pool.all;
     }
     recorder_ = pool.free.back();
@@ -112,6 +114,9 @@ void TurnMode(bool on) {
     static const bool registered = [] {
       RegisterKernels();
       guards::ProgramCache::Get().SetShapeInference(&InferShapes);
+      // Before a fork, handlers run in the reverse order: what is pending runs while others' locks are free.
+      runtime::CompilePool::Get();
+      runtime::LaunchJob::Prepare();
       pthread_atfork(BeforeFork, nullptr, InChild);
       return true;
     }();

@@ -151,7 +151,7 @@ bool OpRecording::AddTensorItem(const at::Tensor& tensor) {
   int32_t number = recorder_->NumberOfLazy(storage);
   if (number < 0) {
     c10::intrusive_ptr<c10::StorageImpl> snapshot;
-    if (IsForeign(storage) && (mutated || *device != runtime::kCpuCode || !recorder_->foreign_.CanWait(storage, recorder_->epoch_))) {
+    if (IsForeign(storage) && (mutated || *device != runtime::kCpuCode || !recorder_->foreign_.CanWait(storage, recorder_->epoch()))) {
       if (!mutated && *device == runtime::kCpuCode && !recorder_->NeedsCut(tensor, /*writes=*/false)) snapshot = Snapshot(*impl, storage);
       if (snapshot == nullptr) return false;
       storage = snapshot.get();
@@ -430,7 +430,7 @@ bool OpRecording::Commit() {
   while (static_cast<int32_t>(r.slots_.size()) < r.log_.num_storages) r.slots_.emplace_back();
   op.outputs = std::move(outputs_);
   r.log_.ops.push_back(std::move(op));
-  r.mark_.store(r.epoch_ << 24 | (r.log_.ops.size() & 0xFFFFFF), std::memory_order_relaxed);
+  r.mark_.store(r.epoch() << 24 | (r.log_.ops.size() & 0xFFFFFF), std::memory_order_relaxed);
   if (r.keeps_stacks_) r.stacks_.push_back(codegen::CaptureStack());
   r.FollowBlocks();
   r.FollowLoops();
@@ -442,7 +442,7 @@ at::Tensor OpRecording::Result(size_t index) {
   if (!meta.defined) return at::Tensor();
   const int32_t number = next_result_++;
   auto storage = c10::make_intrusive<LazyStorage>(meta.nbytes, runtime::DeviceOf(meta.on_cpu ? runtime::kCpuCode : device_), recorder_,
-                                                  recorder_->epoch_, number);
+                                                  recorder_->epoch(), number);
   auto& slot = recorder_->slots_[number];
   slot.impl = storage.get();
   slot.unwritten = info_.is_allocation;

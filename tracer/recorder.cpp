@@ -82,6 +82,8 @@ void ForgetShapes() {
   memory.by_key.clear();
 }
 
+std::atomic<Recorder*> Recorder::first{nullptr};
+
 Recorder::Recorder() : epoch_(next_epoch++) {}
 
 int32_t Recorder::FindStorage(c10::StorageImpl* storage) const {
@@ -101,7 +103,7 @@ int32_t Recorder::StorageNumber(c10::StorageImpl* storage, bool* first_use) {
   if (shared_ && !RegisterSettledInput(storage, this)) return -1;
   ++log_.num_storages;
   *first_use = true;
-  if (LazyStorage* lazy = AsLazy(storage)) lazy->SetNumber(epoch_, number);
+  if (LazyStorage* lazy = AsLazy(storage)) lazy->SetNumber(epoch(), number);
   input_numbers_.emplace(storage, number);
   Slot slot;
   slot.impl = storage;
@@ -120,7 +122,7 @@ uint32_t Recorder::OffsetSlot(uint32_t storage, c10::ScalarType dtype, int64_t o
 void Recorder::UndoInputs(size_t num_slots) {
   while (slots_.size() > num_slots) {
     c10::StorageImpl* impl = slots_.back().impl;
-    if (LazyStorage* lazy = AsLazy(impl)) lazy->ClearNumber(epoch_, static_cast<int32_t>(slots_.size()) - 1);
+    if (LazyStorage* lazy = AsLazy(impl)) lazy->ClearNumber(epoch(), static_cast<int32_t>(slots_.size()) - 1);
     input_numbers_.erase(impl);
     if (shared_) UnregisterInput(impl, this);
     garbage_.push_back(std::move(inputs_.back()));
@@ -165,7 +167,7 @@ void Recorder::OpenStorage(c10::StorageImpl* storage) {
 void Recorder::OnStorageReleased(LazyStorage* storage) {
   RecorderLock lock(this);
   // Inputs are kept alive by the trace, so this is a created storage (or one whose trace has just run).
-  const int32_t number = storage->NumberIn(epoch_);
+  const int32_t number = storage->NumberIn(epoch());
   if (storage->recorder.load(std::memory_order_relaxed) != this || number < 0) return;
   slots_[number].impl = nullptr;
   pending_bytes_ -= static_cast<int64_t>(storage->nbytes());
@@ -177,7 +179,7 @@ void Recorder::DetachUnwritten(uint32_t storage) {
   auto* lazy = static_cast<LazyStorage*>(slot.impl);
   const c10::DeviceGuard guard(lazy->device());
   lazy->set_data_ptr_noswap(runtime::AllocatorOf(lazy->device())->allocate(lazy->nbytes()));
-  lazy->ClearNumber(epoch_, static_cast<int32_t>(storage));
+  lazy->ClearNumber(epoch(), static_cast<int32_t>(storage));
   SetPending(lazy, false);
   slot.impl = nullptr;
   slot.unwritten = false;
@@ -213,6 +215,7 @@ void Recorder::Share() {
 bool Recorder::NeedsCut(const at::Tensor& tensor, bool writes) {
   c10::StorageImpl* storage = tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
   if (storage == nullptr) return false;
+  if (const LazyStorage* lazy = AsLazy(storage); lazy != nullptr && lazy->error != nullptr) std::rethrow_exception(lazy->error);
   RecorderLock lock(this);
   const int32_t number = FindStorage(storage);
   if (number < 0) {
@@ -421,7 +424,7 @@ void Recorder::StartTrace(std::string_view cause, const guards::CachedTracePtr& 
   for (auto& storage : head_start_.TakeGarbage()) garbage_.push_back(std::move(storage));
   stacks_.clear();
   pending_bytes_ = 0;
-  epoch_ = next_epoch++;
+  epoch_.store(next_epoch++, std::memory_order_relaxed);
   start_cause_.assign(cause);
   advice_at_ = guards::kSiteOps;
   forks_ = {};

@@ -59,6 +59,13 @@ class Recorder {
   // Another thread is about to write `storage`: runs the trace if it has it as an input.
   void FlushReader(c10::StorageImpl* storage);
 
+  // The first recorder of a mode; null when there has been none.
+  static Recorder* First() { return first.load(std::memory_order_acquire); }
+  static void SetFirst(Recorder* recorder) { first.store(recorder, std::memory_order_release); }
+  // Whether the trace may have `storage` as an input, for a thread that does not hold the lock: false only if it has not. Where there is
+  // one recorder.
+  bool MayHold(c10::StorageImpl* storage) const { return AsLazy(storage) == nullptr || NumberOfLazy(storage) >= 0; }
+
   // There are other recorders: from here on inputs are registered.
   void Share();
 
@@ -193,7 +200,7 @@ class Recorder {
   // The same of a storage of ours, at a glance; -1 for others, and where another recorder has numbered it since.
   int32_t NumberOfLazy(c10::StorageImpl* storage) const {
     const LazyStorage* lazy = AsLazy(storage);
-    return lazy == nullptr ? -1 : lazy->NumberIn(epoch_);
+    return lazy == nullptr ? -1 : lazy->NumberIn(epoch());
   }
   uint32_t OffsetSlot(uint32_t storage, c10::ScalarType dtype, int64_t offset);
   // From here on `storage` has pending writes. False, and it has not: another thread uses it.
@@ -237,6 +244,10 @@ class Recorder {
   static int64_t MostPendingBytes(c10::Device device);
   void UnlockWithGarbage();
 
+  uint64_t epoch() const { return epoch_.load(std::memory_order_relaxed); }
+
+  static std::atomic<Recorder*> first;
+
   ReentrantLock mutex_;
   bool running_ = false;
 
@@ -247,7 +258,7 @@ class Recorder {
   absl::flat_hash_map<OffsetKey, uint32_t> offset_slots_;
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> inputs_;   // Keeps inputs alive until the trace has run.
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> garbage_;  // Released after the lock: a deleter may run foreign code.
-  uint64_t epoch_ = 0;
+  std::atomic<uint64_t> epoch_{0};                             // Changed under the lock.
   std::atomic<uint64_t> mark_{0};
   int64_t pending_bytes_ = 0;
   bool better_ahead_ = false;

@@ -1,6 +1,7 @@
 #include "tracer/shape_inference.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
@@ -133,7 +134,9 @@ bool IsPlainDtype(c10::ScalarType dtype) { return codegen::TypeBit(dtype) != 0; 
 bool HoldsPlaces(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, size_t i, const at::Tensor& tensor) {
   const std::string& name = info.handle.schema().arguments()[i].name();
   if (tensor.scalar_type() == at::kBool) return name == "mask" || args[i].isOptionalTensorList();
-  return IsIndex(tensor) && (name.find("ind") != std::string::npos || name == "target");
+  // Losses take classes of no other type.
+  if (name == "target") return tensor.scalar_type() == at::kLong;
+  return IsIndex(tensor) && name.find("ind") != std::string::npos;
 }
 
 // The dtypes that an operator computes with, as bits.
@@ -205,8 +208,13 @@ uint64_t ChoicesOf(c10::ArrayRef<c10::IValue> args) {
 
 // Apart from DtypesKey's by its length.
 std::vector<codegen::Word> ForetoldKey(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, c10::Device device) {
-  return {codegen::MakeWord(codegen::Tag::kLiveOut, static_cast<uint64_t>(info.id)), OperandDtypes(info, args),
-          static_cast<codegen::Word>(device.type()), ChoicesOf(args)};
+  std::vector<codegen::Word> key{codegen::MakeWord(codegen::Tag::kLiveOut, static_cast<uint64_t>(info.id)), OperandDtypes(info, args),
+                                 static_cast<codegen::Word>(device.type()), ChoicesOf(args)};
+  // Modes, reductions, dimensions: ints that are no sizes.
+  for (const auto i : c10::irange(args.size())) {
+    if (args[i].isInt() && (info.size_args >> i & 1) == 0) key.push_back(static_cast<codegen::Word>(args[i].toInt()));
+  }
+  return key;
 }
 
 // Whether all devices' kernels give the results one layout, as far as it is known. Shape functions follow the CPU's.
@@ -227,6 +235,13 @@ bool LacksOperand(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args) 
     if (args[i].isTensor() && !args[i].toTensor().defined() && schema[i].type()->kind() == c10::TypeKind::TensorType) return true;
   }
   return false;
+}
+
+// Whether addmm's `self` can be added to the product, which its Meta function does not ask.
+bool FitsProduct(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args) {
+  if (info.name.rfind("aten::addmm", 0) != 0) return true;
+  const at::Tensor a = TensorArg(args[1]), b = TensorArg(args[2]);
+  return a.dim() == 2 && b.dim() == 2 && at::is_expandable_to(TensorArg(args[0]).sizes(), {a.size(0), b.size(1)});
 }
 
 // Whether `info`, an in-place operator, may write its functional form's `result` to `self`. Pointwise operators cast, by ATen's rule.
@@ -279,7 +294,7 @@ static std::optional<codegen::OutputMetas> InferBy(const ShapeFunction* function
 }
 
 std::optional<codegen::OutputMetas> InferShapes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, c10::Device device) {
-  if (LacksOperand(info, args)) return std::nullopt;
+  if (LacksOperand(info, args) || !FitsProduct(info, args)) return std::nullopt;
   const bool trusted = device.is_cpu() || IsSameOnAllDevices(info) || RecallShapes(ForetoldKey(info, args, device)) != nullptr;
   return InferBy(trusted ? FindShapeFunction(info.name, device) : nullptr, info, args);
 }

@@ -95,6 +95,14 @@ void SettleElsewhere(const at::Tensor& tensor, bool writes, const Recorder* reco
   if (writes) RunReaders(storage, recorder);
 }
 
+void SettleReaders(c10::StorageImpl* storage, const Recorder* own) {
+  if (SeveralRecorders()) {
+    RunReaders(storage, own);
+  } else if (Recorder* const only = Recorder::First(); only != nullptr && only != own && only->MayHold(storage)) {
+    only->FlushReader(storage);
+  }
+}
+
 void OperandsInUse::Add(const at::Tensor& tensor, bool writes) {
   if (!SeveralRecorders()) return;
   c10::StorageImpl* const storage = StorageOf(tensor);

@@ -40,6 +40,10 @@ bool MarkUnlessShared(c10::StorageImpl* storage, const Recorder* recorder, absl:
 // it, what they are yet to read of it. Rethrows errors of what runs.
 void SettleElsewhere(const at::Tensor& tensor, bool writes, const Recorder* recorder);
 
+// A thread is about to use `storage`, perhaps to write it, past its recorder `own`, or without one: runs what other recorders are yet to
+// read of it. Rethrows errors of what runs.
+void SettleReaders(c10::StorageImpl* storage, const Recorder* own);
+
 // The operands of an operator that `recorder`'s thread runs eagerly: settled, read by nobody's pending trace as far as it writes them, and
 // kept so while this lives. Does nothing where there is one recorder. Like SettleElsewhere, rethrows errors of what runs.
 class OperandsInUse {

@@ -171,6 +171,7 @@ class Rest : public internal::AsidePosition {
     if (!begun_) {
       begun_ = true;
       recorder_->Flush(in_blocks_ ? guards::kBlock : "recompile_limit", Cut::kTransient);
+      if (recorder_ == nullptr) return false;  // Another thread has cut the trace meanwhile.
     } else if (ended_ || taken_ == most_ || !recorder_->IsEmpty()) {
       End(in_blocks_ ? guards::kBlock : kAside);
       return false;

@@ -16,6 +16,8 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "runtime/counters.h"
+#include "runtime/cuda_driver.h"
+#include "tracer/captured_memory.h"
 #include "tracer/dispatcher.h"
 #include "tracer/recorder.h"
 #include "tracer/shape_inference.h"
@@ -172,9 +174,21 @@ decltype(auto) CallBelowRecorder(c10::DispatchKeySet keys, A&&... args) {
   return Op::redispatch(below, std::forward<A>(args)...);
 }
 
+// The same of an operator that is being captured.
+template <class Op, class... A>
+decltype(auto) CaptureBelowRecorder(c10::DispatchKeySet keys, A&&... args) {
+  RunWhatCameBeforeCapture();
+  const runtime::AnyCaptures any;
+  VisitOperands<Op>([](const at::Tensor& tensor, bool /*writes*/) { NoteCaptured(tensor); }, args...);
+  decltype(auto) result = CallBelowRecorder<Op>(keys, std::forward<A>(args)...);
+  VisitTensors(result, NoteCaptured);
+  return result;
+}
+
 // The same of what looks at its operands' data.
 template <class Op, class... A>
 decltype(auto) RunBelowRecorder(c10::DispatchKeySet keys, A&&... args) {
+  if (IsBeingCaptured(keys)) return CaptureBelowRecorder<Op>(keys, std::forward<A>(args)...);
   if (!SeveralRecorders()) return CallBelowRecorder<Op>(keys, std::forward<A>(args)...);
   OperandsInUse operands(Recorder::Current());
   VisitOperands<Op>([&](const at::Tensor& tensor, bool writes) { operands.Add(tensor, writes); }, args...);

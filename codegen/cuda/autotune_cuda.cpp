@@ -40,18 +40,6 @@ c10::Device FirstGpuOf(const std::string& arch) {
   return c10::kCPU;
 }
 
-// Lets this thread do what a capture of another one's would forbid everybody.
-class AnyCaptures {
- public:
-  AnyCaptures() { runtime::RequireCudaDriver().thread_exchange_capture_mode(&mode_); }
-  ~AnyCaptures() { runtime::RequireCudaDriver().thread_exchange_capture_mode(&mode_); }
-  AnyCaptures(const AnyCaptures&) = delete;
-  AnyCaptures& operator=(const AnyCaptures&) = delete;
-
- private:
-  int mode_ = runtime::CudaDriver::kRelaxedCapture;
-};
-
 // The current stream of the device, whose context becomes this thread's.
 runtime::CudaStreamHandle TrialStreamOf(c10::Device device) {
   runtime::SetCurrentContext(device.index());
@@ -128,7 +116,7 @@ class CudaTuner {
     }
 
     const std::lock_guard<std::mutex> lock_;
-    const AnyCaptures captures_;
+    const runtime::AnyCaptures captures_;
     CudaTuner* const tuner_;
     const Clock::time_point start_ = Clock::now();
   };

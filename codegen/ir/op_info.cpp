@@ -242,8 +242,29 @@ OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
   return info;
 }
 
+// An operator that is registered again may be another one. Programs of the old one stay where they are: nothing has its number any more.
 class Registry {
  public:
+  Registry() {
+    class Forget : public c10::OpRegistrationListener {
+     public:
+      explicit Forget(Registry* registry) : registry_(registry) {}
+      void onOperatorRegistered(const c10::OperatorHandle& op) override { registry_->Drop(op); }
+      void onOperatorDeregistered(const c10::OperatorHandle& op) override { registry_->Drop(op); }
+
+     private:
+      Registry* registry_;
+    };
+    static const auto* const listening =
+        new c10::RegistrationHandleRAII(c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<Forget>(this)));
+    (void)listening;
+  }
+
+  void Drop(const c10::OperatorHandle& handle) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    by_name_.erase(handle.operator_name());
+  }
+
   const OpInfo& Get(const c10::OperatorHandle& handle) {
     std::lock_guard<std::mutex> lock(mutex_);
     auto [it, inserted] = by_name_.try_emplace(handle.operator_name(), nullptr);

@@ -103,6 +103,35 @@ TEST_P(OperatorErrorsTest, ShapesThatDoNotFit) {
   ExpectSameErrorAtOnce([](const torch::Tensor& x) { torch::cat({x, torch::ones({2, 2})}); });
   ExpectSameErrorAtOnce([](const torch::Tensor& x) { x.view({5, 5}); });
   ExpectSameErrorAtOnce([](const torch::Tensor& x) { torch::conv2d(x, torch::ones({1, 1, 3, 3})); });
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { x.addmm(torch::ones({3, 2}), torch::ones({2, 5})); });
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { x.addmm_(torch::ones({5, 2}), torch::ones({2, 4})); });
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { torch::addmm(x.unsqueeze(0), torch::ones({3, 2}), torch::ones({2, 4}), 0); });
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { torch::linear(x, torch::ones({5, 4}), torch::ones({4})); });
+}
+
+// A library that is unloaded takes its operators along, and the next one may have others of their names.
+TEST_P(OperatorErrorsTest, OperatorsThatAreRegisteredAgain) {
+  const lazuli::DeviceMode mode(options());
+  const auto call = [](const torch::Tensor& x, int64_t factor) {
+    const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("lazuli_again::scale", "");
+    torch::jit::Stack stack{x};
+    if (factor > 0) stack.emplace_back(factor);
+    op.callBoxed(&stack);
+    return stack[0].toTensor();
+  };
+  for (int round = 0; round < 3; ++round) {
+    {
+      torch::Library library(torch::Library::DEF, "lazuli_again", std::nullopt, __FILE__, __LINE__);
+      library.def("scale(Tensor x) -> Tensor");
+      library.impl("scale", torch::dispatch(torch::kCPU, [](const torch::Tensor& x) { return x * 2; }));
+      for (int i = 0; i < 3; ++i) EXPECT_EQ(call(torch::ones({4}) + i, 0).sum().item<float>(), 8 * (i + 1));
+    }
+    torch::Library library(torch::Library::DEF, "lazuli_again", std::nullopt, __FILE__, __LINE__);
+    library.def("other(Tensor x) -> Tensor");
+    library.def("scale(Tensor x, int factor) -> Tensor");
+    library.impl("scale", torch::dispatch(torch::kCPU, [](const torch::Tensor& x, int64_t factor) { return x * factor; }));
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(call(torch::ones({4}) + i, 3).sum().item<float>(), 12 * (i + 1));
+  }
 }
 
 TEST_P(OperatorErrorsTest, InPlaceResultThatDoesNotFit) {
@@ -113,6 +142,7 @@ TEST_P(OperatorErrorsTest, InPlaceResultThatDoesNotFit) {
 }
 
 TEST_P(OperatorErrorsTest, DtypesThatDoNotFit) {
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { torch::cross_entropy_loss(x, torch::zeros({3}, torch::kInt)); });
   ExpectSameErrorAtOnce([](const torch::Tensor& x) { torch::mm(x, torch::ones({4, 3}, torch::kDouble)); });
   ExpectSameErrorAtOnce([](const torch::Tensor& x) { (x > 0).mean(); });
   ExpectSameErrorAtOnce([](const torch::Tensor& x) { torch::embedding(x, x); });

@@ -139,6 +139,66 @@ TEST_P(ThreadsTest, ForkedChildStartsEagerAndParentGoesOn) {
   EXPECT_EQ((x * 2).sum().item<float>(), 24);
 }
 
+TEST_P(ThreadsTest, ForksWithTheSameWorkPending) {
+  LAZULI_CPU_ONLY("a forked child cannot use CUDA");
+  const lazuli::DeviceMode mode(options());
+  for (int i = 0; i < 4; ++i) {
+    const auto x = torch::full({4}, i) * 3;
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) _exit((x + 1).data_ptr<int64_t>()[2] == 3 * i + 1 ? 0 : 1);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  }
+}
+
+// A thread that records nothing writes what recorded operators are yet to read: they see what was there when they were called.
+TEST_P(ThreadsTest, ThreadsThatRecordNothingMayWriteInputs) {
+  const std::vector<std::function<void(torch::Tensor)>> writes{
+      [](torch::Tensor x) { x.fill_(100); },
+      [](torch::Tensor x) { x.copy_(torch::full({4}, 100, x.device())); },
+      [](torch::Tensor x) { x.zero_(); },
+      [](torch::Tensor x) { x[0] = 100; },
+      [](torch::Tensor x) {
+        x.view({2, 2}).add_(7);
+      },
+      [](torch::Tensor x) { torch::add_out(x, x, x); },
+      [](torch::Tensor x) { x.mutable_data_ptr(); },
+  };
+  const lazuli::DeviceMode mode(options());
+  for (size_t i = 0; i < writes.size(); ++i) {
+    SCOPED_TRACE(i);
+    auto plain = torch::Tensor();
+    std::thread([&] { plain = OnTestDevice(torch::ones({4})); }).join();
+    const auto made = OnTestDevice(torch::ones({4})) + 0;
+    lazuli::sync();
+    for (const auto& x : {plain, made}) {
+      const StatsDelta delta;
+      const auto y = x * 2;
+      std::thread([&] { writes[i](x); }).join();
+      EXPECT_EQ(delta.cuts("written_elsewhere"), 1);
+      EXPECT_EQ(y.sum().item<float>(), 8);
+    }
+  }
+}
+
+// And it may use what is pending.
+TEST_P(ThreadsTest, ThreadsThatRecordNothingMayUsePendingTensors) {
+  const lazuli::DeviceMode mode(options());
+  auto a = OnTestDevice(torch::ones({4})) + 1;
+  auto b = OnTestDevice(torch::ones({4})) * 5;
+  auto w = OnTestDevice(torch::ones({4})).requires_grad_();
+  (w * b).sum().backward();
+  std::thread([&] {
+    a.add_(b);
+    const torch::NoGradGuard no_grad;
+    w.add_(w.grad(), -0.1);
+  }).join();
+  EXPECT_EQ(a.sum().item<float>(), 28);
+  EXPECT_EQ(w.sum().item<float>(), 2);
+}
+
 // Lets one thread go on when the other has come to `Reach(step)`.
 class Steps {
  public:

@@ -1,0 +1,93 @@
+#include "tracer/eager_call.h"
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/SmallVector.h>
+
+#include <optional>
+
+#include "runtime/counters.h"
+#include "runtime/cuda_driver.h"
+#include "tracer/captured_memory.h"
+#include "tracer/composite.h"
+#include "tracer/lazy_tensor.h"
+#include "tracer/shared_storages.h"
+#include "tracer/step_aside.h"
+
+namespace lazuli::tracer {
+
+using codegen::OpInfo;
+using runtime::Counters;
+
+namespace {
+
+// Whether it lays its tensor over a Storage of the program's, who goes on holding it.
+bool TakesStorage(const OpInfo& info) {
+  static const OpInfo* const whole = codegen::FindOpInfo("aten::set_.source_Storage");
+  static const OpInfo* const window = codegen::FindOpInfo("aten::set_.source_Storage_storage_offset");
+  return &info == whole || &info == window;
+}
+
+}  // namespace
+
+void AdoptTensors(const c10::IValue& value) {
+  if (value.isTensor() || value.isTensorList()) VisitTensors(value, [](const at::Tensor& tensor) { Adopt(tensor.unsafeGetTensorImpl()); });
+}
+
+void CallBelow(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  OperandsInUse operands(Recorder::Current());
+  if (SeveralRecorders()) {
+    VisitOperands(info, *stack, [&](const at::Tensor& tensor, bool writes) { operands.Add(tensor, writes); });
+    operands.Settle();
+  }
+  const bool captured = IsBeingCaptured(keys);
+  std::optional<runtime::AnyCaptures> any;
+  if (captured) {
+    any.emplace();
+    RunWhatCameBeforeCapture();
+    VisitOperands(info, *stack, [](const at::Tensor& tensor, bool /*writes*/) { NoteCaptured(tensor); });
+  }
+  c10::SmallVector<at::Tensor, 2> written;  // And perhaps not returned: batch norm's running statistics.
+  const auto note = [&written](const at::Tensor& tensor, bool writes) {
+    if (writes) written.push_back(tensor);
+  };
+  if (info.mutated_args != 0) VisitOperands(info, *stack, note);
+  const c10::impl::ExcludeDispatchKeyGuard exclude(runtime::kModeKeys);
+  const auto below = KeysBelowRecorder(keys);
+  if (info.is_factory || below.empty()) {
+    info.handle.callBoxed(stack);
+  } else {
+    info.handle.redispatchBoxed(below, stack);
+  }
+  if (captured || info.is_factory) {  // A factory's keys do not tell its device.
+    const auto note_result = [captured](const at::Tensor& tensor) {
+      if (captured || IsBeingCaptured(tensor.key_set())) NoteCaptured(tensor);
+    };
+    for (const c10::IValue& result : torch::jit::last(*stack, static_cast<size_t>(info.num_returns))) VisitTensors(result, note_result);
+  }
+  // Pointers are taken from these, too, while what is recorded reads or writes their memory.
+  if (TakesStorage(info)) {
+    Disown(stack->back().toTensor().unsafeGetTensorImpl());
+  } else {
+    for (const c10::IValue& result : torch::jit::last(*stack, static_cast<size_t>(info.num_returns))) AdoptTensors(result);
+    for (const at::Tensor& tensor : written) Adopt(tensor.unsafeGetTensorImpl());
+  }
+}
+
+void RunEagerly(Recorder* recorder, const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack, Cut cut) {
+  if (recorder != nullptr) {
+    NoteEagerWork();
+    bool needs_cut = false;
+    const auto visit = [&](const at::Tensor& tensor, bool writes) { needs_cut |= recorder->NeedsCut(tensor, writes); };
+    if (!VisitOperands(info, *stack, visit) || needs_cut) {
+      recorder->Flush(info.name, cut);
+      const bool observed = cut == Cut::kTransient;
+      Counters::Get().CountEagerFallback(info.name, 1, observed ? "ran once to learn the shapes of its results" : "cannot be recorded");
+    } else {
+      Counters::Get().EagerUncut(info.name).Add();
+    }
+  }
+  CallBelow(info, keys, stack);
+}
+
+}  // namespace lazuli::tracer
