@@ -243,8 +243,9 @@ void Recorder::OnStream(const Run& run) {
     const c10::StreamGuard guard(*stream_);
     run();
   }
-  // Whoever goes on elsewhere has ordered the streams by events, perhaps, that came before what was launched only now.
-  if (now != *stream_) runtime::OrderStreams(*stream_, now);
+  // Whoever goes on elsewhere has ordered the streams, perhaps, by events or by waiting, before what was launched only now: for this
+  // stream, or for any other.
+  if (now != *stream_) stream_->synchronize();
 }
 
 absl::Span<const int64_t> Recorder::SymbolsAs(const guards::CachedTrace& trace) const {

@@ -410,7 +410,7 @@ bool OpRecording::Commit() {
   if (device_ != runtime::kCpuCode && !r.stream_.has_value()) {
     const c10::Device device = runtime::DeviceOf(device_);
     r.stream_ = runtime::CurrentStream(device);
-    r.max_pending_bytes_ = Recorder::MostPendingBytes(device);
+    r.max_pending_bytes_ = r.look_at_inputs_at_ = Recorder::MostPendingBytes(device);
   }
   if (r.log_.ops.empty()) NoteRecordedTrace(r.prediction_);
   committed_ = true;

@@ -110,6 +110,7 @@ int32_t Recorder::StorageNumber(c10::StorageImpl* storage, bool* first_use) {
   slot.is_input = true;
   slots_.push_back(slot);
   inputs_.push_back(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
+  input_bytes_ += static_cast<int64_t>(storage->nbytes());
   return number;
 }
 
@@ -277,10 +278,17 @@ void Recorder::BeginTrace(int32_t op_id) {
   max_ops_ = static_cast<size_t>(runtime::Active().trace_limit);
   better_ahead_ = runtime::Active().cudagraphs && IsBetterAhead();
   run_ahead_at_ = head_start_.OnBegin(MayRunAhead() ? prediction_.get() : nullptr);
-  max_pending_bytes_ = MostPendingBytes(c10::kCPU);
+  max_pending_bytes_ = look_at_inputs_at_ = MostPendingBytes(c10::kCPU);
   keeps_stacks_ = runtime::Active().stacks;
   all_dynamic_ = runtime::Active().dynamic == runtime::When::kAlways;
   record_start_ = runtime::EventTime();
+}
+
+bool Recorder::HoldsTooMuch() {
+  int64_t held = pending_bytes_;
+  for (const auto& input : inputs_) held += input.use_count() == 1 ? static_cast<int64_t>(input->nbytes()) : 0;
+  look_at_inputs_at_ = input_bytes_ + std::max<int64_t>(max_pending_bytes_ - held, 0);
+  return held >= max_pending_bytes_;
 }
 
 void Recorder::NoteSettings(runtime::KernelSettings settings) {
@@ -423,7 +431,7 @@ void Recorder::StartTrace(std::string_view cause, const guards::CachedTracePtr& 
   inputs_.clear();
   for (auto& storage : head_start_.TakeGarbage()) garbage_.push_back(std::move(storage));
   stacks_.clear();
-  pending_bytes_ = 0;
+  pending_bytes_ = input_bytes_ = 0;
   epoch_.store(next_epoch++, std::memory_order_relaxed);
   start_cause_.assign(cause);
   advice_at_ = guards::kSiteOps;

@@ -85,7 +85,8 @@ class Recorder {
   void CutOverBudget(int32_t op_id) {
     if (log_.ops.empty()) {
       BeginTrace(op_id);
-    } else if (log_.ops.size() >= max_ops_ || pending_bytes_ >= max_pending_bytes_) {
+    } else if (log_.ops.size() >= max_ops_ || pending_bytes_ >= max_pending_bytes_ ||
+               (input_bytes_ >= look_at_inputs_at_ && HoldsTooMuch())) {
       CutDue(op_id);
     } else if (c10::get_default_dtype_as_scalartype() != default_dtype_) {
       due_ = kDefaultDtype;
@@ -240,6 +241,8 @@ class Recorder {
   // With operator `op_id`.
   void BeginTrace(int32_t op_id);
   void NoteSettings(runtime::KernelSettings settings);
+  // Whether pending results, and inputs that nobody but the trace holds any more, have come to the budget.
+  bool HoldsTooMuch();
   // The budget of pending results of a trace on `device`.
   static int64_t MostPendingBytes(c10::Device device);
   void UnlockWithGarbage();
@@ -261,6 +264,7 @@ class Recorder {
   std::atomic<uint64_t> epoch_{0};                             // Changed under the lock.
   std::atomic<uint64_t> mark_{0};
   int64_t pending_bytes_ = 0;
+  int64_t input_bytes_ = 0, look_at_inputs_at_ = 0;  // Of all inputs; the program may have let go of enough of them from there on.
   bool better_ahead_ = false;
   size_t max_ops_ = 0;  // Budgets of the current trace, read at its first op.
   int64_t max_pending_bytes_ = 0;

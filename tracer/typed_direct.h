@@ -12,6 +12,7 @@
 
 #include "runtime/counters.h"
 #include "runtime/mode_keys.h"
+#include "tracer/above_autograd.h"
 #include "tracer/direct_views.h"
 #include "tracer/dispatcher.h"
 #include "tracer/read_number.h"
@@ -102,6 +103,11 @@ template <class Op, class R, class... A>
 struct AllocationKernel<Op, R(A...)> {
   static R Call(c10::DispatchKeySet keys, A... args) {
     if (IsBelowAutograd()) return CallBelowRecorder<Op>(keys, std::forward<A>(args)...);
+    // Python's modes, tracing and functionalization are between the program and the recorder.
+    constexpr c10::DispatchKeySet kPlain = kPlainKeys | c10::DispatchKeySet(c10::DispatchKey::BackendSelect);
+    if ((keys.raw_repr() & ~kPlain.raw_repr()) != 0) {
+      return Op::redispatch(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, runtime::kGenericKey), std::forward<A>(args)...);
+    }
     return TypedKernel<Op, R(A...)>::Call(keys, std::forward<A>(args)...);
   }
 };

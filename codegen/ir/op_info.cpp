@@ -237,7 +237,9 @@ OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
                   (composite && !handle.hasKernelForDispatchKey(c10::DispatchKey::CPU) && !IsBackendSpecific(op_name.name));
   // Python registers Meta kernels for some that have none, and these do not look at the grad mode.
   info.has_meta = info.has_meta && !ChecksNothing(handle) && info.name != kReadsGradMode;
-  info.recordable = encodable && !info.is_out && !info.is_view && !info.is_random && !info.data_dependent &&
+  // What a program's own kernel does, beside computing results from its operands, is told by nothing but that it has a Meta kernel.
+  const bool is_known = info.name.rfind("aten::", 0) == 0 || info.name.rfind("lazuli::", 0) == 0 || info.has_meta;
+  info.recordable = is_known && encodable && !info.is_out && !info.is_view && !info.is_random && !info.data_dependent &&
                     !handle.hasTag(at::Tag::inplace_view) && !ChangesStorage(op_name.name) && !KeepsOffset(op_name.name);
   return info;
 }

@@ -22,6 +22,7 @@ torch::Tensor RefuseNegative(const torch::Tensor& x) {
 TORCH_LIBRARY(lazuli_errors, m) {
   m.def("refuse_negative(Tensor x) -> Tensor");
   m.impl("refuse_negative", torch::kCPU, &RefuseNegative);
+  m.impl("refuse_negative", torch::kMeta, [](const torch::Tensor& x) { return torch::empty_like(x); });
 }
 
 torch::Tensor CallRefuseNegative(const torch::Tensor& x) {
@@ -107,6 +108,24 @@ TEST_P(OperatorErrorsTest, ShapesThatDoNotFit) {
   ExpectSameErrorAtOnce([](const torch::Tensor& x) { x.addmm_(torch::ones({5, 2}), torch::ones({2, 4})); });
   ExpectSameErrorAtOnce([](const torch::Tensor& x) { torch::addmm(x.unsqueeze(0), torch::ones({3, 2}), torch::ones({2, 4}), 0); });
   ExpectSameErrorAtOnce([](const torch::Tensor& x) { torch::linear(x, torch::ones({5, 4}), torch::ones({4})); });
+}
+
+// Such a kernel may draw numbers, count its calls, or return as much as it likes: it runs when it is called.
+TEST_P(OperatorErrorsTest, OperatorsWithoutAMetaKernelRunWhenCalled) {
+  torch::Library library(torch::Library::DEF, "lazuli_unknown", std::nullopt, __FILE__, __LINE__);
+  int64_t calls = 0;
+  library.def("positive(Tensor x) -> Tensor");
+  library.impl("positive", torch::dispatch(torch::kCPU, [&calls](const torch::Tensor& x) {
+                 ++calls;
+                 return x.masked_select(x > 0);
+               }));
+  const lazuli::DeviceMode mode(options());
+  for (int64_t i = 0; i < 4; ++i) {
+    torch::jit::Stack stack{torch::arange(4, torch::kFloat) - static_cast<double>(i)};
+    c10::Dispatcher::singleton().findSchemaOrThrow("lazuli_unknown::positive", "").callBoxed(&stack);
+    EXPECT_EQ(calls, i + 1);
+    EXPECT_EQ(stack[0].toTensor().numel(), 3 - i);
+  }
 }
 
 // A library that is unloaded takes its operators along, and the next one may have others of their names.

@@ -70,6 +70,19 @@ TEST_P(LifetimeTest, PendingBytesAreBounded) {
   for (int i = 0; i < 32; ++i) EXPECT_EQ(kept[i][5].item<float>(), i + 1);
 }
 
+// Inputs that the program has let go of are held by the trace alone.
+TEST_P(LifetimeTest, DroppedInputsCountAsPendingBytes) {
+  constexpr int64_t kMegabyte = 1 << 20;
+  const auto weight = torch::ones({5 * kMegabyte / 2});
+  const lazuli::DeviceMode mode(options().trace_bytes(8 * kMegabyte));
+  const StatsDelta delta;
+  auto total = weight.sum();
+  for (int i = 0; i < 32; ++i) total = total + torch::rand({kMegabyte / 4}).ge(0).sum() + weight[i];
+  EXPECT_GE(delta.cuts("trace_limit"), 2);
+  EXPECT_LE(delta.cuts("trace_limit"), 5);
+  EXPECT_EQ(total.item<float>(), 2.5 * kMegabyte + 32 * (kMegabyte / 4 + 1));
+}
+
 TEST_P(LifetimeTest, DroppedResultsDoNotCountAsPendingBytes) {
   constexpr int64_t kMegabyte = 1 << 20;
   const StatsDelta delta;

@@ -180,6 +180,18 @@ TEST_P(ScriptTest, ATracedConvolution) {
   }
 }
 
+// What a traced function allocates is its own, each time.
+TEST_P(ScriptTest, TracedAllocations) {
+  const auto keep = [](torch::jit::Stack inputs) -> torch::jit::Stack {
+    auto y = at::empty({3});
+    y.copy_(inputs[0].toTensor());
+    return {y};
+  };
+  const lazuli::DeviceMode mode(options());
+  const auto traced = torch::jit::tracer::trace({torch::zeros({3})}, keep, [](const torch::Tensor&) { return ""; });
+  EXPECT_NE(traced.first->graph->toString().find("aten::empty"), std::string::npos) << *traced.first->graph;
+}
+
 LAZULI_FOR_EACH_BACKEND(ScriptTest);
 
 }  // namespace
