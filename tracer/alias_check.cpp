@@ -1,8 +1,7 @@
-#include "tracer/redirected_calls.h"
+#include "tracer/alias_check.h"
 
 #include <c10/core/RefcountedDeleter.h>
 #include <c10/core/Storage.h>
-#include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
 #include <sys/mman.h>
@@ -11,12 +10,12 @@
 #include <cstdint>
 #include <cstring>
 
-#include "runtime/open_library.h"
 #include "tracer/lazy_tensor.h"
-#include "tracer/recorder.h"
 
 namespace lazuli::tracer {
 namespace {
+
+constexpr char kName[] = "_ZN3c1020isSharedStorageAliasERKNS_7StorageES2_";
 
 // What c10::isSharedStorageAlias does, without asking whether the pointers may be seen.
 bool IsSharedStorageAlias(const c10::Storage& a, const c10::Storage& b) {
@@ -26,18 +25,6 @@ bool IsSharedStorageAlias(const c10::Storage& a, const c10::Storage& b) {
   const c10::DeleterFnPtr counted = &c10::refcounted_deleter;
   return x.get_deleter() == counted && y.get_deleter() == counted && x.get_context() == y.get_context();
 }
-
-void (*device_synchronize)() = nullptr;  // LibTorch's.
-
-void SyncAndWait() {
-  if (Recorder* const recorder = Recorder::Current()) recorder->Flush("synchronize");
-  device_synchronize();
-}
-
-struct Redirection {
-  const char* name;  // Mangled.
-  void* ours;
-};
 
 // What a library's dynamic section says of the functions that it calls.
 struct Calls {
@@ -71,32 +58,20 @@ void Overwrite(void** place, void* address) {
   if (mprotect(page, page_bytes, PROT_READ | PROT_WRITE) == 0) __atomic_store_n(place, address, __ATOMIC_RELEASE);
 }
 
-int Redirect(dl_phdr_info* info, size_t /*size*/, void* data) {
-  const auto& redirection = *static_cast<const Redirection*>(data);
+int Redirect(dl_phdr_info* info, size_t /*size*/, void* /*data*/) {
   const Calls calls = CallsOf(*info);
   if (calls.symbols == nullptr || calls.names == nullptr || calls.begin == nullptr) return 0;
   for (size_t i = 0; i < calls.bytes / sizeof(ElfW(Rela)); ++i) {
     const ElfW(Rela)& call = calls.begin[i];
     if (ELF64_R_TYPE(call.r_info) != R_X86_64_JUMP_SLOT) continue;
-    if (std::strcmp(calls.names + calls.symbols[ELF64_R_SYM(call.r_info)].st_name, redirection.name) != 0) continue;
-    Overwrite(reinterpret_cast<void**>(info->dlpi_addr + call.r_offset), redirection.ours);
+    if (std::strcmp(calls.names + calls.symbols[ELF64_R_SYM(call.r_info)].st_name, kName) != 0) continue;
+    Overwrite(reinterpret_cast<void**>(info->dlpi_addr + call.r_offset), reinterpret_cast<void*>(&IsSharedStorageAlias));
   }
   return 0;
 }
 
-void RedirectTo(const char* name, void* ours) {
-  Redirection redirection{name, ours};
-  dl_iterate_phdr(&Redirect, &redirection);
-}
-
 }  // namespace
 
-void RedirectCalls() {
-  RedirectTo("_ZN3c1020isSharedStorageAliasERKNS_7StorageES2_", reinterpret_cast<void*>(&IsSharedStorageAlias));
-  constexpr char kSynchronize[] = "_ZN3c104cuda18device_synchronizeEv";
-  void* const library = runtime::FindOpen({"libc10_cuda.so"});
-  device_synchronize = library == nullptr ? nullptr : reinterpret_cast<void (*)()>(dlsym(library, kSynchronize));
-  if (device_synchronize != nullptr) RedirectTo(kSynchronize, reinterpret_cast<void*>(&SyncAndWait));
-}
+void AnswerForPendingStorages() { dl_iterate_phdr(&Redirect, nullptr); }
 
 }  // namespace lazuli::tracer
