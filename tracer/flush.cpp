@@ -243,9 +243,10 @@ void Recorder::OnStream(const Run& run) {
     const c10::StreamGuard guard(*stream_);
     run();
   }
-  // Whoever goes on elsewhere has ordered the streams, perhaps, by events or by waiting, before what was launched only now: for this
-  // stream, or for any other.
-  if (now != *stream_) stream_->synchronize();
+  if (now == *stream_) return;
+  // Whoever goes on elsewhere has ordered the streams by events, perhaps, that came before what was launched only now. Threads that share
+  // what was recorded have ordered themselves, perhaps, by waiting for the device.
+  Current() == this ? runtime::OrderStreams(*stream_, now) : stream_->synchronize();
 }
 
 absl::Span<const int64_t> Recorder::SymbolsAs(const guards::CachedTrace& trace) const {
