@@ -1,12 +1,14 @@
 #include "tracer/captured_memory.h"
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 #include <mutex>
 
 #include "absl/container/flat_hash_map.h"
 #include "runtime/device.h"
+#include "runtime/mode_keys.h"
 #include "tracer/lazy_tensor.h"
 #include "tracer/recorder.h"
 
@@ -46,9 +48,7 @@ void RunWhatCameBeforeCapture() {
   if (recorder != nullptr && !recorder->IsEmpty()) recorder->Flush("capture");
 }
 
-void NoteCaptured(const at::Tensor& tensor) {
-  c10::StorageImpl* const storage = StorageOf(tensor);
-  if (storage == nullptr) return;
+static void Note(c10::StorageImpl* storage) {
   Captured& captured = Captured::Get();
   std::lock_guard<std::mutex> lock(captured.mutex);
   if (captured.storages.size() >= captured.cleaned_at) {
@@ -58,6 +58,17 @@ void NoteCaptured(const at::Tensor& tensor) {
   auto strong = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage);
   captured.storages.try_emplace(storage, strong);
   internal::any_captured.store(true, std::memory_order_relaxed);
+}
+
+void NoteCaptured(const at::Tensor& tensor) {
+  if (c10::StorageImpl* const storage = StorageOf(tensor)) Note(storage);
+}
+
+void NoteCapturedAccess(c10::StorageImpl* storage) {
+  if (!storage->device().is_cuda()) return;
+  // Programs of ours, which are captured in other ways, run without the mode's keys.
+  if (!c10::impl::tls_is_dispatch_key_included(runtime::kRecorderKey)) return;
+  if (IsBeingCaptured(c10::DispatchKeySet(c10::DispatchKey::CUDA))) Note(storage);
 }
 
 }  // namespace lazuli::tracer

@@ -25,6 +25,8 @@ void RunWhatCameBeforeCapture();
 
 // `tensor` is an operand or a result of an operator that is being captured. Thread-safe.
 void NoteCaptured(const at::Tensor& tensor);
+// A kernel of such an operator may have asked for the memory of `storage` (a generator's seed, which LibTorch writes before each replay).
+void NoteCapturedAccess(c10::StorageImpl* storage);
 
 // Whether `storage` is memory of such a tensor.
 inline bool IsCaptured(c10::StorageImpl* storage) {

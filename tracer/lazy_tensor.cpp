@@ -13,6 +13,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "runtime/device.h"
 #include "runtime/mode_keys.h"
+#include "tracer/captured_memory.h"
 #include "tracer/recorder.h"
 #include "tracer/shared_storages.h"
 
@@ -100,10 +101,12 @@ void NoteUse(c10::StorageImpl* storage) {
 void OnAccess(c10::StorageImpl* storage, std::atomic<void*>* known_caller, void* caller) {
   if (storage == nullptr) return;
   if (IsPending(*storage)) {
-    if (!IsBookkeeping(known_caller, caller)) Settle(storage);
+    if (IsBookkeeping(known_caller, caller)) return;
+    Settle(storage);
   } else if (caller != known_caller->load(std::memory_order_relaxed)) {
     NoteUse(storage);
   }
+  if (metadata_depth == 0) NoteCapturedAccess(storage);
 }
 
 // Forgets a caller that is not part of autograd's input buffer.

@@ -119,6 +119,28 @@ TEST_F(GpuCapturesTest, GradientsInAGraph) {
   });
 }
 
+// LibTorch tells a graph where its random numbers begin by writing to memory of the generator's before each replay.
+TEST_F(GpuCapturesTest, RandomNumbersGoOn) {
+  ExpectSameAsEagerly([] {
+    torch::manual_seed(4);
+    const auto x = torch::ones({1000}, OnGpu());
+    torch::Tensor drawn, dropped;
+    const auto graph = Capture([&] {
+      drawn = torch::rand({1000}, OnGpu());
+      dropped = torch::dropout(x, 0.3, true);
+    });
+    Tensors all;
+    for (int i = 0; i < 3; ++i) {
+      if (i == 2) torch::manual_seed(9);
+      graph->Launch();
+      all.push_back(drawn.clone());
+      all.push_back(dropped * 2);
+      all.push_back(torch::dropout(x * 3, 0.4, true));
+    }
+    return all;
+  });
+}
+
 TEST_F(GpuCapturesTest, OtherMemoryIsRecordedAsBefore) {
   const DeviceMode mode{Options()};
   const auto x = torch::ones({64}, OnGpu());
