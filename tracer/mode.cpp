@@ -15,6 +15,7 @@
 #include "runtime/mode_keys.h"
 #include "runtime/status.h"
 #include "tracer/dispatcher.h"
+#include "tracer/python_operators.h"
 #include "tracer/shape_inference.h"
 #include "tracer/shared_storages.h"
 #include "tracer/step_aside.h"
@@ -121,6 +122,7 @@ void TurnMode(bool on) {
       return true;
     }();
     (void)registered;
+    LetPythonOperatorsPass();
     const Scopes& scopes = ThreadRecorder()->scopes();
     record = scopes.stance() != runtime::Stance::kForceEager;
     // The options of an inner mode may say so.

@@ -206,6 +206,23 @@ class Scaled(torch.autograd.Function):
         return grad * x.cos() * ctx.scale, None
 
 
+class Tripled(torch.autograd.Function):
+    """One that torch.func takes."""
+
+    @staticmethod
+    def forward(x):
+        return x.sin() * 3
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * x.cos() * 3
+
+
 @case
 def functions_and_transforms():
     x = torch.linspace(-1, 1, 5, requires_grad=True)
@@ -214,7 +231,9 @@ def functions_and_transforms():
     batched = torch.vmap(lambda row: row.softmax(0) * 2)(torch.randn(3, 4))
     jacobian = torch.func.jacrev(torch.tanh)(torch.linspace(0, 1, 3))
     _, tangent = torch.func.jvp(lambda v: v.exp().sum(), (torch.ones(3) * 2,), (torch.ones(3),))
-    return [first, hessian, batched, jacobian, tangent]
+    through = torch.func.grad(lambda v: Tripled.apply(v).sum())(torch.linspace(0, 1, 3))
+    chosen = torch.ops.higher_order.cond(torch.tensor(True), lambda v: v.sin(), lambda v: v.cos(), (x.detach(),))
+    return [first, hessian, batched, jacobian, tangent, through, chosen]
 
 
 @case
