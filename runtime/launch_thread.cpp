@@ -1,6 +1,5 @@
 #include "runtime/launch_thread.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 
 #include <chrono>
@@ -11,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "runtime/open_library.h"
 #include "runtime/process_end.h"
 
 namespace lazuli::runtime {
@@ -20,13 +20,13 @@ namespace {
 class PythonReleased {
  public:
   PythonReleased() {
-    const auto is_initialized = Find<int()>("Py_IsInitialized"), is_held = Find<int()>("PyGILState_Check");
-    const auto save = Find<void*()>("PyEval_SaveThread");
+    const auto is_initialized = FindInPython<int()>("Py_IsInitialized"), is_held = FindInPython<int()>("PyGILState_Check");
+    const auto save = FindInPython<void*()>("PyEval_SaveThread");
     if (is_initialized == nullptr || is_held == nullptr || save == nullptr || is_initialized() == 0 || is_held() == 0) return;
     state_ = save();
   }
   ~PythonReleased() {
-    if (state_ != nullptr) Find<void(void*)>("PyEval_RestoreThread")(state_);
+    if (state_ != nullptr) FindInPython<void(void*)>("PyEval_RestoreThread")(state_);
   }
   PythonReleased(const PythonReleased&) = delete;
   PythonReleased& operator=(const PythonReleased&) = delete;
@@ -34,10 +34,6 @@ class PythonReleased {
   bool was_held() const { return state_ != nullptr; }
 
  private:
-  template <class Function>
-  static Function* Find(const char* name) {
-    return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
-  }
   void* state_ = nullptr;
 };
 

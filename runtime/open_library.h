@@ -26,6 +26,12 @@ F* FindInTorchCuda(const char* name) {
   return library == nullptr ? nullptr : reinterpret_cast<F*>(dlsym(library, name));
 }
 
+// The function of Python's with this name; null: the process runs no Python.
+template <typename F>
+F* FindInPython(const char* name) {
+  return reinterpret_cast<F*>(dlsym(RTLD_DEFAULT, name));
+}
+
 // The file that holds what is at `address`; empty: none.
 std::string LibraryOf(const void* address);
 

@@ -1,21 +1,16 @@
 #include "tracer/python_operators.h"
 
 #include <c10/core/DispatchKey.h>
-#include <dlfcn.h>
 
 #include <atomic>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/mode_keys.h"
+#include "runtime/open_library.h"
 
 namespace lazuli::tracer {
 namespace {
-
-template <class Function>
-Function* Find(const char* name) {
-  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
-}
 
 // In a namespace of its own, since nothing may be left behind in the program's __main__. Sets `done`.
 std::string Script(const std::atomic<int>* done) {
@@ -43,11 +38,12 @@ std::string Script(const std::atomic<int>* done) {
 void LetPythonOperatorsPass() {
   static std::atomic<int> done{0};
   if (done.load(std::memory_order_relaxed) != 0) return;
-  const auto is_initialized = Find<int()>("Py_IsInitialized");
-  const auto ensure = Find<int()>("PyGILState_Ensure");
-  const auto release = Find<void(int)>("PyGILState_Release");
-  const auto run = Find<int(const char*, void*)>("PyRun_SimpleStringFlags");
-  if (is_initialized == nullptr || ensure == nullptr || release == nullptr || run == nullptr || is_initialized() == 0) return;
+  const auto is_initialized = runtime::FindInPython<int()>("Py_IsInitialized");
+  if (is_initialized == nullptr || is_initialized() == 0) return;
+  const auto ensure = runtime::FindInPython<int()>("PyGILState_Ensure");
+  const auto release = runtime::FindInPython<void(int)>("PyGILState_Release");
+  const auto run = runtime::FindInPython<int(const char*, void*)>("PyRun_SimpleStringFlags");
+  if (ensure == nullptr || release == nullptr || run == nullptr) return;
   const int state = ensure();
   run(Script(&done).c_str(), nullptr);
   release(state);

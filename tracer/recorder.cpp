@@ -126,6 +126,7 @@ void Recorder::UndoInputs(size_t num_slots) {
     if (LazyStorage* lazy = AsLazy(impl)) lazy->ClearNumber(epoch(), static_cast<int32_t>(slots_.size()) - 1);
     input_numbers_.erase(impl);
     if (shared_) UnregisterInput(impl, this);
+    input_bytes_ -= static_cast<int64_t>(impl->nbytes());
     garbage_.push_back(std::move(inputs_.back()));
     inputs_.pop_back();
     slots_.pop_back();

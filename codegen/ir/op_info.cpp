@@ -247,26 +247,6 @@ OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
 // An operator that is registered again may be another one. Programs of the old one stay where they are: nothing has its number any more.
 class Registry {
  public:
-  Registry() {
-    class Forget : public c10::OpRegistrationListener {
-     public:
-      explicit Forget(Registry* registry) : registry_(registry) {}
-      void onOperatorRegistered(const c10::OperatorHandle& op) override { registry_->Drop(op); }
-      void onOperatorDeregistered(const c10::OperatorHandle& op) override { registry_->Drop(op); }
-
-     private:
-      Registry* registry_;
-    };
-    static const auto* const listening =
-        new c10::RegistrationHandleRAII(c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<Forget>(this)));
-    (void)listening;
-  }
-
-  void Drop(const c10::OperatorHandle& handle) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    by_name_.erase(handle.operator_name());
-  }
-
   const OpInfo& Get(const c10::OperatorHandle& handle) {
     std::lock_guard<std::mutex> lock(mutex_);
     auto [it, inserted] = by_name_.try_emplace(handle.operator_name(), nullptr);
@@ -283,12 +263,29 @@ class Registry {
   }
 
  private:
+  class Forget : public c10::OpRegistrationListener {
+   public:
+    explicit Forget(Registry* registry) : registry_(registry) {}
+    void onOperatorRegistered(const c10::OperatorHandle& op) override { registry_->Drop(op); }
+    void onOperatorDeregistered(const c10::OperatorHandle& op) override { registry_->Drop(op); }
+
+   private:
+    Registry* registry_;
+  };
+
+  void Drop(const c10::OperatorHandle& handle) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    by_name_.erase(handle.operator_name());
+  }
+
   struct NameHash {
     size_t operator()(const c10::OperatorName& name) const { return std::hash<c10::OperatorName>()(name); }
   };
   std::mutex mutex_;
   std::deque<OpInfo> infos_;
   absl::flat_hash_map<c10::OperatorName, const OpInfo*, NameHash> by_name_;
+  // Last: it is told of all operators at once.
+  c10::RegistrationHandleRAII listening_ = c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<Forget>(this));
 };
 
 Registry& GetRegistry() {
