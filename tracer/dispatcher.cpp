@@ -13,12 +13,12 @@
 #include "codegen/lower.h"
 #include "runtime/counters.h"
 #include "runtime/mode_keys.h"
-#include "tracer/alias_check.h"
 #include "tracer/captured_memory.h"
 #include "tracer/composite.h"
 #include "tracer/dropout.h"
 #include "tracer/lazy_tensor.h"
 #include "tracer/out_ops.h"
+#include "tracer/redirected_calls.h"
 #include "tracer/shape_inference.h"
 #include "tracer/shared_storages.h"
 #include "tracer/step_aside.h"
@@ -440,7 +440,7 @@ void RegisterKernels() {
   recorder_rest->fallback(torch::CppFunction::makeFromBoxedFunction<&BoxedRecord>());
   generic_rest->fallback(torch::CppFunction::makeFallthrough());
   LearnBookkeepingCalls();
-  AnswerForPendingStorages();
+  RedirectCalls();
 }
 
 }  // namespace lazuli::tracer

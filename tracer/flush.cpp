@@ -119,6 +119,12 @@ void Recorder::Flush(std::string_view cause, Cut cut) {
   TORCH_CHECK(policy.error().empty(), "lazuli: ", policy.error());
 }
 
+void Recorder::FlushStream(std::optional<runtime::CudaStreamHandle> stream, std::string_view cause, Cut cut) {
+  RecorderLock lock(this);
+  if (running_ || IsEmpty() || !stream_.has_value()) return;
+  if (!stream.has_value() || *stream == runtime::HandleOf(*stream_)) Flush(cause, cut);
+}
+
 void Recorder::AppendLiveOut() {
   log_.code.push_back(codegen::MakeWord(codegen::Tag::kLiveOut, static_cast<uint64_t>(log_.num_storages)));
   for (size_t i = 0; i < slots_.size(); i += 64) {

@@ -39,10 +39,20 @@ size_t Spacing(const guards::CachedTrace& trace) {
   return std::max<size_t>(1, trace.body->program->LastAheadAt() / static_cast<size_t>(interruptions == 0 ? kByDefault : interruptions));
 }
 
-// Libraries expect that a thread that calls them has a context. An error is the next call's, too.
-void HaveContext(c10::DeviceIndex device) {
-  thread_local const int error = runtime::SetCurrentContext(device);
-  (void)error;
+// Starts `job` with `stream`, none for no GPU, as its thread's current one.
+void StartOnStream(runtime::LaunchJob* job, std::optional<c10::Stream> stream, std::function<void()> work) {
+  if (!stream.has_value()) {
+    job->Start(std::move(work));
+    return;
+  }
+  job->Start([stream = *stream, work = std::move(work)] {
+    // Libraries expect that a thread that calls them has a context. An error is the next call's, too.
+    thread_local const int error = runtime::SetCurrentContext(stream.device_index());
+    (void)error;
+    const runtime::AnyCaptures any;  // Of other threads, which this one's work has nothing to do with.
+    const c10::StreamGuard guard(stream);
+    work();
+  });
 }
 
 bool IsOnThread(const guards::CachedTrace& trace) {
@@ -94,17 +104,13 @@ size_t HeadStart::Advance(const guards::CachedTracePtr& predicted, const Recorde
   }
   runtime::PartialArgs args = foretold_.With(recorded);
   args.run.symbols = symbols_;
-  const auto launch = [this, args, stream] {
-    const c10::OptionalStreamGuard guard(stream);
+  const auto launch = [this, args] {
     guards::CompiledProgram& body = *trace_->body;
     std::lock_guard<std::mutex> run_lock(body.run_mutex);
     ahead_ = body.program->RunAhead(args);
   };
   if (IsOnThread(*predicted)) {
-    job_.Start([launch, stream] {
-      if (stream.has_value()) HaveContext(stream->device_index());
-      launch();
-    });
+    StartOnStream(&job_, stream, launch);
     return later;
   }
   job_.RunHere(launch);
@@ -118,11 +124,7 @@ void HeadStart::OnThreadOf(const guards::CachedTrace& trace, std::optional<c10::
     return;
   }
   runtime::LaunchJob job;
-  job.Start([&] {
-    if (stream.has_value()) HaveContext(stream->device_index());
-    const c10::OptionalStreamGuard guard(stream);
-    run();
-  });
+  StartOnStream(&job, stream, run);
   job.Wait();
 }
 

@@ -22,6 +22,7 @@
 #include "guards/alias_pattern.h"
 #include "guards/program_cache.h"
 #include "guards/shape_plan.h"
+#include "runtime/cuda_driver.h"
 #include "runtime/device.h"
 #include "runtime/events.h"
 #include "runtime/kernel_settings.h"
@@ -55,6 +56,9 @@ class Recorder {
 
   // For Settle(): runs what `storage` waits for, if it still waits.
   void SettleStorage(c10::StorageImpl* storage);
+
+  // Before something that comes after what was launched on a GPU's stream, or on any of them: launches what is pending for it.
+  void FlushStream(std::optional<runtime::CudaStreamHandle> stream, std::string_view cause, Cut cut);
 
   // Another thread is about to write `storage`: runs the trace if it has it as an input.
   void FlushReader(c10::StorageImpl* storage);

@@ -62,6 +62,7 @@ CudaKernel::~CudaKernel() {
 }
 
 void CudaKernel::Load() const {
+  const runtime::AnyCaptures any;  // Of the program's own on other threads, while it is compiled in the background.
   const std::string& name = launch_.phases[0].function;
   CheckDriver(runtime::RequireCudaDriver().library_load_data(&library_, code_.data(), nullptr, nullptr, 0, nullptr, nullptr, 0), "load",
               name);

@@ -1,0 +1,111 @@
+#include "tracer/redirected_calls.h"
+
+#include <c10/core/RefcountedDeleter.h>
+#include <c10/core/Storage.h>
+#include <c10/core/Stream.h>
+#include <dlfcn.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/cuda_driver.h"
+#include "runtime/device.h"
+#include "runtime/open_library.h"
+#include "runtime/redirect_calls.h"
+#include "tracer/lazy_tensor.h"
+#include "tracer/recorder.h"
+
+namespace lazuli::tracer {
+namespace {
+
+using runtime::Callers;
+using runtime::CudaEventHandle;
+using runtime::CudaStreamHandle;
+using runtime::Redirection;
+
+// What c10::isSharedStorageAlias does, without asking whether the pointers may be seen.
+bool IsSharedStorageAlias(const c10::Storage& a, const c10::Storage& b) {
+  if (!a || !b) return false;
+  const at::DataPtr& x = DataOf(a.unsafeGetStorageImpl());
+  const at::DataPtr& y = DataOf(b.unsafeGetStorageImpl());
+  const c10::DeleterFnPtr counted = &c10::refcounted_deleter;
+  return x.get_deleter() == counted && y.get_deleter() == counted && x.get_context() == y.get_context();
+}
+
+// A function before which is launched what this thread has recorded: for the stream that is an argument, for any where none is.
+struct CallInfo {
+  const char* name;  // As linkers know it.
+  const char* cause;
+  Cut cut;
+  Callers callers;
+};
+
+// What a call's arguments say of its stream.
+void Note(std::optional<CudaStreamHandle>* stream, CudaStreamHandle argument) { *stream = argument; }
+void Note(std::optional<CudaStreamHandle>* stream, const c10::Stream* argument) { *stream = runtime::HandleOf(*argument); }
+template <class T>
+void Note(std::optional<CudaStreamHandle>* /*stream*/, const T& /*argument*/) {}
+
+template <const CallInfo& kCall, class Type>
+struct AfterCut;
+
+template <const CallInfo& kCall, class Result, class... Args>
+struct AfterCut<kCall, Result(Args...)> {
+  static inline Result (*theirs)(Args...) = nullptr;
+
+  static Result Call(Args... args) {
+    std::optional<CudaStreamHandle> stream;
+    (Note(&stream, args), ...);
+    if (Recorder* const recorder = Recorder::Current()) recorder->FlushStream(stream, kCall.cause, kCall.cut);
+    return theirs(args...);
+  }
+
+  // Nothing is redirected that `library` does not have.
+  static void Add(void* library, std::vector<Redirection>* redirections) {
+    theirs = reinterpret_cast<Result (*)(Args...)>(dlsym(library, kCall.name));
+    if (theirs != nullptr) redirections->push_back({kCall.name, reinterpret_cast<void*>(&Call), kCall.callers});
+  }
+};
+
+// Of LibTorch's. Streams are its objects, of which the first member is a c10::Stream.
+constexpr CallInfo kWaitForDevice{"_ZN3c104cuda18device_synchronizeEv", "synchronize", Cut::kGraphBreak, Callers::kAll};
+constexpr CallInfo kWaitForStream{"_ZNK3c104cuda10CUDAStream11synchronizeEv", "synchronize", Cut::kGraphBreak, Callers::kProgram};
+constexpr CallInfo kQueryStream{"_ZNK3c104cuda10CUDAStream5queryEv", "query", Cut::kGraphBreak, Callers::kProgram};
+constexpr CallInfo kWaitForAccelerator{"_ZN2at11accelerator17synchronizeDeviceEa", "synchronize", Cut::kGraphBreak, Callers::kProgram};
+// Of CUDA's.
+constexpr CallInfo kDeviceSynchronize{"cudaDeviceSynchronize", "synchronize", Cut::kGraphBreak, Callers::kProgram};
+constexpr CallInfo kStreamSynchronize{"cudaStreamSynchronize", "synchronize", Cut::kGraphBreak, Callers::kProgram};
+constexpr CallInfo kStreamQuery{"cudaStreamQuery", "query", Cut::kGraphBreak, Callers::kProgram};
+constexpr CallInfo kEventRecord{"cudaEventRecord", "event", Cut::kHousekeeping, Callers::kProgram};
+constexpr CallInfo kEventRecordWithFlags{"cudaEventRecordWithFlags", "event", Cut::kHousekeeping, Callers::kProgram};
+constexpr CallInfo kLaunchHostFunc{"cudaLaunchHostFunc", "host_function", Cut::kHousekeeping, Callers::kProgram};
+constexpr CallInfo kStreamAddCallback{"cudaStreamAddCallback", "host_function", Cut::kHousekeeping, Callers::kProgram};
+constexpr CallInfo kStreamBeginCapture{"cudaStreamBeginCapture", "capture", Cut::kHousekeeping, Callers::kAll};
+
+}  // namespace
+
+void RedirectCalls() {
+  std::vector<Redirection> redirections{
+      {"_ZN3c1020isSharedStorageAliasERKNS_7StorageES2_", reinterpret_cast<void*>(&IsSharedStorageAlias), Callers::kAll}};
+  if (void* const library = runtime::FindOpen({"libc10_cuda.so"})) {
+    AfterCut<kWaitForDevice, void()>::Add(library, &redirections);
+    AfterCut<kWaitForStream, void(const c10::Stream*)>::Add(library, &redirections);
+    AfterCut<kQueryStream, bool(const c10::Stream*)>::Add(library, &redirections);
+    AfterCut<kWaitForAccelerator, void(c10::DeviceIndex)>::Add(runtime::FindOpen({"libtorch_cpu.so"}), &redirections);
+  }
+  if (void* const library = runtime::FindOpen({"libcudart.so.13", "libcudart.so.12"})) {
+    AfterCut<kDeviceSynchronize, int()>::Add(library, &redirections);
+    AfterCut<kStreamSynchronize, int(CudaStreamHandle)>::Add(library, &redirections);
+    AfterCut<kStreamQuery, int(CudaStreamHandle)>::Add(library, &redirections);
+    AfterCut<kEventRecord, int(CudaEventHandle, CudaStreamHandle)>::Add(library, &redirections);
+    AfterCut<kEventRecordWithFlags, int(CudaEventHandle, CudaStreamHandle, unsigned)>::Add(library, &redirections);
+    AfterCut<kLaunchHostFunc, int(CudaStreamHandle, void*, void*)>::Add(library, &redirections);
+    AfterCut<kStreamAddCallback, int(CudaStreamHandle, void*, void*, unsigned)>::Add(library, &redirections);
+    // A capture may forbid other threads things, ours among them: nothing is left to do on any stream.
+    AfterCut<kStreamBeginCapture, int(void*, int)>::Add(library, &redirections);
+  }
+  runtime::RedirectCalls(redirections);
+}
+
+}  // namespace lazuli::tracer
