@@ -30,7 +30,9 @@ struct HeadStartHistory {
   std::atomic<bool> host_bound{false};  // Recording and launching, one after the other, may take longer than the GPU.
   std::atomic<int> interruptions{0};    // Of its recording, to run what can run; 0: it gets no head start.
   std::atomic<int> in_vain{0};          // Head starts that were taken back, weighed.
-  SteadyArgs steady;                    // Guarded by the program's run_mutex.
+  // Some steps would have been captured as CUDA graphs on the thread that records: those of the next head start run there.
+  std::atomic<bool> would_capture{false};
+  SteadyArgs steady;  // Guarded by the program's run_mutex.
 };
 
 // A program and what it was compiled for. Shared by all traces that it serves.

@@ -38,6 +38,8 @@ struct PartialArgs {
   // By slot: 0 for numbers and offsets that are not known.
   absl::Span<const uint8_t> known_scalars, known_offsets;
   size_t num_ops = 0;  // So many operators are recorded.
+  // Whether CUDA graphs may be captured: none while another thread draws random numbers, which a capture keeps from it.
+  bool may_capture = false;
 };
 
 // What happened. A failing op does not stop the ones that do not depend on it: they run, and `error` is the first exception.
@@ -69,13 +71,14 @@ class Program {
   // With so many of the trace's operators recorded all steps that may run ahead can; 0: there are none.
   virtual size_t LastAheadAt() const { return 0; }
   struct Ahead {
-    bool ran = false;         // Some steps did, this time.
-    size_t next_at = kNever;  // So many operators must be recorded for more to run.
+    bool ran = false;            // Some steps did, this time.
+    size_t next_at = kNever;     // So many operators must be recorded for more to run.
+    bool would_capture = false;  // A CUDA graph, had it been allowed to.
   };
   // Runs the next steps for which what is known of the run suffices.
   virtual Ahead RunAhead(const PartialArgs& /*args*/) { return {}; }
-  // Gives up the memory of its CUDA graphs, if it has some.
-  virtual void ReleaseGraphs() {}
+  // Gives up the memory of its CUDA graphs, if it has some: of those of its parts, that steps run ahead as, or of those of the whole.
+  virtual void ReleaseGraphs(bool /*of_parts*/) {}
   // No step has run ahead any more: inputs are what they were.
   virtual void UndoAhead() {}
 };

@@ -41,7 +41,7 @@ void RethrowIfFailed(const RunResult& result) {
 
 }  // namespace
 
-ProgramGraphs::ProgramGraphs(const ProgramSpec* spec) : spec_(*spec) {
+ProgramGraphs::ProgramGraphs(const ProgramSpec* spec, size_t first, size_t count) : spec_(*spec), first_(first), count_(count) {
   ReadSteps();
   Registry& registry = Registry::Get();
   std::lock_guard<std::mutex> lock(registry.mutex);
@@ -59,13 +59,18 @@ void ProgramGraphs::Release() {
   graphs_.clear();
 }
 
+void ProgramGraphs::SetInUse(bool in_use) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  in_use_ = in_use;
+}
+
 bool ProgramGraphs::ReleaseAll() {
   Registry& registry = Registry::Get();
   std::lock_guard<std::mutex> lock(registry.mutex);
   bool released = false;
   for (ProgramGraphs* graphs : registry.all) {
     std::unique_lock<std::mutex> idle(graphs->mutex_, std::try_to_lock);
-    if (!idle.owns_lock() || graphs->graphs_.empty()) continue;
+    if (!idle.owns_lock() || graphs->in_use_ || graphs->graphs_.empty()) continue;
     graphs->graphs_.clear();
     released = true;
   }
@@ -82,9 +87,22 @@ void ProgramGraphs::GiveUp(std::string reason) {
   LogAlways(absl::StrCat("trace #", spec_.serial, " cannot be a CUDA graph and runs without one: ", refused_));
 }
 
+bool ProgramGraphs::IsBoundBefore(int32_t memory) const {
+  switch (spec_.memories[memory].kind) {
+    case MemorySpec::Kind::kInput:
+    case MemorySpec::Kind::kOutput:
+      return true;
+    case MemorySpec::Kind::kAdopted:
+      return !std::binary_search(adopted_.begin(), adopted_.end(), memory);
+    case MemorySpec::Kind::kArena:
+      return false;
+  }
+  return false;
+}
+
 void ProgramGraphs::ReadSteps() {
   size_t on_gpu = 0;
-  for (size_t i = 0; i < spec_.steps.size();) {
+  for (size_t i = first_; i < first_ + count_;) {
     Unit unit;
     unit.first = i;
     unit.count = static_cast<size_t>(spec_.steps[i].batch);
@@ -98,17 +116,15 @@ void ProgramGraphs::ReadSteps() {
       }
     }
     on_gpu += unit.on_gpu ? unit.count : 0;
+    if (!unit.on_gpu && !IsWhole()) Refuse("a part of it has work for the CPU");
     i += unit.count;
     units_.push_back(std::move(unit));
   }
   if (on_gpu < kFewestSteps) Refuse(absl::StrCat("it does ", on_gpu, " things on a GPU, and a graph would not be faster"));
   std::sort(adopted_.begin(), adopted_.end());
-  const auto is_not_bound_first = [this](int32_t m) {
-    const MemorySpec::Kind kind = spec_.memories[m].kind;
-    const bool is_bound = kind == MemorySpec::Kind::kInput || kind == MemorySpec::Kind::kOutput;
-    return !is_bound || std::binary_search(adopted_.begin(), adopted_.end(), m);
-  };
-  fixed_.memories.erase(std::remove_if(fixed_.memories.begin(), fixed_.memories.end(), is_not_bound_first), fixed_.memories.end());
+  FindLeaving();
+  const auto is_not_bound_before = [this](int32_t m) { return !IsBoundBefore(m); };
+  fixed_.memories.erase(std::remove_if(fixed_.memories.begin(), fixed_.memories.end(), is_not_bound_before), fixed_.memories.end());
   for (const Unit& unit : units_) {
     for (size_t s = unit.first; s < unit.first + unit.count; ++s) {
       for (const int32_t memory : spec_.steps[s].reads) {
@@ -122,6 +138,17 @@ void ProgramGraphs::ReadSteps() {
   }
   if (refused_.empty() || on_gpu == 0) return;
   Log(LogCategory::kCudagraphs, absl::StrCat("Trace #", spec_.serial, ": no CUDA graph: ", refused_));
+}
+
+void ProgramGraphs::FindLeaving() {
+  for (size_t s = 0; s < spec_.steps.size(); ++s) {
+    if (s >= first_ && s < first_ + count_) continue;
+    const StepSpec& step = spec_.steps[s];
+    for (const int32_t m : adopted_) {
+      if (spec_.memories[m].storage >= 0) continue;
+      if (Holds(step.reads, m) || Holds(step.writes, m)) AddUnique(&leaving_, m);
+    }
+  }
 }
 
 void ProgramGraphs::ReadLaunch(const KernelLaunch& launch, Unit* unit) {
@@ -146,39 +173,43 @@ void ProgramGraphs::ReadCall(const AtenCall& call) {
   }
 }
 
-bool ProgramGraphs::Run(const RunValues& values, ProgramMemory* memory, const RunSteps& run_steps, RunResult* result) {
+ProgramGraphs::Outcome ProgramGraphs::Run(const BoundRun& run, bool may_capture, RunResult* result) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (!refused_.empty()) return false;
+  if (!refused_.empty()) return Outcome::kNoGraph;
   const c10::Stream stream = CurrentStream(device_);
-  MakeKey(stream, values, memory->bases());
+  MakeKey(stream, run);
   const auto found = std::find_if(graphs_.begin(), graphs_.end(), [&](const auto& graph) { return graph->key == key_; });
   Graph* graph = found == graphs_.end() ? nullptr : found->get();
   if (graph != nullptr) {
     try {
-      Patch(graph, values, *memory, run_steps);
+      Patch(graph, run);
     } catch (...) {
       Drop(graph);  // It may hold some of this run's arguments and some of the last one's.
       throw;
     }
   } else {
-    graph = ComesAgain() ? Capture(stream, values, memory, run_steps) : nullptr;
-    if (graph == nullptr) return false;
+    const bool comes_again = ComesAgain();
+    if (comes_again && !may_capture) return Outcome::kWouldCapture;
+    graph = comes_again ? Capture(stream, run) : nullptr;
+    if (graph == nullptr) return Outcome::kNoGraph;
   }
   graph->last_use = ++clock_;
   ++launches_;
-  RunOnCpu(run_steps, memory, result);
-  Launch(graph, memory);
+  if (IsWhole()) RunOnCpu(run, result);
+  Launch(graph, run.memory);
   Counters::Get().cudagraph_launches.Add();
-  return true;
+  return Outcome::kLaunched;
 }
 
-void ProgramGraphs::MakeKey(const c10::Stream& stream, const RunValues& values, const std::vector<void*>& bases) {
+void ProgramGraphs::MakeKey(const c10::Stream& stream, const BoundRun& run) {
+  const ProgramMemory& memory = *run.memory;
   key_.clear();
   key_.push_back(static_cast<uint64_t>(stream.id()));
-  for (const int64_t symbol : values.symbols) key_.push_back(static_cast<uint64_t>(symbol));
-  for (const int32_t memory : fixed_.memories) key_.push_back(reinterpret_cast<uint64_t>(bases[memory]));
-  for (const int32_t slot : fixed_.scalars) key_.push_back(values.scalars[slot]);
-  for (const int32_t slot : fixed_.offsets) key_.push_back(static_cast<uint64_t>(values.offsets[slot]));
+  for (const int64_t symbol : run.args.symbols) key_.push_back(static_cast<uint64_t>(symbol));
+  for (size_t a = 0; a < spec_.arenas.size() && !IsWhole(); ++a) key_.push_back(reinterpret_cast<uint64_t>(memory.arena(a)));
+  for (const int32_t m : fixed_.memories) key_.push_back(reinterpret_cast<uint64_t>(memory.bases()[m]));
+  for (const int32_t slot : fixed_.scalars) key_.push_back(run.args.scalars[slot]);
+  for (const int32_t slot : fixed_.offsets) key_.push_back(static_cast<uint64_t>(run.runner->offsets()[slot]));
 }
 
 bool ProgramGraphs::ComesAgain() {
@@ -197,22 +228,22 @@ bool ProgramGraphs::ComesAgain() {
   return false;
 }
 
-ProgramGraphs::Graph* ProgramGraphs::Capture(const c10::Stream& stream, const RunValues& values, ProgramMemory* memory,
-                                             const RunSteps& run_steps) {
+ProgramGraphs::Graph* ProgramGraphs::Capture(const c10::Stream& stream, const BoundRun& run) {
   if (graphs_.size() == kMostGraphs && launches_ < kLaunchesWorth * captures_) {
     graphs_.clear();
     GiveUp("where library calls find their operands changes too often");
     return nullptr;
   }
+  ProgramMemory* const memory = run.memory;
   auto graph = std::make_unique<Graph>();
   const auto work = [&] {
-    memory->BindArenas(/*cpu_only=*/false);
+    if (IsWhole()) memory->BindArenas(/*cpu_only=*/false);
     const LaunchTape::Recording recording(&graph->tape);
     for (const Unit& unit : units_) {
       graph->launches.push_back(graph->tape.size());
       if (!unit.on_gpu) continue;
       RunResult result;
-      run_steps(unit.first, unit.count, memory->bases(), &result);
+      run.runner->RunInGraph(unit.first, unit.count, memory->bases(), run.args, &result);
       RethrowIfFailed(result);
     }
   };
@@ -221,12 +252,12 @@ ProgramGraphs::Graph* ProgramGraphs::Capture(const c10::Stream& stream, const Ru
   graph->bases = memory->bases();
   for (const int32_t m : adopted_) {
     at::DataPtr& data = memory->adopted(m);
-    if (spec_.memories[m].device.is_cpu()) {
+    if (spec_.memories[m].device.is_cpu() || Holds(leaving_, m)) {
       graph->kept.push_back(std::move(data));
     }
     data.clear();
   }
-  memory->FreeArenas();
+  if (IsWhole()) memory->FreeArenas();
   if (!captured.ok()) {
     GiveUp(std::string(captured.status().message()));
     return nullptr;
@@ -237,8 +268,7 @@ ProgramGraphs::Graph* ProgramGraphs::Capture(const c10::Stream& stream, const Ru
       absl::StrCat("Trace #", spec_.serial, ": captured a CUDA graph, with ", graph->tape.size(), " kernels of ours"));
   graph->key = key_;
   graph->graph = *std::move(captured);
-  graph->scalars.assign(values.scalars.begin(), values.scalars.end());
-  graph->offsets.assign(values.offsets.begin(), values.offsets.end());
+  NoteValues(run, graph.get());
   if (graphs_.size() == kMostGraphs) {
     const auto oldest =
         std::min_element(graphs_.begin(), graphs_.end(), [](const auto& a, const auto& b) { return a->last_use < b->last_use; });
@@ -248,18 +278,25 @@ ProgramGraphs::Graph* ProgramGraphs::Capture(const c10::Stream& stream, const Ru
   return graphs_.back().get();
 }
 
-void ProgramGraphs::Patch(Graph* graph, const RunValues& values, const ProgramMemory& memory, const RunSteps& run_steps) {
+void ProgramGraphs::NoteValues(const BoundRun& run, Graph* graph) {
+  const absl::Span<const uint64_t> scalars = run.args.scalars;
+  const absl::Span<const int64_t> offsets = run.runner->offsets();
+  graph->scalars.assign(scalars.begin(), scalars.end());
+  graph->offsets.assign(offsets.begin(), offsets.end());
+}
+
+void ProgramGraphs::Patch(Graph* graph, const BoundRun& run) {
+  const std::vector<void*>& bases = run.memory->bases();
   std::vector<bool> moved(spec_.memories.size(), false);
   for (size_t m = 0; m < spec_.memories.size(); ++m) {
-    const MemorySpec::Kind kind = spec_.memories[m].kind;
-    if (kind != MemorySpec::Kind::kInput && kind != MemorySpec::Kind::kOutput) continue;
-    moved[m] = graph->bases[m] != memory.bases()[m];
-    graph->bases[m] = memory.bases()[m];
+    if (!IsBoundBefore(static_cast<int32_t>(m))) continue;
+    moved[m] = graph->bases[m] != bases[m];
+    graph->bases[m] = bases[m];
   }
   const auto differs = [&](const Unit& unit) {
     const auto is_moved = [&](int32_t m) { return moved[m]; };
-    const auto has_other_scalar = [&](int32_t slot) { return graph->scalars[slot] != values.scalars[slot]; };
-    const auto has_other_offset = [&](int32_t slot) { return graph->offsets[slot] != values.offsets[slot]; };
+    const auto has_other_scalar = [&](int32_t slot) { return graph->scalars[slot] != run.args.scalars[slot]; };
+    const auto has_other_offset = [&](int32_t slot) { return graph->offsets[slot] != run.runner->offsets()[slot]; };
     return std::any_of(unit.args.memories.begin(), unit.args.memories.end(), is_moved) ||
            std::any_of(unit.args.scalars.begin(), unit.args.scalars.end(), has_other_scalar) ||
            std::any_of(unit.args.offsets.begin(), unit.args.offsets.end(), has_other_offset);
@@ -269,17 +306,16 @@ void ProgramGraphs::Patch(Graph* graph, const RunValues& values, const ProgramMe
     if (!units_[u].on_gpu || units_[u].args.memories.empty() || !differs(units_[u])) continue;
     const LaunchTape::Patching patching(&graph->tape, graph->launches[u], graph->graph->exec());
     RunResult result;
-    run_steps(units_[u].first, units_[u].count, graph->bases, &result);
+    run.runner->RunInGraph(units_[u].first, units_[u].count, graph->bases, run.args, &result);
     RethrowIfFailed(result);
   }
-  std::copy(values.scalars.begin(), values.scalars.end(), graph->scalars.begin());
-  std::copy(values.offsets.begin(), values.offsets.end(), graph->offsets.begin());
+  NoteValues(run, graph);
 }
 
-void ProgramGraphs::RunOnCpu(const RunSteps& run_steps, ProgramMemory* memory, RunResult* result) const {
-  memory->BindArenas(/*cpu_only=*/true);
+void ProgramGraphs::RunOnCpu(const BoundRun& run, RunResult* result) const {
+  run.memory->BindArenas(/*cpu_only=*/true);
   for (const Unit& unit : units_) {
-    if (!unit.on_gpu) run_steps(unit.first, unit.count, memory->bases(), result);
+    if (!unit.on_gpu) run.runner->Run(unit.first, unit.count, run.args, result);
   }
 }
 
@@ -288,12 +324,14 @@ void ProgramGraphs::Launch(Graph* graph, ProgramMemory* memory) const {
   graph->graph->Launch();
   for (const int32_t m : adopted_) {
     const MemorySpec& spec = spec_.memories[m];
+    if (Holds(leaving_, m)) memory->SetBase(m, graph->bases[m]);
     if (spec.storage < 0) continue;
     at::DataPtr copy = AllocateOn(spec.device, spec.nbytes, /*scratch=*/false);
     const int error =
         RequireCudaDriver().memcpy_device_to_device(reinterpret_cast<uint64_t>(copy.get()), reinterpret_cast<uint64_t>(graph->bases[m]),
                                                     static_cast<size_t>(spec.nbytes), HandleOf(CurrentStream(spec.device)));
     TORCH_CHECK(error == 0, "lazuli: cannot copy a result of a CUDA graph: ", RequireCudaDriver().ErrorText(error));
+    memory->SetBase(m, copy.get());
     memory->adopted(m) = std::move(copy);
   }
 }

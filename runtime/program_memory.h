@@ -29,6 +29,9 @@ class ProgramMemory {
 
   // By memory: where it is now.
   const std::vector<void*>& bases() const { return bases_; }
+  void SetBase(int32_t memory, void* base);
+  // Where an arena begins; null while it is not bound.
+  void* arena(size_t number) const { return arenas_[number].get(); }
   // The storage, owning nothing, through which ATen sees a memory.
   c10::Storage StorageOf(int32_t memory);
   c10::Device DeviceOf(int32_t memory) const { return spec_.memories[memory].device; }
@@ -45,8 +48,6 @@ class ProgramMemory {
   void HandOver(const RunArgs& args, const std::vector<bool>& poisoned);
 
  private:
-  void SetBase(int32_t memory, void* base);
-
   const ProgramSpec& spec_;
   std::vector<int32_t> inputs_;
   std::vector<at::DataPtr> arenas_;  // By the spec's; only while running.

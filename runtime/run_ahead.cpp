@@ -41,13 +41,13 @@ size_t AheadSteps::size() const {
   return wanted == When::kAlways || (wanted == When::kAuto && on_gpu_) ? needs_.size() : 0;
 }
 
-size_t AheadSteps::NeededBy(size_t first, const PartialArgs& args) const {
+size_t AheadSteps::NeededBy(size_t first, size_t count, const PartialArgs& args) const {
   size_t needed = 0;
   const auto wait = [&needed](int32_t ops) { needed = std::max(needed, ops > 0 ? static_cast<size_t>(ops) : Program::kNever); };
   const auto is_known = [](absl::Span<const uint8_t> known, int32_t slot) {
     return static_cast<size_t>(slot) < known.size() && known[static_cast<size_t>(slot)] != 0;
   };
-  for (size_t i = first; i < first + static_cast<size_t>(spec_.steps[first].batch); ++i) {
+  for (size_t i = first; i < first + count; ++i) {
     for (const int32_t s : needs_[i].storages) {
       const auto number = static_cast<size_t>(s);
       if (number >= args.run.storages.size() || args.run.storages[number] == nullptr) wait(AtOf(spec_.known_at.storages, s));

@@ -24,8 +24,8 @@ class AheadSteps {
   size_t size() const;
   // With so many operators of the trace all of them can, whatever is known beforehand.
   size_t LastAt() const { return last_at_; }
-  // Step `first` and those that it is together with need so many operators of the trace, by what is known of it. 0: they can run.
-  size_t NeededBy(size_t first, const PartialArgs& args) const;
+  // `count` steps from `first` on need so many operators of the trace, by what is known of it. 0: they can run.
+  size_t NeededBy(size_t first, size_t count, const PartialArgs& args) const;
 
  private:
   const ProgramSpec& spec_;

@@ -15,6 +15,7 @@
 #include "runtime/cuda_driver.h"
 #include "runtime/mode_keys.h"
 #include "runtime/philox.h"
+#include "tracer/captured_memory.h"
 #include "tracer/dispatcher.h"
 
 namespace lazuli::tracer {
@@ -110,7 +111,8 @@ bool RecordDropout(Recorder* recorder, const codegen::OpInfo& info, c10::Dispatc
   const bool trains = args[2].isNone() || args[2].toBool();
   const bool plain = input.defined() && input.is_cuda() && input.layout() == c10::kStrided && !input.is_conj() && !input.is_neg() &&
                      at::isFloatingType(input.scalar_type()) && input.numel() > 0;
-  if (!plain || !trains || !(probability > 0 && probability < 1)) return false;
+  // A graph's numbers are those of its replays.
+  if (!plain || !trains || !(probability > 0 && probability < 1) || IsBeingCaptured(keys)) return false;
   at::Tensor mask = RecordMask(input, probability, keys);
   if (!mask.defined()) mask = DrawMaskNow(input, probability);
   const double scale = ScaleOf(probability, input.scalar_type());

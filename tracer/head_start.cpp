@@ -103,13 +103,14 @@ size_t HeadStart::Advance(const guards::CachedTracePtr& predicted, const Recorde
     return ahead_.next_at;
   }
   runtime::PartialArgs args = foretold_.With(recorded);
+  args.may_capture = may_capture_;
   args.run.symbols = symbols_;
   const auto launch = [this, args] {
     guards::CompiledProgram& body = *trace_->body;
     std::lock_guard<std::mutex> run_lock(body.run_mutex);
     ahead_ = body.program->RunAhead(args);
   };
-  if (IsOnThread(*predicted)) {
+  if (IsOnThread(*predicted) && !may_capture_) {
     StartOnStream(&job_, stream, launch);
     return later;
   }
@@ -130,6 +131,7 @@ void HeadStart::OnThreadOf(const guards::CachedTrace& trace, std::optional<c10::
 
 void HeadStart::Begin(const guards::CachedTracePtr& predicted, const RecordedArgs& recorded) {
   trace_ = predicted;
+  may_capture_ = predicted->body->head_start.would_capture.exchange(false, std::memory_order_relaxed);
   symbols_.assign(recorded.symbols.begin(), recorded.symbols.end());
   counting.fetch_add(1, std::memory_order_relaxed);
   std::lock_guard<std::mutex> run_lock(predicted->body->run_mutex);
@@ -143,6 +145,7 @@ void HeadStart::Finish() {
     TakeBack();
     throw;
   }
+  if (std::exchange(ahead_.would_capture, false)) trace_->body->head_start.would_capture.store(true, std::memory_order_relaxed);
   if (!std::exchange(ahead_.ran, false) || std::exchange(has_run_, true)) return;
   runtime::Counters::Get().head_starts.Add();
 }

@@ -103,7 +103,8 @@ class HeadStart {
   ForetoldArgs foretold_;
   runtime::LaunchJob job_;  // Steps that are being launched; until it is done, what they take stays as it is, and this is its:
   runtime::Program::Ahead ahead_;
-  bool has_run_ = false;  // Some steps have.
+  bool has_run_ = false;      // Some steps have.
+  bool may_capture_ = false;  // They run on this thread, which draws no random numbers meanwhile.
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> garbage_;
   Clock::time_point begin_, end_, launched_;  // The recording of the trace, and then its launch.
   Clock::duration recording_{};               // Of the trace before.

@@ -338,10 +338,11 @@ bool Recorder::IsBetterAhead() const {
   guards::CompiledProgram& body = *prediction_->body;
   const std::chrono::nanoseconds now = std::chrono::steady_clock::now().time_since_epoch();
   const guards::GraphTrial::Choice choice = body.graph_trial.OnBegin(now.count());
-  if (choice.decided_now && choice.way == guards::GraphTrial::Way::kAhead) {
-    runtime::Counters::Get().cudagraphs_dropped.Add();
+  const bool is_better = choice.way == guards::GraphTrial::Way::kAhead;
+  if (choice.decided_now) {
+    if (is_better) runtime::Counters::Get().cudagraphs_dropped.Add();
     std::lock_guard<std::mutex> run_lock(body.run_mutex);
-    body.program->ReleaseGraphs();
+    body.program->ReleaseGraphs(/*of_parts=*/!is_better);
   }
   if (choice.decided_now && runtime::LogEnabled(runtime::LogCategory::kCudagraphs)) {
     runtime::Log(runtime::LogCategory::kCudagraphs,
@@ -349,7 +350,7 @@ bool Recorder::IsBetterAhead() const {
                                  1e-6 * static_cast<double>(body.graph_trial.graph_nanoseconds()),
                                  1e-6 * static_cast<double>(body.graph_trial.ahead_nanoseconds())));
   }
-  return choice.way == guards::GraphTrial::Way::kAhead;
+  return is_better;
 }
 
 void Recorder::UnlockWithGarbage() {

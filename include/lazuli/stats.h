@@ -40,7 +40,7 @@ struct LAZULI_API Stats {
   int64_t cudagraph_captures = 0;      // CUDA graphs made of programs. See LAZULI_MODE.
   int64_t cudagraph_launches = 0;      // Runs of programs that launched one.
   int64_t cudagraph_failures = 0;      // Programs that could not be captured, and run without.
-  int64_t cudagraphs_dropped = 0;      // Programs that turned out to be faster with a head start than as a graph.
+  int64_t cudagraphs_dropped = 0;      // Programs that turned out to be faster with a head start than as one graph.
   int64_t head_starts = 0;             // Runs of programs whose first steps ran on a GPU while the trace was still recorded.
   int64_t head_starts_in_vain = 0;     // Those that were taken back, since the trace turned out to be another one.
   int64_t weights_packed = 0;          // Weights put into the library's own order, to be used again. See LAZULI_PACK_WEIGHTS.

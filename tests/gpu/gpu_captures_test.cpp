@@ -141,6 +141,23 @@ TEST_F(GpuCapturesTest, RandomNumbersGoOn) {
   });
 }
 
+TEST_F(GpuCapturesTest, DropoutAlone) {
+  ExpectSameAsEagerly([] {
+    torch::manual_seed(4);
+    const auto x = torch::ones({1000}, OnGpu());
+    torch::Tensor dropped;
+    const auto graph = Capture([&] { dropped = torch::dropout(torch::dropout(x, 0.3, true), 0.2, true); });
+    Tensors all;
+    for (int i = 0; i < 4; ++i) {
+      if (i == 3) torch::manual_seed(9);
+      graph->Launch();
+      all.push_back(dropped.clone());
+      x.copy_(torch::dropout(x, 0.1, true));
+    }
+    return all;
+  });
+}
+
 TEST_F(GpuCapturesTest, OtherMemoryIsRecordedAsBefore) {
   const DeviceMode mode{Options()};
   const auto x = torch::ones({64}, OnGpu());

@@ -155,6 +155,87 @@ TEST_F(GpuGraphsTest, HeadStartsHaveATrialAgainstGraphs) {
   EXPECT_LE(stats.of(&Stats::cudagraphs_dropped), 2);
 }
 
+// What comes of `step` in so many rounds, each looked at when it is there, eagerly or with graphs and head starts.
+template <class Step>
+Tensors RoundsLookedAt(int rounds, bool lazily, const Options& options, Step step) {
+  torch::manual_seed(11);
+  std::optional<DeviceMode> mode;
+  if (lazily) mode.emplace(options);
+  Tensors all;
+  for (int round = 0; round < rounds; ++round) all.push_back(step(round).detach().cpu());
+  return all;
+}
+
+// While the trial has its head starts, several graphs a round are launched, of programs with enough steps for several parts.
+template <class Step>
+void ExpectPartsAsEagerly(const Options& options, const Step& make_step) {
+  constexpr int kRounds = 90;
+  const Tensors eager = RoundsLookedAt(kRounds, false, options, make_step());
+  const StatsDelta stats;
+  const Tensors lazy = RoundsLookedAt(kRounds, true, options, make_step());
+  ASSERT_EQ(eager.size(), lazy.size());
+  for (size_t i = 0; i < eager.size(); ++i) ExpectSame(eager[i], lazy[i], /*exact=*/false, "round " + std::to_string(i));
+  EXPECT_GE(stats.of(&Stats::head_starts), 12);
+  EXPECT_GE(stats.of(&Stats::cudagraph_launches), kRounds + 12);
+  EXPECT_EQ(stats.of(&Stats::cudagraph_failures), 0);
+}
+
+TEST_F(GpuGraphsTest, PartsOfADeepNetworkRunAhead) {
+  for (const char* thread : {"0", "1"}) {
+    lazuli::reset();  // The trial's outcome, too.
+    ExpectPartsAsEagerly(Graphs().head_start("1").launch_thread(thread), [] {
+      torch::manual_seed(5);
+      const auto w = torch::randn({12, 64, 64}, OnGpu()) * 0.1;
+      return [w](int round) {
+        auto h = torch::full({32, 64}, 0.01 * round, OnGpu());
+        for (int layer = 0; layer < 12; ++layer) h = h + torch::softmax(torch::matmul(h, w[layer]), -1).cumsum(-1);
+        return h * (round + 1);
+      };
+    });
+  }
+}
+
+// What attention's kernels make is LibTorch's, and read by parts that come later.
+TEST_F(GpuGraphsTest, PartsReadWhatLibraryCallsOfOthersMade) {
+  ExpectPartsAsEagerly(Graphs().head_start("1"), [] {
+    torch::manual_seed(6);
+    const auto w = (torch::randn({64, 192}, OnGpu(torch::kHalf)) * 0.1).requires_grad_();
+    return [w](int round) mutable {
+      auto h = torch::full({2, 32, 64}, 0.01 * (1 + round % 3), OnGpu(torch::kHalf));
+      for (int layer = 0; layer < 4; ++layer) {
+        const auto parts = torch::matmul(h, w).view({2, 32, 3, 2, 32}).permute({2, 0, 3, 1, 4}).unbind(0);
+        h = h + at::scaled_dot_product_attention(parts[0], parts[1], parts[2]).transpose(1, 2).reshape({2, 32, 64});
+      }
+      const auto loss = h.to(torch::kFloat).square().mean();
+      w.mutable_grad() = torch::Tensor();
+      loss.backward();
+      return loss.detach() + w.grad().to(torch::kFloat).abs().sum();
+    };
+  });
+}
+
+TEST_F(GpuGraphsTest, PartsTrainWithDropout) {
+  ExpectPartsAsEagerly(Graphs().head_start("1"), [] {
+    torch::manual_seed(7);
+    torch::nn::Sequential model;
+    for (int layer = 0; layer < 6; ++layer) {
+      model->push_back(torch::nn::Linear(64, 64));
+      model->push_back(torch::nn::LayerNorm(torch::nn::LayerNormOptions({64})));
+      model->push_back(torch::nn::Dropout(0.1));
+    }
+    model->to(torch::kCUDA);
+    auto optimizer = std::make_shared<torch::optim::SGD>(model->parameters(), torch::optim::SGDOptions(1e-2).momentum(0.9));
+    return [model, optimizer](int /*round*/) mutable {
+      const auto x = torch::randn({32, 64}, OnGpu());
+      optimizer->zero_grad();
+      const auto loss = model->forward(x).square().mean();
+      loss.backward();
+      optimizer->step();
+      return loss;
+    };
+  });
+}
+
 TEST_F(GpuGraphsTest, ConvolutionsAndNorms) {
   const auto run = [](bool lazily) {
     torch::manual_seed(8);

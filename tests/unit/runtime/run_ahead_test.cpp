@@ -76,11 +76,11 @@ TEST(AheadSteps, EachNeedsWhatItTakes) {
   spec.Add({1, 2}).Add({0}, {4}).Add({}, {}, {6}).Add({});
   const AheadSteps ahead(spec.get());
   ASSERT_EQ(ahead.size(), 4u);
-  EXPECT_EQ(ahead.NeededBy(0, Known(8, 2).args()), 3u);
-  EXPECT_EQ(ahead.NeededBy(0, Known(8, 3).args()), 0u);
-  EXPECT_EQ(ahead.NeededBy(1, Known(8, 1).args()), 5u);
-  EXPECT_EQ(ahead.NeededBy(2, Known(8, 6).args()), 7u);
-  EXPECT_EQ(ahead.NeededBy(3, Known(8, 0).args()), 0u);
+  EXPECT_EQ(ahead.NeededBy(0, 1, Known(8, 2).args()), 3u);
+  EXPECT_EQ(ahead.NeededBy(0, 1, Known(8, 3).args()), 0u);
+  EXPECT_EQ(ahead.NeededBy(1, 1, Known(8, 1).args()), 5u);
+  EXPECT_EQ(ahead.NeededBy(2, 1, Known(8, 6).args()), 7u);
+  EXPECT_EQ(ahead.NeededBy(3, 1, Known(8, 0).args()), 0u);
   EXPECT_EQ(ahead.LastAt(), 7u);
 }
 
@@ -88,9 +88,9 @@ TEST(AheadSteps, WhatIsForetoldNeedNotBeRecorded) {
   Spec spec(8);
   spec.Add({1, 6}, {7});
   const AheadSteps ahead(spec.get());
-  EXPECT_EQ(ahead.NeededBy(0, Known(8, 2).args()), 8u);
-  EXPECT_EQ(ahead.NeededBy(0, Known(8, 2).Scalar(7).args()), 7u);
-  EXPECT_EQ(ahead.NeededBy(0, Known(8, 2).Scalar(7).Storage(6).args()), 0u);
+  EXPECT_EQ(ahead.NeededBy(0, 1, Known(8, 2).args()), 8u);
+  EXPECT_EQ(ahead.NeededBy(0, 1, Known(8, 2).Scalar(7).args()), 7u);
+  EXPECT_EQ(ahead.NeededBy(0, 1, Known(8, 2).Scalar(7).Storage(6).args()), 0u);
 }
 
 TEST(AheadSteps, OffsetsThatAreSumsNeedWhatIsAdded) {
@@ -98,22 +98,22 @@ TEST(AheadSteps, OffsetsThatAreSumsNeedWhatIsAdded) {
   spec.get().offset_sums = {{2, {}}, {-1, {}}};
   spec.Add({}, {}, {4}).Add({}, {}, {5});
   const AheadSteps ahead(spec.get());
-  EXPECT_EQ(ahead.NeededBy(0, Known(4, 2).args()), 3u);
-  EXPECT_EQ(ahead.NeededBy(1, Known(4, 0).args()), 0u);
+  EXPECT_EQ(ahead.NeededBy(0, 1, Known(4, 2).args()), 3u);
+  EXPECT_EQ(ahead.NeededBy(1, 1, Known(4, 0).args()), 0u);
 }
 
-TEST(AheadSteps, BatchesRunWhole) {
+TEST(AheadSteps, StepsThatRunTogetherWaitForAllThatTheyTake) {
   Spec spec(8);
   spec.Add({1}).Add({4}).Add({2}).Together(0, 3);
-  EXPECT_EQ(AheadSteps(spec.get()).NeededBy(0, Known(8, 2).args()), 5u);
+  EXPECT_EQ(AheadSteps(spec.get()).NeededBy(0, 3, Known(8, 2).args()), 5u);
 }
 
 TEST(AheadSteps, InputsAreOverwrittenOnlyWhenThatIsRecorded) {
   Spec spec(8);
   spec.Add({1}).Overwrites(kMostSavedBytes, 6);
   const AheadSteps ahead(spec.get());
-  EXPECT_EQ(ahead.NeededBy(0, Known(8, 5).args()), 6u);
-  EXPECT_EQ(ahead.NeededBy(0, Known(8, 6).args()), 0u);
+  EXPECT_EQ(ahead.NeededBy(0, 1, Known(8, 5).args()), 6u);
+  EXPECT_EQ(ahead.NeededBy(0, 1, Known(8, 6).args()), 0u);
 }
 
 TEST(AheadSteps, EndWhereTooMuchIsOverwritten) {
