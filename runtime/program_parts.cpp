@@ -5,20 +5,27 @@
 namespace lazuli::runtime {
 namespace {
 
-// A launch of a graph takes as long as several of kernels, and what is launched can start only when all of it is known.
-constexpr size_t kMostAhead = 8;
+// A launch of a graph takes as long as several of kernels, and what is launched can start only when all of it is known: the first parts are
+// small, since the GPU waits for them.
 constexpr size_t kFewestSteps = 8;
+constexpr size_t kGrowth = 2;
+constexpr size_t kLargestShare = 8;  // One of so many.
 
 }  // namespace
 
 ProgramParts::ProgramParts(const ProgramSpec* spec, size_t num_ahead) {
-  const size_t enough = std::max(kFewestSteps, (num_ahead + kMostAhead - 1) / kMostAhead);
-  for (size_t i = 0; i < spec->steps.size();) {
-    const size_t end = i < num_ahead ? num_ahead : spec->steps.size();
-    const size_t first = i;
-    while (i < end && (i - first < enough || end - i < kFewestSteps || end > num_ahead)) i += static_cast<size_t>(spec->steps[i].batch);
-    parts_.push_back({first, i - first, std::make_unique<ProgramGraphs>(spec, first, i - first)});
+  const size_t largest = std::max(kFewestSteps, (num_ahead + kLargestShare - 1) / kLargestShare);
+  size_t enough = kFewestSteps;
+  const auto add = [&](size_t first, size_t end) {
+    parts_.push_back({first, end - first, std::make_unique<ProgramGraphs>(spec, first, end - first)});
+  };
+  for (size_t first = 0; first < num_ahead; enough = std::min(largest, kGrowth * enough)) {
+    size_t end = first;
+    while (end < num_ahead && (end - first < enough || num_ahead - end < kFewestSteps)) end += static_cast<size_t>(spec->steps[end].batch);
+    add(first, end);
+    first = end;
   }
+  if (num_ahead < spec->steps.size()) add(num_ahead, spec->steps.size());
 }
 
 const ProgramParts::Part* ProgramParts::From(size_t first) const {

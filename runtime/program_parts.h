@@ -13,7 +13,7 @@ namespace lazuli::runtime {
 
 class ProgramParts {
  public:
-  // Of a program of which the first `num_ahead` steps may run ahead: these in a few equal parts, the others in one.
+  // Of a program of which the first `num_ahead` steps may run ahead: these in about ten parts, the others in one.
   ProgramParts(const ProgramSpec* spec, size_t num_ahead);
 
   // The part that begins with step `first`; null: none does.

@@ -185,9 +185,9 @@ TEST_F(GpuGraphsTest, PartsOfADeepNetworkRunAhead) {
     lazuli::reset();  // The trial's outcome, too.
     ExpectPartsAsEagerly(Graphs().head_start("1").launch_thread(thread), [] {
       torch::manual_seed(5);
-      const auto w = torch::randn({12, 64, 64}, OnGpu()) * 0.1;
+      const auto w = torch::randn({12, 64, 64}, OnGpu(torch::kDouble)) * 0.1;
       return [w](int round) {
-        auto h = torch::full({32, 64}, 0.01 * round, OnGpu());
+        auto h = torch::full({32, 64}, 0.01 * round, OnGpu(torch::kDouble));
         for (int layer = 0; layer < 12; ++layer) h = h + torch::softmax(torch::matmul(h, w[layer]), -1).cumsum(-1);
         return h * (round + 1);
       };

@@ -1,10 +1,12 @@
-// Which steps may run ahead, and what is saved for them.
+// Which steps may run ahead, in which parts where these are graphs, and what is saved for them.
 #include "runtime/run_ahead.h"
 
 #include <gtest/gtest.h>
 
 #include <utility>
 #include <vector>
+
+#include "runtime/program_parts.h"
 
 namespace lazuli::runtime {
 namespace {
@@ -142,6 +144,35 @@ TEST(SavedMemory, RestoresWhatWasThereFirst) {
   numbers[0] = 5;
   saved.Restore();  // Nothing is saved any more.
   EXPECT_EQ(numbers[0], 5);
+}
+
+// By part: its number of steps.
+std::vector<size_t> PartsOf(const ProgramSpec& spec, size_t num_ahead) {
+  const ProgramParts parts(&spec, num_ahead);
+  std::vector<size_t> counts;
+  for (size_t first = 0; first < spec.steps.size(); first += counts.back()) {
+    const ProgramParts::Part* const part = parts.From(first);
+    if (part == nullptr || part->count == 0) return {};
+    for (size_t inside = first + 1; inside < first + part->count; ++inside) EXPECT_EQ(parts.From(inside), nullptr);
+    counts.push_back(part->count);
+  }
+  return counts;
+}
+
+TEST(ProgramPartsTest, TheFirstAreSmallAndNoneIsTiny) {
+  Spec spec(1);
+  for (int i = 0; i < 400; ++i) spec.Add({0});
+  EXPECT_EQ(PartsOf(spec.get(), 330), (std::vector<size_t>{8, 16, 32, 42, 42, 42, 42, 42, 42, 22, 70}));
+  EXPECT_EQ(PartsOf(spec.get(), 400), (std::vector<size_t>{8, 16, 32, 50, 50, 50, 50, 50, 50, 44}));
+  EXPECT_EQ(PartsOf(spec.get(), 27), (std::vector<size_t>{8, 8, 11, 373}));
+  EXPECT_EQ(PartsOf(spec.get(), 5), (std::vector<size_t>{5, 395}));
+}
+
+TEST(ProgramPartsTest, StepsThatRunTogetherAreInOne) {
+  Spec spec(1);
+  for (int i = 0; i < 30; ++i) spec.Add({0});
+  spec.Together(0, 6).Together(6, 9).Together(20, 10);
+  EXPECT_EQ(PartsOf(spec.get(), 30), (std::vector<size_t>{15, 15}));
 }
 
 }  // namespace
