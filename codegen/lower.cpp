@@ -104,9 +104,13 @@ bool Emitter::VariesWhenReduced(const KInst& inst) const {
 Expr Emitter::ReduceSame(KOp op, Expr value) {
   int64_t count = 1;
   for (size_t d = 0; d < reduced_.size(); ++d) count *= reduced_[d] ? kernel_->sizes[d] : 1;
-  if (count == 1) return value;
   const Expr number = Size(value.type(), count);
-  if (op == KOp::kReduceSum) return Add(KOp::kMul, value.type(), {value.id, number.id, -1});
+  if (op == KOp::kReduceSum) {
+    const Expr sum = count == 1 ? value : Add(KOp::kMul, value.type(), {value.id, number.id, -1});
+    // Sums begin with 0, so that none is -0.
+    return c10::isFloatingType(value.type()) ? Add(KOp::kAdd, value.type(), {sum.id, Const(value.type(), 0).id, -1}) : sum;
+  }
+  if (count == 1) return value;
   if (op == KOp::kReduceProd) return Add(KOp::kPow, value.type(), {value.id, number.id, -1});
   return value;
 }

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "runtime/memory_back.h"
 
 namespace lazuli::runtime {
@@ -43,6 +44,9 @@ struct BufferPool::State {
 
   std::mutex mutex;
   Idle idle, idle_scratch;
+  // By address. It is all that a DataPtr has for a context: LibTorch takes others for memory that is not its own, and does not share it
+  // lazily (at::_lazy_clone).
+  absl::flat_hash_map<void*, Block*> used;
   int64_t idle_bytes = 0;
   int64_t used_bytes = 0;
   int64_t peak_bytes = 0;  // The most that was in use at once.
@@ -126,7 +130,10 @@ at::DataPtr BufferPool::Provide(int64_t nbytes, bool scratch) {
   const int64_t rounded = (nbytes + kGranule - 1) / kGranule * kGranule;
   Block* block = TakeIdle(rounded, scratch);
   if (block == nullptr) block = MakeBlock(rounded, scratch);
-  return at::DataPtr(block->data.get(), block, &BufferPool::Free, c10::kCPU);
+  void* const data = block->data.get();
+  std::lock_guard<std::mutex> lock(state_->mutex);
+  state_->used.emplace(data, block);
+  return at::DataPtr(data, data, &BufferPool::Free, c10::kCPU);
 }
 
 at::DataPtr BufferPool::Allocate(int64_t nbytes) {
@@ -136,10 +143,12 @@ at::DataPtr BufferPool::Allocate(int64_t nbytes) {
 
 at::DataPtr BufferPool::AllocateScratch(int64_t nbytes) { return Provide(nbytes, /*scratch=*/true); }
 
-void BufferPool::Free(void* context) {
-  auto* block = static_cast<Block*>(context);
+void BufferPool::Free(void* data) {
   State& state = *Get().state_;
   std::lock_guard<std::mutex> lock(state.mutex);
+  const auto it = state.used.find(data);
+  Block* const block = it->second;
+  state.used.erase(it);
   state.used_bytes -= block->nbytes;
   state.idle_bytes += block->nbytes;
   state.IdleOf(block->scratch)[block->nbytes].push_back(block);

@@ -40,7 +40,7 @@ class BufferPool {
   at::DataPtr Provide(int64_t nbytes, bool scratch);
   Block* TakeIdle(int64_t rounded, bool scratch);
   Block* MakeBlock(int64_t rounded, bool scratch);
-  static void Free(void* context);
+  static void Free(void* data);
   State* state_;
 };
 

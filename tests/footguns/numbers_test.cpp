@@ -146,6 +146,24 @@ TEST_P(NumbersTest, BoolArithmetic) {
   });
 }
 
+// Sums begin with +0, those of one element and of one that is repeated, too.
+TEST_P(NumbersTest, NoSumIsNegativeZero) {
+  ExpectSameAsEager([] {
+    const auto zero = OnTestDevice(torch::full({4, 8}, -0.0F)), number = OnTestDevice(torch::full({1}, -0.0F));
+    const auto computed = OnTestDevice(torch::ones({4, 8})) * -0.0;
+    return Tensors{zero.sum(),
+                   zero.sum(0),
+                   zero.mean(1),
+                   computed.sum(),
+                   computed.sum(1),
+                   number.sum(),
+                   number.expand(7).sum(),
+                   (number * 2).expand({3, 5}).sum(1),
+                   zero.to(torch::kDouble).sum(),
+                   torch::full({3, 4, 5}, -0.0).sum(at::IntArrayRef{0, 2})};
+  });
+}
+
 TEST_P(NumbersTest, TypePromotionOfScalarsAndZeroDimTensors) {
   ExpectSameAsEager([] {
     auto half = torch::ones({5}, torch::kHalf) + 0;

@@ -364,6 +364,20 @@ TEST_P(SharingTest, CopyOnWrite) {
   });
 }
 
+// Results of that size are in memory that is kept for reuse.
+TEST_P(SharingTest, CopyOnWriteOfLargeResults) {
+  ExpectSameAsEager([] {
+    auto x = torch::arange(90000, torch::kFloat).view({300, 300}) * 2;
+    auto lazy = at::_lazy_clone(x);
+    EXPECT_EQ(x.const_data_ptr(), lazy.const_data_ptr());
+    x.add_(1);
+    lazy.select(0, 2).zero_();
+    auto twice = at::_lazy_clone(x + lazy);
+    twice.mul_(3);
+    return Tensors{x, lazy, twice};
+  });
+}
+
 TEST_P(SharingTest, MetadataCopiedBetweenTensors) {
   ExpectSameAsEager([] {
     auto plain = torch::zeros({2});
