@@ -228,6 +228,15 @@ bool ProgramGraphs::ComesAgain() {
   return false;
 }
 
+absl::StatusOr<CudaGraphPool*> ProgramGraphs::PoolFor(const c10::Stream& stream) {
+  const absl::StatusOr<CudaGraphPool*> shared = CudaGraph::PoolOf(stream);
+  if (!shared.ok() || leaving_.empty()) return shared;
+  std::unique_ptr<CudaGraphPool>& own = pools_[stream.id()];
+  // Libraries have a workspace for each stream.
+  if (own == nullptr) own = std::make_unique<CudaGraphPool>((*shared)->capture_stream());
+  return own.get();
+}
+
 ProgramGraphs::Graph* ProgramGraphs::Capture(const c10::Stream& stream, const BoundRun& run) {
   if (graphs_.size() == kMostGraphs && launches_ < kLaunchesWorth * captures_) {
     graphs_.clear();
@@ -247,7 +256,7 @@ ProgramGraphs::Graph* ProgramGraphs::Capture(const c10::Stream& stream, const Bo
       RethrowIfFailed(result);
     }
   };
-  const absl::StatusOr<CudaGraphPool*> pool = CudaGraph::PoolOf(stream);
+  const absl::StatusOr<CudaGraphPool*> pool = PoolFor(stream);
   auto captured = pool.ok() ? CudaGraph::Capture(*pool, work) : pool.status();
   graph->bases = memory->bases();
   for (const int32_t m : adopted_) {

@@ -8,10 +8,12 @@
 // comes again; steps on the CPU run before the graph, since none of them can depend on it.
 //
 // A part's graph has no steps on the CPU. The arenas are the run's, and so in the key; what other parts read of what its library calls
-// allocate stays where it is as long as the graph is there.
+// allocate stays where it is as long as the graph is there, in a pool of its own: graphs that were captured before, and are launched in
+// between, would else have what they only need for a while in the same place.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -94,6 +96,8 @@ class ProgramGraphs {
   void MakeKey(const c10::Stream& stream, const BoundRun& run);
   // Whether `key_` came before, so that it is worth capturing.
   bool ComesAgain();
+  // For graphs that are launched on `stream`.
+  absl::StatusOr<CudaGraphPool*> PoolFor(const c10::Stream& stream);
   Graph* Capture(const c10::Stream& stream, const BoundRun& run);
   void RunOnCpu(const BoundRun& run, RunResult* result) const;
   void Launch(Graph* graph, ProgramMemory* memory) const;
@@ -118,6 +122,7 @@ class ProgramGraphs {
   int64_t runs_without_ = 0;
   int64_t captures_ = 0, launches_ = 0;
   uint64_t clock_ = 0;
+  std::map<int64_t, std::unique_ptr<CudaGraphPool>> pools_;  // Its own, by stream. They outlive the graphs.
   std::vector<std::unique_ptr<Graph>> graphs_;
 };
 

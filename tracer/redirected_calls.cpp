@@ -5,6 +5,7 @@
 #include <c10/core/Stream.h>
 #include <dlfcn.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,7 +44,10 @@ struct CallInfo {
 
 // What a call's arguments say of its stream.
 void Note(std::optional<CudaStreamHandle>* stream, CudaStreamHandle argument) { *stream = argument; }
-void Note(std::optional<CudaStreamHandle>* stream, const c10::Stream* argument) { *stream = runtime::HandleOf(*argument); }
+void Note(std::optional<CudaStreamHandle>* stream, const c10::Stream* argument) {
+  const auto nobodys = reinterpret_cast<CudaStreamHandle>(~uintptr_t{0});
+  *stream = argument->device_type() == c10::kCUDA ? runtime::HandleOf(*argument) : nobodys;
+}
 template <class T>
 void Note(std::optional<CudaStreamHandle>* /*stream*/, const T& /*argument*/) {}
 
@@ -72,6 +76,8 @@ struct AfterCut<kCall, Result(Args...)> {
 constexpr CallInfo kWaitForDevice{"_ZN3c104cuda18device_synchronizeEv", "synchronize", Cut::kGraphBreak, Callers::kAll};
 constexpr CallInfo kWaitForStream{"_ZNK3c104cuda10CUDAStream11synchronizeEv", "synchronize", Cut::kGraphBreak, Callers::kProgram};
 constexpr CallInfo kQueryStream{"_ZNK3c104cuda10CUDAStream5queryEv", "query", Cut::kGraphBreak, Callers::kProgram};
+constexpr CallInfo kWaitForAnyStream{"_ZNK3c106Stream11synchronizeEv", "synchronize", Cut::kGraphBreak, Callers::kProgram};
+constexpr CallInfo kQueryAnyStream{"_ZNK3c106Stream5queryEv", "query", Cut::kGraphBreak, Callers::kProgram};
 constexpr CallInfo kWaitForAccelerator{"_ZN2at11accelerator17synchronizeDeviceEa", "synchronize", Cut::kGraphBreak, Callers::kProgram};
 // Of CUDA's.
 constexpr CallInfo kDeviceSynchronize{"cudaDeviceSynchronize", "synchronize", Cut::kGraphBreak, Callers::kProgram};
@@ -92,6 +98,8 @@ void RedirectCalls() {
     AfterCut<kWaitForDevice, void()>::Add(library, &redirections);
     AfterCut<kWaitForStream, void(const c10::Stream*)>::Add(library, &redirections);
     AfterCut<kQueryStream, bool(const c10::Stream*)>::Add(library, &redirections);
+    AfterCut<kWaitForAnyStream, void(const c10::Stream*)>::Add(runtime::FindOpen({"libc10.so"}), &redirections);
+    AfterCut<kQueryAnyStream, bool(const c10::Stream*)>::Add(runtime::FindOpen({"libc10.so"}), &redirections);
     AfterCut<kWaitForAccelerator, void(c10::DeviceIndex)>::Add(runtime::FindOpen({"libtorch_cpu.so"}), &redirections);
   }
   if (void* const library = runtime::FindOpen({"libcudart.so.13", "libcudart.so.12"})) {

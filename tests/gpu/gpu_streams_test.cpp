@@ -50,6 +50,8 @@ TEST_F(GpuStreamsTest, WaitingForADeviceLaunches) {
 TEST_F(GpuStreamsTest, WhatComesAfterAStreamsWorkLaunches) {
   void* const stream = HandleOf(runtime::CurrentStream(Gpu()));
   ExpectLaunchedBy([=] { EXPECT_EQ(WaitForStream(stream), 0); }, "synchronize");
+  ExpectLaunchedBy([] { runtime::CurrentStream(Gpu()).synchronize(); }, "synchronize");
+  ExpectLaunchedBy([] { runtime::CurrentStream(Gpu()).query(); }, "query");
   ExpectLaunchedBy([=] { EXPECT_EQ(RecordEvent(stream), 0); }, "event");
   ExpectLaunchedBy([=] { QueryStream(stream); }, "query");
   ExpectLaunchedBy(
