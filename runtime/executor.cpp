@@ -203,15 +203,21 @@ class StepProgram : public Program {
     return false;
   }
 
+  // The part that begins with step `first`, where parts of a run that is ahead are to be graphs; null: none.
+  const ProgramParts::Part* PartFrom(size_t first) {
+    if (!Active().cudagraphs) return nullptr;
+    if (parts_ == nullptr) parts_ = std::make_unique<ProgramParts>(&spec_, ahead_steps_.size());
+    return parts_->From(first);
+  }
+
   // So many steps from `first` on run together where the run is ahead.
   size_t CountFrom(size_t first) {
-    if (Active().cudagraphs && parts_ == nullptr) parts_ = std::make_unique<ProgramParts>(&spec_, ahead_steps_.size());
-    const ProgramParts::Part* const part = Active().cudagraphs ? parts_->From(first) : nullptr;
+    const ProgramParts::Part* const part = PartFrom(first);
     return part != nullptr ? part->count : static_cast<size_t>(spec_.steps[first].batch);
   }
 
   void RunTogether(size_t first, size_t count, const RunArgs& args, RunResult* result) {
-    const ProgramParts::Part* const part = runner_.failed() || parts_ == nullptr ? nullptr : parts_->From(first);
+    const ProgramParts::Part* const part = runner_.failed() ? nullptr : PartFrom(first);
     if (part != nullptr && part->count == count && RunAsGraph(part->graphs.get(), args, result)) {
       part->graphs->SetInUse(true);
     } else {

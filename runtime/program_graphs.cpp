@@ -41,7 +41,8 @@ void RethrowIfFailed(const RunResult& result) {
 
 }  // namespace
 
-ProgramGraphs::ProgramGraphs(const ProgramSpec* spec, size_t first, size_t count) : spec_(*spec), first_(first), count_(count) {
+ProgramGraphs::ProgramGraphs(const ProgramSpec* spec, size_t first, size_t count, bool is_part)
+    : spec_(*spec), first_(first), count_(count), is_part_(is_part) {
   ReadSteps();
   Registry& registry = Registry::Get();
   std::lock_guard<std::mutex> lock(registry.mutex);
@@ -116,7 +117,7 @@ void ProgramGraphs::ReadSteps() {
       }
     }
     on_gpu += unit.on_gpu ? unit.count : 0;
-    if (!unit.on_gpu && !IsWhole()) Refuse("a part of it has work for the CPU");
+    if (!unit.on_gpu && is_part_) Refuse("a part of it has work for the CPU");
     i += unit.count;
     units_.push_back(std::move(unit));
   }
@@ -195,7 +196,7 @@ ProgramGraphs::Outcome ProgramGraphs::Run(const BoundRun& run, bool may_capture,
   }
   graph->last_use = ++clock_;
   ++launches_;
-  if (IsWhole()) RunOnCpu(run, result);
+  if (!is_part_) RunOnCpu(run, result);
   Launch(graph, run.memory);
   Counters::Get().cudagraph_launches.Add();
   return Outcome::kLaunched;
@@ -206,7 +207,7 @@ void ProgramGraphs::MakeKey(const c10::Stream& stream, const BoundRun& run) {
   key_.clear();
   key_.push_back(static_cast<uint64_t>(stream.id()));
   for (const int64_t symbol : run.args.symbols) key_.push_back(static_cast<uint64_t>(symbol));
-  for (size_t a = 0; a < spec_.arenas.size() && !IsWhole(); ++a) key_.push_back(reinterpret_cast<uint64_t>(memory.arena(a)));
+  for (size_t a = 0; a < spec_.arenas.size() && is_part_; ++a) key_.push_back(reinterpret_cast<uint64_t>(memory.arena(a)));
   for (const int32_t m : fixed_.memories) key_.push_back(reinterpret_cast<uint64_t>(memory.bases()[m]));
   for (const int32_t slot : fixed_.scalars) key_.push_back(run.args.scalars[slot]);
   for (const int32_t slot : fixed_.offsets) key_.push_back(static_cast<uint64_t>(run.runner->offsets()[slot]));
@@ -246,7 +247,7 @@ ProgramGraphs::Graph* ProgramGraphs::Capture(const c10::Stream& stream, const Bo
   ProgramMemory* const memory = run.memory;
   auto graph = std::make_unique<Graph>();
   const auto work = [&] {
-    if (IsWhole()) memory->BindArenas(/*cpu_only=*/false);
+    if (!is_part_) memory->BindArenas(/*cpu_only=*/false);
     const LaunchTape::Recording recording(&graph->tape);
     for (const Unit& unit : units_) {
       graph->launches.push_back(graph->tape.size());
@@ -266,7 +267,7 @@ ProgramGraphs::Graph* ProgramGraphs::Capture(const c10::Stream& stream, const Bo
     }
     data.clear();
   }
-  if (IsWhole()) memory->FreeArenas();
+  if (!is_part_) memory->FreeArenas();
   if (!captured.ok()) {
     GiveUp(std::string(captured.status().message()));
     return nullptr;

@@ -37,9 +37,9 @@ struct BoundRun {
 
 class ProgramGraphs {
  public:
-  // Of the whole program, or of `count` steps from `first` on.
-  explicit ProgramGraphs(const ProgramSpec* spec) : ProgramGraphs(spec, 0, spec->steps.size()) {}
-  ProgramGraphs(const ProgramSpec* spec, size_t first, size_t count);
+  // Of the whole program, or of a part: `count` steps from `first` on.
+  explicit ProgramGraphs(const ProgramSpec* spec) : ProgramGraphs(spec, 0, spec->steps.size(), /*is_part=*/false) {}
+  ProgramGraphs(const ProgramSpec* spec, size_t first, size_t count) : ProgramGraphs(spec, first, count, /*is_part=*/true) {}
   ~ProgramGraphs();
   ProgramGraphs(const ProgramGraphs&) = delete;
   ProgramGraphs& operator=(const ProgramGraphs&) = delete;
@@ -63,6 +63,8 @@ class ProgramGraphs {
   static bool ReleaseAll();
 
  private:
+  ProgramGraphs(const ProgramSpec* spec, size_t first, size_t count, bool is_part);
+
   // Steps that run together.
   struct Unit {
     size_t first = 0;
@@ -83,7 +85,6 @@ class ProgramGraphs {
     uint64_t last_use = 0;
   };
 
-  bool IsWhole() const { return count_ == spec_.steps.size(); }
   // Whether a memory is bound before the steps run, other than as a place in an arena.
   bool IsBoundBefore(int32_t memory) const;
   void ReadSteps();
@@ -107,6 +108,7 @@ class ProgramGraphs {
 
   const ProgramSpec& spec_;
   const size_t first_, count_;
+  const bool is_part_;
   std::mutex mutex_;
   bool in_use_ = false;
   std::string refused_;  // Why there are none.
