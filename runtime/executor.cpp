@@ -206,7 +206,7 @@ class StepProgram : public Program {
   // The part that begins with step `first`, where parts of a run that is ahead are to be graphs; null: none.
   const ProgramParts::Part* PartFrom(size_t first) {
     if (!Active().cudagraphs) return nullptr;
-    if (parts_ == nullptr) parts_ = std::make_unique<ProgramParts>(&spec_, ahead_steps_.size());
+    if (parts_ == nullptr) parts_ = std::make_unique<ProgramParts>(&spec_, ahead_steps_.most());
     return parts_->From(first);
   }
 

@@ -22,6 +22,8 @@ class AheadSteps {
 
   // So many steps may run ahead; 0 where the options want none.
   size_t size() const;
+  // The same where they want all.
+  size_t most() const { return needs_.size(); }
   // With so many operators of the trace all of them can, whatever is known beforehand.
   size_t LastAt() const { return last_at_; }
   // `count` steps from `first` on need so many operators of the trace, by what is known of it. 0: they can run.
