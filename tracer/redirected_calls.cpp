@@ -5,6 +5,7 @@
 #include <c10/core/Stream.h>
 #include <dlfcn.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -33,6 +34,26 @@ bool IsSharedStorageAlias(const c10::Storage& a, const c10::Storage& b) {
   const c10::DeleterFnPtr counted = &c10::refcounted_deleter;
   return x.get_deleter() == counted && y.get_deleter() == counted && x.get_context() == y.get_context();
 }
+
+// at::native::resize_bytes_cpu and resize_bytes_cuda, which replace a storage's memory.
+constexpr char kResizeOnCpu[] = "_ZN2at6native16resize_bytes_cpuEPN3c1011StorageImplEm";
+constexpr char kResizeOnCuda[] = "_ZN2at6native17resize_bytes_cudaEPN3c1011StorageImplEm";
+
+template <const char* kName>
+struct ResizeBytes {
+  static inline void (*theirs)(c10::StorageImpl*, size_t) = nullptr;
+
+  static void Call(c10::StorageImpl* storage, size_t nbytes) {
+    Settle(storage);
+    theirs(storage, nbytes);
+  }
+
+  static void Add(void* library, std::vector<Redirection>* redirections) {
+    if (library == nullptr) return;
+    theirs = reinterpret_cast<void (*)(c10::StorageImpl*, size_t)>(dlsym(library, kName));
+    if (theirs != nullptr) redirections->push_back({kName, reinterpret_cast<void*>(&Call), Callers::kAll});
+  }
+};
 
 // A function before which is launched what this thread has recorded: for the stream that is an argument, for any where none is.
 struct CallInfo {
@@ -94,6 +115,8 @@ constexpr CallInfo kStreamBeginCapture{"cudaStreamBeginCapture", "capture", Cut:
 void RedirectCalls() {
   std::vector<Redirection> redirections{
       {"_ZN3c1020isSharedStorageAliasERKNS_7StorageES2_", reinterpret_cast<void*>(&IsSharedStorageAlias), Callers::kAll}};
+  ResizeBytes<kResizeOnCpu>::Add(runtime::FindOpen({"libtorch_cpu.so"}), &redirections);
+  ResizeBytes<kResizeOnCuda>::Add(runtime::FindOpen({"libtorch_cuda.so"}), &redirections);
   if (void* const library = runtime::FindOpen({"libc10_cuda.so"})) {
     AfterCut<kWaitForDevice, void()>::Add(library, &redirections);
     AfterCut<kWaitForStream, void(const c10::Stream*)>::Add(library, &redirections);

@@ -2,6 +2,7 @@
 
 #include <ATen/DLConvertor.h>
 #include <ATen/TensorIterator.h>
+#include <ATen/native/Resize.h>
 #include <ATen/native/cpu/Loops.h>
 #include <ATen/ops/_lazy_clone.h>
 #include <fcntl.h>
@@ -308,6 +309,23 @@ TEST_P(PointersTest, TensorIteratorOfTheProgram) {
     auto allocated = second.output();
     allocated.mul_(2);
     return Tensors{a, out, allocated, allocated + b};
+  });
+}
+
+// By an iterator, and by what kernels of programs call themselves, past the dispatcher.
+TEST_P(PointersTest, ResultsThatTheProgramsKernelsResize) {
+  ExpectSameAsEager([] {
+    const auto a = torch::arange(12, torch::kFloat).view({3, 4}) * 1;
+    auto first = torch::empty({0}), second = torch::empty({0}), third = torch::zeros({2}) + 1;
+    auto iterator = at::TensorIteratorConfig().add_output(first).add_const_input(a).build();
+    at::native::cpu_kernel(iterator, [](float x) { return x * 3; });
+    at::native::resize_output(second, {4, 2});
+    second.fill_(5);
+    const auto before = third * 2;
+    third.resize_({0});
+    at::native::resize_output(third, {5});
+    third.copy_(torch::arange(5, torch::kFloat));
+    return Tensors{first, first + a, second, before, third};
   });
 }
 
