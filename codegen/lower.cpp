@@ -104,15 +104,15 @@ bool Emitter::VariesWhenReduced(const KInst& inst) const {
 Expr Emitter::ReduceSame(KOp op, Expr value) {
   int64_t count = 1;
   for (size_t d = 0; d < reduced_.size(); ++d) count *= reduced_[d] ? kernel_->sizes[d] : 1;
-  const Expr number = Size(value.type(), count);
+  const auto with_count = [&](KOp combine) {
+    return count == 1 ? value : Add(combine, value.type(), {value.id, Size(value.type(), count).id, -1});
+  };
   if (op == KOp::kReduceSum) {
-    const Expr sum = count == 1 ? value : Add(KOp::kMul, value.type(), {value.id, number.id, -1});
+    const Expr sum = with_count(KOp::kMul);
     // Sums begin with 0, so that none is -0.
     return c10::isFloatingType(value.type()) ? Add(KOp::kAdd, value.type(), {sum.id, Const(value.type(), 0).id, -1}) : sum;
   }
-  if (count == 1) return value;
-  if (op == KOp::kReduceProd) return Add(KOp::kPow, value.type(), {value.id, number.id, -1});
-  return value;
+  return op == KOp::kReduceProd ? with_count(KOp::kPow) : value;
 }
 
 Expr Emitter::SumOfOneHot(Expr value) {

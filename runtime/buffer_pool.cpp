@@ -94,7 +94,10 @@ BufferPool::Block* BufferPool::TakeIdle(int64_t rounded, bool scratch) {
     std::lock_guard<std::mutex> lock(state_->mutex);
     auto& idle = state_->IdleOf(scratch);
     const auto it = scratch ? idle.lower_bound(rounded) : idle.find(rounded);
-    if (it != idle.end()) block = state_->Take(&idle, it);
+    if (it != idle.end()) {
+      block = state_->Take(&idle, it);
+      state_->used.emplace(block->data.get(), block);
+    }
     const int64_t nbytes = block != nullptr ? block->nbytes : rounded;
     if (block == nullptr) evicted = state_->EvictFor(rounded);
     state_->used_bytes += nbytes;
@@ -109,6 +112,8 @@ BufferPool::Block* BufferPool::MakeBlock(int64_t rounded, bool scratch) {
   const auto make = [&] {
     auto* block = new Block{c10::GetCPUAllocator()->allocate(static_cast<size_t>(rounded)), rounded, scratch};
     AskForHugePages(block->data, rounded);
+    std::lock_guard<std::mutex> lock(state_->mutex);
+    state_->used.emplace(block->data.get(), block);
     return block;
   };
   try {
@@ -131,8 +136,6 @@ at::DataPtr BufferPool::Provide(int64_t nbytes, bool scratch) {
   Block* block = TakeIdle(rounded, scratch);
   if (block == nullptr) block = MakeBlock(rounded, scratch);
   void* const data = block->data.get();
-  std::lock_guard<std::mutex> lock(state_->mutex);
-  state_->used.emplace(data, block);
   return at::DataPtr(data, data, &BufferPool::Free, c10::kCPU);
 }
 

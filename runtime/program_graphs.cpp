@@ -123,6 +123,9 @@ void ProgramGraphs::ReadSteps() {
   }
   if (on_gpu < kFewestSteps) Refuse(absl::StrCat("it does ", on_gpu, " things on a GPU, and a graph would not be faster"));
   std::sort(adopted_.begin(), adopted_.end());
+  for (int32_t m = 0; m < static_cast<int32_t>(spec_.memories.size()); ++m) {
+    if (IsBoundBefore(m)) bound_before_.push_back(m);
+  }
   FindLeaving();
   const auto is_not_bound_before = [this](int32_t m) { return !IsBoundBefore(m); };
   fixed_.memories.erase(std::remove_if(fixed_.memories.begin(), fixed_.memories.end(), is_not_bound_before), fixed_.memories.end());
@@ -298,8 +301,7 @@ void ProgramGraphs::NoteValues(const BoundRun& run, Graph* graph) {
 void ProgramGraphs::Patch(Graph* graph, const BoundRun& run) {
   const std::vector<void*>& bases = run.memory->bases();
   std::vector<bool> moved(spec_.memories.size(), false);
-  for (size_t m = 0; m < spec_.memories.size(); ++m) {
-    if (!IsBoundBefore(static_cast<int32_t>(m))) continue;
+  for (const int32_t m : bound_before_) {
     moved[m] = graph->bases[m] != bases[m];
     graph->bases[m] = bases[m];
   }

@@ -116,7 +116,8 @@ class ProgramGraphs {
   std::vector<Unit> units_;
   StepArgs fixed_;                // What library calls take; of memories, those that are bound before.
   std::vector<int32_t> adopted_;  // Memories that library calls allocate.
-  std::vector<int32_t> leaving_;  // Of these, those that other parts use, and the trace does not.
+  std::vector<int32_t> bound_before_;
+  std::vector<int32_t> leaving_;  // Of adopted_, those that other parts use, and the trace does not.
 
   std::vector<uint64_t> key_;  // Of this run.
   std::vector<size_t> seen_;   // Hashes of the last keys that had no graph.

@@ -35,6 +35,14 @@ bool IsSharedStorageAlias(const c10::Storage& a, const c10::Storage& b) {
   return x.get_deleter() == counted && y.get_deleter() == counted && x.get_context() == y.get_context();
 }
 
+// Redirects calls of `name` to `ours`, which calls `theirs`, unless there is no such library or nothing of the name in it.
+template <class Function>
+void AddTo(std::vector<Redirection>* redirections, void* library, const char* name, Callers callers, Function* ours, Function** theirs) {
+  if (library == nullptr) return;
+  *theirs = reinterpret_cast<Function*>(dlsym(library, name));
+  if (*theirs != nullptr) redirections->push_back({name, reinterpret_cast<void*>(ours), callers});
+}
+
 // at::native::resize_bytes_cpu and resize_bytes_cuda, which replace a storage's memory.
 constexpr char kResizeOnCpu[] = "_ZN2at6native16resize_bytes_cpuEPN3c1011StorageImplEm";
 constexpr char kResizeOnCuda[] = "_ZN2at6native17resize_bytes_cudaEPN3c1011StorageImplEm";
@@ -49,9 +57,7 @@ struct ResizeBytes {
   }
 
   static void Add(void* library, std::vector<Redirection>* redirections) {
-    if (library == nullptr) return;
-    theirs = reinterpret_cast<void (*)(c10::StorageImpl*, size_t)>(dlsym(library, kName));
-    if (theirs != nullptr) redirections->push_back({kName, reinterpret_cast<void*>(&Call), Callers::kAll});
+    AddTo(redirections, library, kName, Callers::kAll, &Call, &theirs);
   }
 };
 
@@ -86,10 +92,8 @@ struct AfterCut<kCall, Result(Args...)> {
     return theirs(args...);
   }
 
-  // Nothing is redirected that `library` does not have.
   static void Add(void* library, std::vector<Redirection>* redirections) {
-    theirs = reinterpret_cast<Result (*)(Args...)>(dlsym(library, kCall.name));
-    if (theirs != nullptr) redirections->push_back({kCall.name, reinterpret_cast<void*>(&Call), kCall.callers});
+    AddTo(redirections, library, kCall.name, kCall.callers, &Call, &theirs);
   }
 };
 
