@@ -58,12 +58,34 @@ const absl::StatusOr<GraphFunctions>& Functions() {
   return *functions;
 }
 
+std::mutex& CaptureMutex() {
+  static auto* const mutex = new std::mutex;
+  return *mutex;
+}
+
+thread_local bool is_capturing = false;
+
+class CapturingScope {
+ public:
+  CapturingScope() : lock_(CaptureMutex()) { is_capturing = true; }
+  ~CapturingScope() { is_capturing = false; }
+  CapturingScope(const CapturingScope&) = delete;
+  CapturingScope& operator=(const CapturingScope&) = delete;
+
+ private:
+  const std::lock_guard<std::mutex> lock_;
+};
+
 class SilentWarnings : public c10::WarningHandler {
  public:
   void process(const c10::Warning& /*warning*/) override {}
 };
 
 }  // namespace
+
+NoCaptureElsewhere::NoCaptureElsewhere() {
+  if (!is_capturing) lock_ = std::unique_lock<std::mutex>(CaptureMutex());
+}
 
 absl::StatusOr<CudaGraphPool*> CudaGraph::PoolOf(const c10::Stream& stream) {
   static auto* const mutex = new std::mutex;
@@ -89,6 +111,7 @@ CudaGraph::CudaGraph(CudaGraphPool* pool) : pool_(pool), object_(new unsigned ch
 CudaGraph::~CudaGraph() { Functions()->destroy(object_.get()); }
 
 absl::StatusOr<std::unique_ptr<CudaGraph>> CudaGraph::Capture(CudaGraphPool* pool, const std::function<void()>& work) {
+  const CapturingScope capturing;
   const c10::StreamGuard guard(pool->capture_stream());
   std::unique_ptr<CudaGraph> graph(new CudaGraph(pool));
   std::string thrown;

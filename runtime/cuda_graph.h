@@ -33,14 +33,24 @@ class CudaGraphPool {
   std::weak_ptr<const Id> id_;  // Of LibTorch's pool, which goes with the last graph that uses it.
 };
 
+// While it lives, no other thread makes a CudaGraph. A capture has the default generators of GPUs for itself: LibTorch's kernels that draw
+// from them elsewhere throw meanwhile.
+class NoCaptureElsewhere {
+ public:
+  NoCaptureElsewhere();
+
+ private:
+  std::unique_lock<std::mutex> lock_;  // Not taken by a thread that captures.
+};
+
 class CudaGraph {
  public:
   // The pool of the graphs that are launched on `stream`; made once. Fails with Unavailable where LibTorch has no CUDA graphs.
   static absl::StatusOr<CudaGraphPool*> PoolOf(const c10::Stream& stream);
 
   // A graph of what `work` launches on this thread, which has the pool's capture stream as its current one meanwhile. Nothing runs; memory
-  // that `work` allocates is the pool's. Fails with FailedPrecondition when `work` throws or does what cannot be captured (the message says
-  // what it threw).
+  // that `work` allocates is the pool's. Threads capture one after the other, so `work` must not wait for another one. Fails with
+  // FailedPrecondition when `work` throws or does what cannot be captured (the message says what it threw).
   static absl::StatusOr<std::unique_ptr<CudaGraph>> Capture(CudaGraphPool* pool, const std::function<void()>& work);
   ~CudaGraph();
   CudaGraph(const CudaGraph&) = delete;

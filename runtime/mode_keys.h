@@ -29,6 +29,11 @@ class AtenScope {
   at::NoGradGuard no_grad_;
 };
 
+// Whether this thread is in an AtenScope.
+inline bool InAtenScope() {
+  return c10::impl::tls_is_dispatch_key_excluded(kRecorderKey) && !c10::impl::tls_is_dispatch_key_included(kRecorderKey);
+}
+
 // Whether torch.jit.trace follows what this thread calls.
 inline bool IsTraced() { return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Tracer); }
 

@@ -13,6 +13,7 @@
 
 #include "runtime/cuda_driver.h"
 #include "runtime/device.h"
+#include "runtime/mode_keys.h"
 #include "runtime/open_library.h"
 #include "runtime/redirect_calls.h"
 #include "tracer/lazy_tensor.h"
@@ -86,9 +87,12 @@ struct AfterCut<kCall, Result(Args...)> {
   static inline Result (*theirs)(Args...) = nullptr;
 
   static Result Call(Args... args) {
+    // What Lazuli itself calls has nothing to wait for, and holds locks that other threads may want before they let go of this one's
+    // recorder.
+    Recorder* const recorder = runtime::InAtenScope() ? nullptr : Recorder::Current();
     std::optional<CudaStreamHandle> stream;
     (Note(&stream, args), ...);
-    if (Recorder* const recorder = Recorder::Current()) recorder->FlushStream(stream, kCall.cause, kCall.cut);
+    if (recorder != nullptr) recorder->FlushStream(stream, kCall.cause, kCall.cut);
     return theirs(args...);
   }
 

@@ -3,6 +3,11 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/torch.h>
 
+#include <array>
+#include <string>
+#include <thread>
+#include <vector>
+
 #include "runtime/cuda_graph.h"
 #include "runtime/device.h"
 #include "tests/support/gpu.h"
@@ -240,6 +245,42 @@ TEST_F(GpuGraphsTest, PartsTrainWithDropout) {
       return loss;
     };
   });
+}
+
+// LibTorch lets nobody else draw numbers while one thread captures, and a stream has one capture at a time.
+TEST_F(GpuGraphsTest, ThreadsCaptureAndDraw) {
+  constexpr int kThreads = 4, kRounds = 12;
+  const StatsDelta stats;
+  std::array<std::string, kThreads> errors;
+  const auto work = [&](int t) {
+    const auto x = torch::arange(64 * (t + 1), OnGpu()).reshape({-1, 16});
+    const auto weights = torch::ones({64}, OnGpu());
+    for (int round = 0; round < kRounds; ++round) {
+      const auto eager = Rows(x * (round + 1));
+      const DeviceMode mode(Graphs());
+      const auto rows = Rows(x * (round + 1));
+      const auto kept = torch::dropout(torch::ones({64 * (t + 1)}, OnGpu()), 0.5, true);
+      const auto drawn = torch::multinomial(weights, 8);
+      lazuli::sync();
+      if (!torch::allclose(rows, eager)) errors[t] += " rows of round " + std::to_string(round);
+      const auto valid = kept.eq(0).logical_or(kept.eq(2)).all().logical_and(drawn.ge(0).logical_and(drawn.lt(64)).all());
+      if (!valid.item<bool>()) errors[t] += " numbers of round " + std::to_string(round);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      try {
+        work(t);
+      } catch (const std::exception& error) {
+        errors[t] += error.what();
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+  EXPECT_GE(stats.of(&Stats::cudagraph_captures), 1);
+  EXPECT_EQ(stats.of(&Stats::cudagraph_failures), 0);
 }
 
 TEST_F(GpuGraphsTest, ConvolutionsAndNorms) {
