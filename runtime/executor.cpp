@@ -45,16 +45,16 @@ class StepProgram : public Program {
     may_capture_ = args.may_capture;
     would_capture_ = false;
     while (num_ahead_ < ahead_steps_.size() && may_go_ahead_) {
-      const size_t count = CountFrom(num_ahead_);
-      ahead.next_at = ahead_steps_.NeededBy(num_ahead_, count, args);
+      const Together steps = TogetherFrom(num_ahead_);
+      ahead.next_at = ahead_steps_.NeededBy(num_ahead_, steps.count, args);
       if (ahead.next_at > 0) return ahead;
       if (!ahead.ran && !StartAhead(args.run)) return {};
-      if (!BindOutputsOf(num_ahead_, count) || !Save(num_ahead_, count, args.run)) {
+      if (!BindOutputsOf(num_ahead_, steps.count) || !Save(num_ahead_, steps.count, args.run)) {
         GoNoFurther();
         break;
       }
-      RunTogether(num_ahead_, count, args.run, &ahead_result_);
-      num_ahead_ += count;
+      RunTogether(steps, args.run, &ahead_result_);
+      num_ahead_ += steps.count;
       ahead.ran = true;
       ahead.would_capture = would_capture_;
     }
@@ -69,9 +69,12 @@ class StepProgram : public Program {
     Drop();
   }
 
-  void ReleaseGraphs(bool of_parts) override {
-    if (!of_parts && graphs_ != nullptr) graphs_->Release();
-    if (of_parts) parts_.reset();
+  void ReleaseGraphs(Graphs which) override {
+    if (which == Graphs::kOfParts) {
+      parts_.reset();
+    } else if (graphs_ != nullptr) {
+      graphs_->Release();
+    }
   }
 
  private:
@@ -210,19 +213,24 @@ class StepProgram : public Program {
     return parts_->From(first);
   }
 
-  // So many steps from `first` on run together where the run is ahead.
-  size_t CountFrom(size_t first) {
+  // Steps that run together where the run is ahead: those of a part, or of a batch.
+  struct Together {
+    size_t first = 0;
+    size_t count = 0;
+    ProgramGraphs* graphs = nullptr;  // Of the part; null: none.
+  };
+  Together TogetherFrom(size_t first) {
     const ProgramParts::Part* const part = PartFrom(first);
-    return part != nullptr ? part->count : static_cast<size_t>(spec_.steps[first].batch);
+    if (part == nullptr) return {first, static_cast<size_t>(spec_.steps[first].batch)};
+    return {first, part->count, part->graphs.get()};
   }
 
-  void RunTogether(size_t first, size_t count, const RunArgs& args, RunResult* result) {
-    const ProgramParts::Part* const part = runner_.failed() ? nullptr : PartFrom(first);
-    if (part != nullptr && part->count == count && RunAsGraph(part->graphs.get(), args, result)) {
-      part->graphs->SetInUse(true);
-    } else {
-      runner_.Run(first, count, args, result);
+  void RunTogether(const Together& steps, const RunArgs& args, RunResult* result) {
+    if (steps.graphs != nullptr && !runner_.failed()) {
+      parts_->SetInUse(true);
+      if (RunAsGraph(steps.graphs, args, result)) return;
     }
+    runner_.Run(steps.first, steps.count, args, result);
   }
 
   // What did not run ahead.
@@ -230,9 +238,9 @@ class StepProgram : public Program {
     const size_t end = spec_.steps.size();
     if (!is_ahead_) runner_.Run(0, end, args, result);
     for (size_t i = num_ahead_; is_ahead_ && i < end;) {
-      const size_t count = CountFrom(i);
-      RunTogether(i, count, args, result);
-      i += count;
+      const Together steps = TogetherFrom(i);
+      RunTogether(steps, args, result);
+      i += steps.count;
     }
   }
 

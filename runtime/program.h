@@ -77,8 +77,9 @@ class Program {
   };
   // Runs the next steps for which what is known of the run suffices.
   virtual Ahead RunAhead(const PartialArgs& /*args*/) { return {}; }
-  // Gives up the memory of its CUDA graphs, if it has some: of those of its parts, that steps run ahead as, or of those of the whole.
-  virtual void ReleaseGraphs(bool /*of_parts*/) {}
+  // Gives up the memory of its CUDA graphs, if it has some: of those of the whole, or of those of its parts, that steps run ahead as.
+  enum class Graphs : uint8_t { kOfWhole, kOfParts };
+  virtual void ReleaseGraphs(Graphs /*which*/) {}
   // No step has run ahead any more: inputs are what they were.
   virtual void UndoAhead() {}
 };

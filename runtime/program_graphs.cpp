@@ -41,8 +41,8 @@ void RethrowIfFailed(const RunResult& result) {
 
 }  // namespace
 
-ProgramGraphs::ProgramGraphs(const ProgramSpec* spec, size_t first, size_t count, bool is_part)
-    : spec_(*spec), first_(first), count_(count), is_part_(is_part) {
+ProgramGraphs::ProgramGraphs(const ProgramSpec* spec, size_t first, size_t count, const std::atomic<bool>* in_use)
+    : spec_(*spec), first_(first), count_(count), in_use_(in_use) {
   ReadSteps();
   Registry& registry = Registry::Get();
   std::lock_guard<std::mutex> lock(registry.mutex);
@@ -60,18 +60,14 @@ void ProgramGraphs::Release() {
   graphs_.clear();
 }
 
-void ProgramGraphs::SetInUse(bool in_use) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  in_use_ = in_use;
-}
-
 bool ProgramGraphs::ReleaseAll() {
   Registry& registry = Registry::Get();
   std::lock_guard<std::mutex> lock(registry.mutex);
   bool released = false;
   for (ProgramGraphs* graphs : registry.all) {
     std::unique_lock<std::mutex> idle(graphs->mutex_, std::try_to_lock);
-    if (!idle.owns_lock() || graphs->in_use_ || graphs->graphs_.empty()) continue;
+    const bool in_use = graphs->is_part_ && graphs->in_use_->load(std::memory_order_acquire);
+    if (!idle.owns_lock() || in_use || graphs->graphs_.empty()) continue;
     graphs->graphs_.clear();
     released = true;
   }

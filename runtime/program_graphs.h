@@ -12,6 +12,7 @@
 // between, would else have what they only need for a while in the same place.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -37,9 +38,10 @@ struct BoundRun {
 
 class ProgramGraphs {
  public:
-  // Of the whole program, or of a part: `count` steps from `first` on.
-  explicit ProgramGraphs(const ProgramSpec* spec) : ProgramGraphs(spec, 0, spec->steps.size(), /*is_part=*/false) {}
-  ProgramGraphs(const ProgramSpec* spec, size_t first, size_t count) : ProgramGraphs(spec, first, count, /*is_part=*/true) {}
+  // Of the whole program.
+  explicit ProgramGraphs(const ProgramSpec* spec) : ProgramGraphs(spec, 0, spec->steps.size(), /*in_use=*/nullptr) {}
+  // Of a part: `count` steps from `first` on. `in_use`: whether other parts are yet to read what this one's graph has made.
+  ProgramGraphs(const ProgramSpec* spec, size_t first, size_t count, const std::atomic<bool>* in_use);
   ~ProgramGraphs();
   ProgramGraphs(const ProgramGraphs&) = delete;
   ProgramGraphs& operator=(const ProgramGraphs&) = delete;
@@ -56,15 +58,10 @@ class ProgramGraphs {
   // Gives up all graphs.
   void Release();
 
-  // Whether other parts are yet to read what this one's graph has made.
-  void SetInUse(bool in_use);
-
   // Gives up all graphs of the process that are not in use now, for their memory. False: there were none.
   static bool ReleaseAll();
 
  private:
-  ProgramGraphs(const ProgramSpec* spec, size_t first, size_t count, bool is_part);
-
   // Steps that run together.
   struct Unit {
     size_t first = 0;
@@ -108,9 +105,9 @@ class ProgramGraphs {
 
   const ProgramSpec& spec_;
   const size_t first_, count_;
-  const bool is_part_;
+  const std::atomic<bool>* const in_use_;  // Null for the whole program.
+  const bool is_part_ = in_use_ != nullptr;
   std::mutex mutex_;
-  bool in_use_ = false;
   std::string refused_;  // Why there are none.
   c10::Device device_ = c10::kCPU;
   std::vector<Unit> units_;

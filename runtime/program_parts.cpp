@@ -17,7 +17,7 @@ ProgramParts::ProgramParts(const ProgramSpec* spec, size_t num_ahead) {
   const size_t largest = std::max(kSmallestPart, (num_ahead + kLargestPartShare - 1) / kLargestPartShare);
   size_t enough = kSmallestPart;
   const auto add = [&](size_t first, size_t end) {
-    parts_.push_back({first, end - first, std::make_unique<ProgramGraphs>(spec, first, end - first)});
+    parts_.push_back({first, end - first, std::make_unique<ProgramGraphs>(spec, first, end - first, &in_use_)});
   };
   for (size_t first = 0; first < num_ahead; enough = std::min(largest, kPartGrowth * enough)) {
     size_t end = first;
@@ -31,14 +31,6 @@ ProgramParts::ProgramParts(const ProgramSpec* spec, size_t num_ahead) {
 const ProgramParts::Part* ProgramParts::From(size_t first) const {
   const auto found = std::lower_bound(parts_.begin(), parts_.end(), first, [](const Part& part, size_t step) { return part.first < step; });
   return found != parts_.end() && found->first == first ? &*found : nullptr;
-}
-
-void ProgramParts::SetInUse(bool in_use) {
-  for (const Part& part : parts_) part.graphs->SetInUse(in_use);
-}
-
-void ProgramParts::Release() {
-  for (const Part& part : parts_) part.graphs->Release();
 }
 
 }  // namespace lazuli::runtime

@@ -2,6 +2,7 @@
 // graphs. A graph of the whole could only be launched once the trace is complete.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <vector>
@@ -24,12 +25,11 @@ class ProgramParts {
   };
   const Part* From(size_t first) const;
 
-  // Whether a run is between its first part and its end: parts read what others' graphs have made.
-  void SetInUse(bool in_use);
-  // Gives up all graphs.
-  void Release();
+  // Whether a run is between the beginning of its first part and its end: parts read what others' graphs have made.
+  void SetInUse(bool in_use) { in_use_.store(in_use, std::memory_order_release); }
 
  private:
+  std::atomic<bool> in_use_{false};
   std::vector<Part> parts_;  // In order.
 };
 

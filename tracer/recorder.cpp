@@ -342,7 +342,7 @@ bool Recorder::IsBetterAhead() const {
   if (choice.decided_now) {
     if (is_better) runtime::Counters::Get().cudagraphs_dropped.Add();
     std::lock_guard<std::mutex> run_lock(body.run_mutex);
-    body.program->ReleaseGraphs(/*of_parts=*/!is_better);
+    body.program->ReleaseGraphs(is_better ? runtime::Program::Graphs::kOfWhole : runtime::Program::Graphs::kOfParts);
   }
   if (choice.decided_now && runtime::LogEnabled(runtime::LogCategory::kCudagraphs)) {
     runtime::Log(runtime::LogCategory::kCudagraphs,

@@ -3,21 +3,13 @@
 
 #include "runtime/cuda_graph.h"
 #include "runtime/device.h"
-#include "tests/support/gpu.h"
-#include "tests/support/same_as_eager.h"
+#include "tests/support/gpu_modes.h"
 
 namespace lazuli::testing {
 namespace {
 
-class GpuCapturesTest : public ::testing::Test {
+class GpuCapturesTest : public OnGpuTest {
  protected:
-  void SetUp() override {
-    LAZULI_SKIP_WITHOUT_GPU();
-    lazuli::reset();
-  }
-
-  static torch::TensorOptions OnGpu(torch::Dtype dtype = torch::kFloat) { return torch::TensorOptions(dtype).device(torch::kCUDA); }
-
   // As a program does it: what `work` launches, on a stream of its own, is only captured.
   static std::unique_ptr<runtime::CudaGraph> Capture(const std::function<void()>& work) {
     const auto pool = runtime::CudaGraph::PoolOf(runtime::CurrentStream(torch::Device(torch::kCUDA, 0)));

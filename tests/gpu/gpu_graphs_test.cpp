@@ -10,20 +10,13 @@
 
 #include "runtime/cuda_graph.h"
 #include "runtime/device.h"
-#include "tests/support/gpu.h"
-#include "tests/support/same_as_eager.h"
+#include "tests/support/gpu_modes.h"
 
 namespace lazuli::testing {
 namespace {
 
-class GpuGraphsTest : public ::testing::Test {
+class GpuGraphsTest : public OnGpuTest {
  protected:
-  void SetUp() override {
-    LAZULI_SKIP_WITHOUT_GPU();
-    lazuli::reset();
-  }
-
-  static torch::TensorOptions OnGpu(torch::Dtype dtype = torch::kFloat) { return torch::TensorOptions(dtype).device(torch::kCUDA); }
   static Options Graphs() { return Options().mode("reduce-overhead"); }
   // What `step` returns in so many rounds, all kept, eagerly or in a mode that is cut after each round.
   template <class Step>

@@ -3,21 +3,13 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/torch.h>
 
-#include "tests/support/gpu.h"
-#include "tests/support/same_as_eager.h"
+#include "tests/support/gpu_modes.h"
 
 namespace lazuli::testing {
 namespace {
 
-class GpuTest : public ::testing::Test {
+class GpuTest : public OnGpuTest {
  protected:
-  void SetUp() override {
-    LAZULI_SKIP_WITHOUT_GPU();
-    lazuli::reset();
-  }
-
-  static torch::TensorOptions OnGpu(torch::Dtype dtype = torch::kFloat) { return torch::TensorOptions(dtype).device(torch::kCUDA); }
-
   // Runs `program` eagerly and three times in a mode, each from the same seed; results agree in device, layout and values.
   static void ExpectSameAsEager(const Program& program, const Options& options = {}) {
     torch::manual_seed(5);

@@ -5,19 +5,13 @@
 #include "runtime/cuda_driver.h"
 #include "runtime/device.h"
 #include "tests/gpu/program/cuda_calls.h"
-#include "tests/support/gpu.h"
-#include "tests/support/same_as_eager.h"
+#include "tests/support/gpu_modes.h"
 
 namespace lazuli::testing {
 namespace {
 
-class GpuStreamsTest : public ::testing::Test {
+class GpuStreamsTest : public OnGpuTest {
  protected:
-  void SetUp() override {
-    LAZULI_SKIP_WITHOUT_GPU();
-    lazuli::reset();
-  }
-
   static torch::Tensor Ones() { return torch::ones({1000}, torch::TensorOptions().device(torch::kCUDA)); }
   static const torch::Device& Gpu() {
     static const torch::Device gpu(torch::kCUDA, 0);

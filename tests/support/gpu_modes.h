@@ -1,4 +1,4 @@
-// Tests of programs on a GPU in one mode or another. Skipped without a GPU; each starts with an empty cache.
+// Tests of programs on a GPU, and of those in one mode or another. Skipped without a GPU; each starts with an empty cache.
 #pragma once
 
 #include <torch/torch.h>
@@ -10,15 +10,18 @@
 
 namespace lazuli::testing {
 
-class GpuModesTest : public ::testing::Test {
+class OnGpuTest : public ::testing::Test {
  protected:
   void SetUp() override {
     LAZULI_SKIP_WITHOUT_GPU();
     lazuli::reset();
   }
 
-  static torch::TensorOptions OnGpu(torch::Dtype dtype) { return torch::TensorOptions(dtype).device(torch::kCUDA); }
+  static torch::TensorOptions OnGpu(torch::Dtype dtype = torch::kFloat) { return torch::TensorOptions(dtype).device(torch::kCUDA); }
+};
 
+class GpuModesTest : public OnGpuTest {
+ protected:
   // Runs `program` eagerly and four times in a mode; graphs are captured at the second and launched from the third on.
   static void ExpectSameAsEager(const Program& program, const std::string& mode, bool exact = false) {
     const Tensors eager = program();
