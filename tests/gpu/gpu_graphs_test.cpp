@@ -164,8 +164,8 @@ Tensors RoundsLookedAt(int rounds, bool lazily, const Options& options, Step ste
   return all;
 }
 
-// While the trial has its head starts, several graphs a round are launched, of programs with enough steps for several parts: so many more
-// than rounds.
+// While the trial has its 18 head starts, several graphs a round are launched, of programs with enough steps for several parts: so many
+// more than rounds. A thread that launches may be woken too late for some.
 template <class Step>
 void ExpectPartsAsEagerly(const Options& options, const Step& make_step, int more_graphs = 12) {
   constexpr int kRounds = 90;
@@ -173,7 +173,7 @@ void ExpectPartsAsEagerly(const Options& options, const Step& make_step, int mor
   const StatsDelta stats;
   const Tensors lazy = RoundsLookedAt(kRounds, true, options, make_step());
   ExpectSame(eager, lazy, /*exact=*/false, "rounds");
-  EXPECT_GE(stats.of(&Stats::head_starts), 12);
+  EXPECT_GE(stats.of(&Stats::head_starts), 6);
   EXPECT_GE(stats.of(&Stats::cudagraph_launches), kRounds + more_graphs);
   EXPECT_EQ(stats.of(&Stats::cudagraph_failures), 0);
 }
@@ -183,10 +183,11 @@ TEST_F(GpuGraphsTest, PartsOfADeepNetworkRunAhead) {
     lazuli::reset();  // The trial's outcome, too.
     ExpectPartsAsEagerly(Graphs().head_start("1").launch_thread(thread), [] {
       torch::manual_seed(5);
-      const auto w = torch::randn({12, 64, 64}, OnGpu(torch::kDouble)) * 0.1;
+      constexpr int kLayers = 40;
+      const auto w = torch::randn({kLayers, 64, 64}, OnGpu(torch::kDouble)) * 0.1;
       return [w](int round) {
         auto h = torch::full({32, 64}, 0.01 * round, OnGpu(torch::kDouble));
-        for (int layer = 0; layer < 12; ++layer) h = h + torch::softmax(torch::matmul(h, w[layer]), -1).cumsum(-1);
+        for (int layer = 0; layer < kLayers; ++layer) h = h + torch::softmax(torch::matmul(h, w[layer]), -1).cumsum(-1);
         return h * (round + 1);
       };
     });
