@@ -97,6 +97,8 @@ std::optional<ValueDifference> FirstInteger(const at::Tensor& expected, const at
 
 }  // namespace
 
+double EpsilonOf(c10::ScalarType dtype) { return FormatOf(c10::toRealValueType(dtype)).epsilon; }
+
 std::optional<ValueDifference> FirstValueDifference(const at::Tensor& expected, const at::Tensor& actual, const Tolerance& tolerance) {
   if (expected.is_complex()) {
     return FirstValueDifference(at::view_as_real(expected.resolve_conj()), at::view_as_real(actual.resolve_conj()), tolerance);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
 
 #include <cstdint>
 #include <optional>
@@ -14,6 +15,9 @@ struct Tolerance {
   double ulps = 0;   // Of each element of the expected tensor, in its own dtype.
   double scale = 0;  // Machine epsilons of the dtype, times the largest finite magnitude in the expected tensor or 1, whichever is larger.
 };
+
+// The machine epsilon of a floating dtype, a complex one's parts included; that of double for others.
+double EpsilonOf(c10::ScalarType dtype);
 
 struct ValueDifference {
   int64_t index = 0;  // Of the first element that differs, in the tensor's order of elements.

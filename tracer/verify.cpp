@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
 #include <optional>
@@ -86,10 +87,34 @@ std::vector<std::optional<Written>> Writers(const Trace& trace) {
   return writers;
 }
 
-codegen::Tolerance ToleranceOf(c10::ScalarType dtype, bool bit_exact) {
+// By storage: the largest epsilon of what was computed on the way to its values. A double that was a float is no nearer than that.
+std::vector<double> RoundedTo(const Trace& trace) {
+  std::vector<double> epsilons(trace.storages.size(), 0);
+  for (const codegen::TraceOp& op : trace.ops) {
+    double largest = 0;
+    std::vector<const TensorRef*> written;
+    for (size_t a = 0; a < op.args.size(); ++a) {
+      for (const TensorRef& ref : op.args[a].tensors) {
+        if (!ref.defined()) continue;
+        largest = std::max(largest, epsilons[ref.storage]);
+        if ((op.info->mutated_args >> a & 1) != 0) written.push_back(&ref);
+      }
+    }
+    for (const TensorRef& ref : op.results) {
+      if (ref.defined()) written.push_back(&ref);
+    }
+    for (const TensorRef* ref : written) {
+      epsilons[ref->storage] = std::max({epsilons[ref->storage], largest, codegen::EpsilonOf(ref->dtype)});
+    }
+  }
+  return epsilons;
+}
+
+// Of values of `dtype` that were computed with `epsilon`.
+codegen::Tolerance ToleranceOf(c10::ScalarType dtype, double epsilon, bool bit_exact) {
   if (bit_exact) return {};
-  const bool half = dtype == c10::ScalarType::Half || dtype == c10::ScalarType::BFloat16;
-  const double tolerance = half ? kHalfTolerance : kWideTolerance;
+  const bool half = epsilon >= codegen::EpsilonOf(c10::ScalarType::Half);
+  const double tolerance = (half ? kHalfTolerance : kWideTolerance) * std::max(1.0, epsilon / codegen::EpsilonOf(dtype));
   return {tolerance, tolerance};
 }
 
@@ -185,6 +210,7 @@ void Verification::Compare(const runtime::RunArgs& args, const runtime::RunResul
   std::optional<size_t> first_op;
   std::string what;
   const auto writers = Writers(trace);
+  const std::vector<double> epsilons = RoundedTo(trace);
   for (size_t s = 0; s < writers.size(); ++s) {
     if (!writers[s].has_value() || (first_op.has_value() && *first_op <= writers[s]->op)) continue;
     const auto& storage = trace.storages[s];
@@ -196,7 +222,8 @@ void Verification::Compare(const runtime::RunArgs& args, const runtime::RunResul
     void* got = storage.is_input ? args.storages[s]->_mutable_data_ptr_no_checks().get() : args.outputs[s].get();
     if (elements == 0 || want == nullptr || got == nullptr) continue;
     const auto flat = [&](void* data) { return Flat(data, elements, dtype, storage.device); };
-    const auto difference = codegen::FirstValueDifference(flat(want), flat(got), ToleranceOf(dtype, entry_.body->program->bit_exact()));
+    const auto tolerance = ToleranceOf(dtype, epsilons[s], entry_.body->program->bit_exact());
+    const auto difference = codegen::FirstValueDifference(flat(want), flat(got), tolerance);
     if (!difference.has_value()) continue;
     first_op = writers[s]->op;
     what = absl::StrCat("storage %", s, ", ", difference->text);

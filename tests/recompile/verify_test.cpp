@@ -63,6 +63,19 @@ TEST_P(VerifyTest, TheFirstRunsOfEachProgramAreCompared) {
   EXPECT_EQ(log_.text(), "");
 }
 
+// Doubles that were floats are as near as floats are: printing a tensor converts it.
+TEST_P(VerifyTest, WhatWasRoundedBeforeIsNoNearerAfterwards) {
+  const lazuli::DeviceMode mode(verifying(3));
+  for (const auto type : {torch::kFloat, torch::kBFloat16}) {
+    const auto x = torch::linspace(-2, 2, 1000, type) + 0.1;
+    const auto wide = (x.exp().softmax(0) * 100).to(torch::kDouble) + 1;
+    EXPECT_NEAR(wide.sum().item<double>(), 1100, type == torch::kFloat ? 1e-3 : 1);
+  }
+  EXPECT_GE(lazuli::stats().verify_runs, 2);
+  EXPECT_EQ(lazuli::stats().verify_mismatches, 0);
+  EXPECT_EQ(log_.text(), "");
+}
+
 TEST_P(VerifyTest, OffByDefault) {
   const lazuli::DeviceMode mode(options());
   EXPECT_EQ((torch::ones({3}) * 2).sum().item<float>(), 6);
