@@ -83,8 +83,15 @@ class SilentWarnings : public c10::WarningHandler {
 
 }  // namespace
 
-NoCaptureElsewhere::NoCaptureElsewhere() {
-  if (!is_capturing) lock_ = std::unique_lock<std::mutex>(CaptureMutex());
+NoCaptureElsewhere::NoCaptureElsewhere(std::mutex* generator) {
+  if (is_capturing) return;
+  lock_ = std::unique_lock<std::mutex>(CaptureMutex(), std::try_to_lock);
+  if (lock_.owns_lock()) return;
+  // Whoever draws has to hold it. Where nobody does, this thread does not.
+  const bool held = !generator->try_lock();
+  generator->unlock();
+  lock_.lock();
+  if (held) generator->lock();
 }
 
 absl::StatusOr<CudaGraphPool*> CudaGraph::PoolOf(const c10::Stream& stream) {

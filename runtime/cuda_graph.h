@@ -33,11 +33,12 @@ class CudaGraphPool {
   std::weak_ptr<const Id> id_;  // Of LibTorch's pool, which goes with the last graph that uses it.
 };
 
-// While it lives, no other thread makes a CudaGraph. A capture has the default generators of GPUs for itself: LibTorch's kernels that draw
-// from them elsewhere throw meanwhile.
+// While it lives, no other thread makes a CudaGraph. A capture has the default generators of GPUs for itself: LibTorch's functions that
+// draw from them elsewhere throw meanwhile.
 class NoCaptureElsewhere {
  public:
-  NoCaptureElsewhere();
+  // `generator`: the mutex of the one that is drawn from. It is let go of while this waits, since what is captured may draw, too.
+  explicit NoCaptureElsewhere(std::mutex* generator);
 
  private:
   std::unique_lock<std::mutex> lock_;  // Not taken by a thread that captures.

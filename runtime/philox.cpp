@@ -16,9 +16,9 @@ std::optional<PhiloxState> TakeRandomNumbers(c10::Device device, uint64_t increm
   using TakeNumbers = at::PhiloxCudaState(c10::GeneratorImpl * generator, uint64_t increment);
   static TakeNumbers* const take = FindInTorchCuda<TakeNumbers>("_ZN2at17CUDAGeneratorImpl17philox_cuda_stateEm");
   if (take == nullptr || IsCapturing(CurrentStream(device))) return std::nullopt;
-  const NoCaptureElsewhere drawing;
   at::Generator generator = at::globalContext().defaultGenerator(device);
   std::lock_guard<std::mutex> lock(generator.mutex());
+  const NoCaptureElsewhere drawing(&generator.mutex());
   const at::PhiloxCudaState state = take(generator.unsafeGetGeneratorImpl(), increment);
   return PhiloxState{state.seed_.val, state.offset_.val};
 }

@@ -1,10 +1,8 @@
 #include "runtime/step_runner.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
-#include "runtime/cuda_graph.h"
 #include "runtime/default_dtype.h"
 
 namespace lazuli::runtime {
@@ -208,8 +206,6 @@ void StepRunner::Call(PreparedCall* prepared, const RunArgs& args) {
   const AtenCall& call = prepared->call();
   prepared->Patch(args.scalars, offsets_);
   const DefaultDtypeScope dtype(call.default_dtype);
-  std::optional<NoCaptureElsewhere> drawing;
-  if (!call.device.is_cpu() && call.op.hasTag(at::Tag::nondeterministic_seeded)) drawing.emplace();
   const bool direct = call.direct != nullptr && call.direct(prepared->arguments(), &stack_);
   if (!direct) {
     if (call.kept != nullptr && RunKept(call, prepared->arguments(), args)) return;

@@ -54,7 +54,6 @@ void CallBelow(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* 
   if (info.mutated_args != 0) VisitOperands(info, *stack, note);
   const c10::impl::ExcludeDispatchKeyGuard exclude(runtime::kModeKeys);
   const auto below = KeysBelowRecorder(keys);
-  const DrawingScope drawing(info);
   if (info.is_factory || below.empty()) {
     info.handle.callBoxed(stack);
   } else {

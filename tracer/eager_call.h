@@ -5,13 +5,9 @@
 #include <ATen/core/stack.h>
 #include <c10/util/irange.h>
 
-#include <optional>
-
 #include "codegen/ir/op_info.h"
-#include "runtime/cuda_graph.h"
 #include "runtime/mode_keys.h"
 #include "tracer/recorder.h"
-#include "tracer/shared_storages.h"
 #include "tracer/visit_tensors.h"
 
 namespace lazuli::tracer {
@@ -25,17 +21,6 @@ inline c10::DispatchKeySet KeysBelowRecorder(c10::DispatchKeySet keys) {
 inline bool MayWrite(const codegen::OpInfo& info, size_t i) {
   return (info.mutated_args >> i & 1) != 0 || info.name.rfind("aten::", 0) != 0;
 }
-
-// Held while an operator of LibTorch's runs that may draw random numbers: the program of another thread may be about to be captured.
-class DrawingScope {
- public:
-  explicit DrawingScope(const codegen::OpInfo& info) {
-    if (SeveralRecorders() && (info.is_random || info.draws_dropout) && info.name.rfind("aten::", 0) == 0) no_capture_.emplace();
-  }
-
- private:
-  std::optional<runtime::NoCaptureElsewhere> no_capture_;
-};
 
 // Calls visit(tensor, whether the op may write it) for all of its operands on `stack`. False: there may be more of them.
 template <class Visit>

@@ -1,5 +1,7 @@
 #include "tracer/redirected_calls.h"
 
+#include <ATen/cuda/PhiloxCudaState.h>
+#include <c10/core/GeneratorImpl.h>
 #include <c10/core/RefcountedDeleter.h>
 #include <c10/core/Storage.h>
 #include <c10/core/Stream.h>
@@ -9,9 +11,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/cuda_driver.h"
+#include "runtime/cuda_graph.h"
 #include "runtime/device.h"
 #include "runtime/mode_keys.h"
 #include "runtime/open_library.h"
@@ -55,6 +59,24 @@ struct ResizeBytes {
   static void Call(c10::StorageImpl* storage, size_t nbytes) {
     Settle(storage);
     theirs(storage, nbytes);
+  }
+
+  static void Add(void* library, std::vector<Redirection>* redirections) {
+    AddTo(redirections, library, kName, Callers::kAll, &Call, &theirs);
+  }
+};
+
+// at::CUDAGeneratorImpl's functions that take numbers, by whatever thread: our captures on others are no reason to fail.
+constexpr char kPhiloxCudaState[] = "_ZN2at17CUDAGeneratorImpl17philox_cuda_stateEm";
+constexpr char kPhiloxEngineInputs[] = "_ZN2at17CUDAGeneratorImpl20philox_engine_inputsEm";
+
+template <const char* kName, class Numbers>
+struct TakeNumbers {
+  static inline Numbers (*theirs)(c10::GeneratorImpl*, uint64_t) = nullptr;
+
+  static Numbers Call(c10::GeneratorImpl* generator, uint64_t increment) {
+    const runtime::NoCaptureElsewhere drawing(&generator->mutex_);
+    return theirs(generator, increment);
   }
 
   static void Add(void* library, std::vector<Redirection>* redirections) {
@@ -124,7 +146,10 @@ void RedirectCalls() {
   std::vector<Redirection> redirections{
       {"_ZN3c1020isSharedStorageAliasERKNS_7StorageES2_", reinterpret_cast<void*>(&IsSharedStorageAlias), Callers::kAll}};
   ResizeBytes<kResizeOnCpu>::Add(runtime::FindOpen({"libtorch_cpu.so"}), &redirections);
-  ResizeBytes<kResizeOnCuda>::Add(runtime::FindOpen({"libtorch_cuda.so"}), &redirections);
+  void* const torch_cuda = runtime::FindOpen({"libtorch_cuda.so"});
+  ResizeBytes<kResizeOnCuda>::Add(torch_cuda, &redirections);
+  TakeNumbers<kPhiloxCudaState, at::PhiloxCudaState>::Add(torch_cuda, &redirections);
+  TakeNumbers<kPhiloxEngineInputs, std::pair<uint64_t, uint64_t>>::Add(torch_cuda, &redirections);
   if (void* const library = runtime::FindOpen({"libc10_cuda.so"})) {
     AfterCut<kWaitForDevice, void()>::Add(library, &redirections);
     AfterCut<kWaitForStream, void(const c10::Stream*)>::Add(library, &redirections);

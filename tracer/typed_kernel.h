@@ -170,7 +170,6 @@ decltype(auto) CallBelowRecorder(c10::DispatchKeySet keys, A&&... args) {
   const c10::impl::ExcludeDispatchKeyGuard exclude(runtime::kModeKeys);
   const BelowAutograd autograd_is_done(keys);
   const auto below = KeysBelowRecorder(keys);
-  const DrawingScope drawing(InfoOf<Op>());
   if (below.empty() || InfoOf<Op>().is_factory) return Op::call(std::forward<A>(args)...);
   return Op::redispatch(below, std::forward<A>(args)...);
 }

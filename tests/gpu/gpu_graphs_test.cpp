@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <array>
+#include <atomic>
 #include <string>
 #include <thread>
 #include <vector>
@@ -241,11 +242,13 @@ TEST_F(GpuGraphsTest, PartsTrainWithDropout) {
   });
 }
 
-// LibTorch lets nobody else draw numbers while one thread captures, and a stream has one capture at a time.
+// LibTorch lets nobody else draw numbers while one thread captures, not even a thread that records nothing, and a stream has one capture at
+// a time.
 TEST_F(GpuGraphsTest, ThreadsCaptureAndDraw) {
   constexpr int kThreads = 4, kRounds = 12;
   const StatsDelta stats;
-  std::array<std::string, kThreads> errors;
+  std::array<std::string, kThreads + 1> errors;
+  std::atomic<int> at_work{kThreads};
   const auto work = [&](int t) {
     const auto x = torch::arange(64 * (t + 1), OnGpu()).reshape({-1, 16});
     const auto weights = torch::ones({64}, OnGpu());
@@ -261,14 +264,21 @@ TEST_F(GpuGraphsTest, ThreadsCaptureAndDraw) {
       if (!valid.item<bool>()) errors[t] += " numbers of round " + std::to_string(round);
     }
   };
+  const auto draw_eagerly = [&] {
+    while (at_work.load() > 0) {
+      const auto drawn = torch::rand({1000}, OnGpu());
+      if (!drawn.ge(0).all().item<bool>()) errors[kThreads] += " a number";
+    }
+  };
   std::vector<std::thread> threads;
-  for (int t = 0; t < kThreads; ++t) {
+  for (int t = 0; t <= kThreads; ++t) {
     threads.emplace_back([&, t] {
       try {
-        work(t);
+        t < kThreads ? work(t) : draw_eagerly();
       } catch (const std::exception& error) {
         errors[t] += error.what();
       }
+      --at_work;
     });
   }
   for (auto& thread : threads) thread.join();
