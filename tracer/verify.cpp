@@ -70,19 +70,27 @@ struct Written {
   size_t op;
 };
 
+// Calls visit(window) for each one that `op` writes: its results, then arguments.
+template <class Visit>
+void VisitWritten(const codegen::TraceOp& op, const Visit& visit) {
+  const auto visit_all = [&visit](const auto& refs) {
+    for (const TensorRef& ref : refs) {
+      if (ref.defined()) visit(ref);
+    }
+  };
+  visit_all(op.results);
+  for (size_t a = 0; a < op.args.size(); ++a) {
+    if ((op.info->mutated_args >> a & 1) != 0) visit_all(op.args[a].tensors);
+  }
+}
+
 // By storage: who makes a created one, or first writes an input.
 std::vector<std::optional<Written>> Writers(const Trace& trace) {
   std::vector<std::optional<Written>> writers(trace.storages.size());
-  const auto note = [&](const TensorRef& ref, size_t op) {
-    if (ref.defined() && !writers[ref.storage].has_value()) writers[ref.storage] = Written{ref, op};
-  };
   for (size_t i = 0; i < trace.ops.size(); ++i) {
-    const codegen::TraceOp& op = trace.ops[i];
-    for (const TensorRef& ref : op.results) note(ref, i);
-    for (size_t a = 0; a < op.args.size(); ++a) {
-      if ((op.info->mutated_args >> a & 1) == 0) continue;
-      for (const TensorRef& ref : op.args[a].tensors) note(ref, i);
-    }
+    VisitWritten(trace.ops[i], [&](const TensorRef& ref) {
+      if (!writers[ref.storage].has_value()) writers[ref.storage] = Written{ref, i};
+    });
   }
   return writers;
 }
@@ -92,20 +100,12 @@ std::vector<double> RoundedTo(const Trace& trace) {
   std::vector<double> epsilons(trace.storages.size(), 0);
   for (const codegen::TraceOp& op : trace.ops) {
     double largest = 0;
-    std::vector<const TensorRef*> written;
-    for (size_t a = 0; a < op.args.size(); ++a) {
-      for (const TensorRef& ref : op.args[a].tensors) {
-        if (!ref.defined()) continue;
-        largest = std::max(largest, epsilons[ref.storage]);
-        if ((op.info->mutated_args >> a & 1) != 0) written.push_back(&ref);
-      }
+    for (const codegen::TraceArg& arg : op.args) {
+      for (const TensorRef& ref : arg.tensors) largest = ref.defined() ? std::max(largest, epsilons[ref.storage]) : largest;
     }
-    for (const TensorRef& ref : op.results) {
-      if (ref.defined()) written.push_back(&ref);
-    }
-    for (const TensorRef* ref : written) {
-      epsilons[ref->storage] = std::max({epsilons[ref->storage], largest, codegen::EpsilonOf(ref->dtype)});
-    }
+    VisitWritten(op, [&](const TensorRef& ref) {
+      epsilons[ref.storage] = std::max({epsilons[ref.storage], largest, codegen::EpsilonOf(ref.dtype)});
+    });
   }
   return epsilons;
 }
