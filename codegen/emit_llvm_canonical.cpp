@@ -12,6 +12,7 @@ class Canonicalizer {
   explicit Canonicalizer(const KernelIR& kernel) : kernel_(kernel), indexed_(kernel.sizes.size(), false) {
     for (const KInst& inst : kernel_.insts) {
       if (inst.op == KOp::kIndex) indexed_[inst.imm] = true;
+      if (inst.op == KOp::kGather || IsScatter(inst.op)) places_.push_back(&kernel_.buffers[inst.imm]);
     }
     // Buffers in order of their say: stores, then loads.
     for (bool written : {true, false}) {
@@ -56,6 +57,11 @@ class Canonicalizer {
       const int64_t sa = std::abs(kernel_.symbols.Hint(buffer->strides[a])), sb = std::abs(kernel_.symbols.Hint(buffer->strides[b]));
       if (sa == sb || sa == 0 || sb == 0) continue;
       return sa > sb ? 1 : -1;
+    }
+    // Where only indices say where memory is, what is contiguous there.
+    for (const KBuffer* buffer : places_) {
+      const int64_t sa = std::abs(buffer->strides[a]), sb = std::abs(buffer->strides[b]);
+      if (sa + sb == 1) return sb == 1 ? 1 : -1;
     }
     return 0;
   }
@@ -108,6 +114,7 @@ class Canonicalizer {
   const KernelIR& kernel_;
   std::vector<bool> indexed_;  // Dimensions read by Index: kept apart.
   std::vector<const KBuffer*> priority_;
+  std::vector<const KBuffer*> places_;  // Of what is read or written where indices say.
 };
 
 constexpr int64_t kMinTile = 8;

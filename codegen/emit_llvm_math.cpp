@@ -56,6 +56,7 @@ constexpr MathName kMathNames[] = {
     {KOp::kMod, "fmod", "", ""},
     {KOp::kPow, "pow", "_u10", "_u10"},
     {KOp::kAtan2, "atan2", "_u10", "_u10"},
+    {KOp::kHypot, "hypot", "_u05", "_u05"},
     {KOp::kExp, "exp", "_u10", "_u10"},
     {KOp::kExpm1, "expm1", "_u10", "_u10"},
     {KOp::kLog, "log", "_u10", "_u10"},

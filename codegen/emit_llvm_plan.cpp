@@ -430,6 +430,8 @@ LoopPlan PlanLoops(const KernelIR& kernel, const IsaInfo& isa, const Schedule& s
 
 int ElementBytes(c10::ScalarType type) { return static_cast<int>(c10::elementSize(type)); }
 
-bool IsTranscendental(KOp op) { return (op >= KOp::kExp && op <= KOp::kLgamma) || op == KOp::kPow || op == KOp::kAtan2; }
+bool IsTranscendental(KOp op) {
+  return (op >= KOp::kExp && op <= KOp::kLgamma) || op == KOp::kPow || op == KOp::kAtan2 || op == KOp::kHypot;
+}
 
 }  // namespace lazuli::codegen

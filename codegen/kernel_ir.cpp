@@ -54,6 +54,7 @@ constexpr OpTraits kTraits[] = {
     {KOp::kFmax, "fmax", 2, Rule::kNumber},
     {KOp::kPow, "pow", 2, Rule::kFloating},
     {KOp::kAtan2, "atan2", 2, Rule::kFloating},
+    {KOp::kHypot, "hypot", 2, Rule::kFloating},
     {KOp::kAnd, "and", 2, Rule::kIntegral},
     {KOp::kOr, "or", 2, Rule::kIntegral},
     {KOp::kXor, "xor", 2, Rule::kIntegral},
@@ -369,8 +370,8 @@ bool IsBitExact(const KernelIR& kernel) {
   return std::all_of(kernel.insts.begin(), kernel.insts.end(), [](const KInst& inst) {
     if (!c10::isFloatingType(inst.type)) return true;
     const bool extremum = inst.op == KOp::kMin || inst.op == KOp::kMax || inst.op == KOp::kFmin || inst.op == KOp::kFmax;
-    const bool function =
-        (inst.op >= KOp::kExp && inst.op <= KOp::kLgamma) || inst.op == KOp::kSqrt || inst.op == KOp::kPow || inst.op == KOp::kAtan2;
+    const bool function = (inst.op >= KOp::kExp && inst.op <= KOp::kLgamma) || inst.op == KOp::kSqrt || inst.op == KOp::kPow ||
+                          inst.op == KOp::kAtan2 || inst.op == KOp::kHypot;
     return !extremum && !function && !IsReduce(inst.op) && inst.op != KOp::kScatterAdd && inst.op != KOp::kPartialSum;
   });
 }

@@ -51,7 +51,7 @@ enum class KOp : uint8_t {
   kMod,                          // Integer: C++ %. Floating: std::fmod.
   kMin, kMax,                    // NaN propagates (at::minimum / at::maximum).
   kFmin, kFmax,                  // NaN ignored (std::fmin / std::fmax).
-  kPow, kAtan2,                  // Floating.
+  kPow, kAtan2, kHypot,          // Floating.
   kAnd, kOr, kXor, kShl, kShr,   // Integer and Bool.
   kEq, kNe, kLt, kLe, kGt, kGe,  // Result Bool; NaN compares unequal and unordered.
   // Unary.

@@ -184,8 +184,9 @@ uint8_t TypeBit(ScalarType type) {
 }
 
 bool HasType(uint8_t types, ScalarType type, const TraceOp& op) {
-  const bool on_gpu = c10::isReducedFloatingType(type) && op.device.is_cuda() && (types & kGpuHalves) != 0;
-  return on_gpu || (TypeBit(type) & types) != 0;
+  const uint8_t bit = TypeBit(type);
+  const uint8_t on_gpu = bit == kWide ? kGpuWide : bit == kInts ? kGpuInts : c10::isReducedFloatingType(type) ? kGpuHalves : 0;
+  return (bit & types) != 0 || (op.device.is_cuda() && (on_gpu & types) != 0);
 }
 
 namespace {

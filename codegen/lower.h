@@ -57,6 +57,9 @@ constexpr uint8_t kInts = 4;    // Long, Int, Short, Char, Byte
 constexpr uint8_t kBools = 8;
 constexpr uint8_t kHalfs = 16;      // Half
 constexpr uint8_t kGpuHalves = 32;  // BFloat16 and Half, on a GPU alone: the CPU's kernels round them in ways of their own.
+constexpr uint8_t kGpuWide = 64;    // Float and Double likewise: functions that the CPU has no vectors of,
+constexpr uint8_t kGpuInts = 128;   // and what throws there.
+constexpr uint8_t kGpuFloats = kGpuWide | kGpuHalves;
 constexpr uint8_t kWideOnCpu = kWide | kGpuHalves;
 constexpr uint8_t kFloats = kWide | kBFloat | kHalfs;
 constexpr uint8_t kNumbers = kFloats | kInts;
@@ -117,6 +120,7 @@ struct OpRow {
   // Reductions: positions of the `dim` and `keepdim` arguments; -1: all dimensions.
   int dims_arg = -1;
   int keepdim_arg = -1;
+  int reduction_arg = -1;  // Losses: the position of that argument.
 };
 
 // The row that can lower `op` as it is; null when it is left to ATen.

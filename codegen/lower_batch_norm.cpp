@@ -1,6 +1,7 @@
 // Batch norm and its gradient, each in pieces: numbers for every channel (with their reduction, where they are the batch's own), then one
 // multiply-add at every element, which fuses with what is around it.
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "codegen/lower_pieces.h"
@@ -15,6 +16,9 @@ using c10::ScalarType;
 enum Forward { kInput, kWeight, kBias, kRunningMean, kRunningVar, kTraining, kMomentum, kEps };
 // Arguments of native_batch_norm_backward; those of the same name as above have other places.
 enum Backward { kGradOut, kX, kScale, kOldMean, kOldVar, kSaveMean, kSaveInvstd, kTrain, kGradEps, kMask };
+
+// Arguments of cudnn_batch_norm_backward that come after the tensors.
+constexpr int kCudnnEps = 7, kReserve = 8;
 
 // Parts of both rows.
 constexpr int kChannels = 0;   // Numbers of a channel from running statistics.
@@ -71,8 +75,15 @@ bool AcceptsBatchNorm(const OpRow&, const TraceOp& op) {
   return FitsChannels(op, input.sizes[1], kWeight, training ? TrainedTypes(op) : kFloats, /*empty_results=*/!training);
 }
 
-// What cuDNN keeps for its own gradient of a training step nobody else can write.
-bool AcceptsCudnnBatchNorm(const OpRow& row, const TraceOp& op) { return AcceptsBatchNorm(row, op) && !IsTrue(op, kTraining); }
+// What cuDNN keeps for its own gradient of a training step nobody else can write: only some of its algorithms do.
+bool KeepsNothing(const TensorRef& reserve) { return !reserve.defined() || reserve.numel() == 0; }
+
+bool AcceptsCudnnBatchNorm(const OpRow& row, const TraceOp& op) {
+  if (IsTrue(op, kTraining) && !KeepsNothing(op.results[3])) return false;
+  TraceOp native = op;
+  native.results.resize(3);
+  return AcceptsBatchNorm(row, native);
+}
 
 bool AcceptsBatchNormBackward(const OpRow&, const TraceOp& op) {
   if (op.args[kTrain].kind != TraceArg::Kind::kConst) return false;
@@ -275,15 +286,14 @@ void ExpandBatchNorm(const TraceOp& op, Expansion* out) {
   for (int i : {1, 2}) numbers.results.push_back(IsKept(op.results[i]) ? op.results[i] : TensorRef());
   TraceOp elements = Elements(op, &numbers, out);
   std::vector<TraceOp> after;
+  for (size_t i = 1; i < op.results.size(); ++i) {
+    if (op.results[i].defined() && !IsKept(op.results[i])) after.push_back(NewZeros(input, op.results[i]));
+  }
   if (training) {
     for (int running : {kRunningMean, kRunningVar}) {
       const TensorRef& old = RefOf(op, running);
       numbers.results.push_back(old.defined() ? out->Temporary(type, channels) : TensorRef());
       if (old.defined()) after.push_back(Copy(old, numbers.results.back()));
-    }
-  } else {
-    for (size_t i = 1; i < op.results.size(); ++i) {
-      if (op.results[i].defined() && !IsKept(op.results[i])) after.push_back(NewZeros(input, op.results[i]));
     }
   }
   out->pieces.push_back({std::move(numbers), training ? kReduction : kChannels});
@@ -351,6 +361,27 @@ void ExpandBatchNormBackward(const TraceOp& op, Expansion* out) {
   out->pieces.push_back({std::move(elements), kElementwise});
 }
 
+// cudnn_batch_norm_backward as the native operator that gives the same gradients, in that one's order of arguments.
+TraceOp AsNativeBackward(const TraceOp& op) {
+  constexpr std::array<int, 7> kNativeOf = {kX, kGradOut, kScale, kOldMean, kOldVar, kSaveMean, kSaveInvstd};
+  TraceOp native = op;
+  native.info = FindOpInfo("aten::native_batch_norm_backward");
+  native.args.resize(static_cast<size_t>(native.info->num_args));
+  for (size_t i = 0; i < kNativeOf.size(); ++i) native.args[kNativeOf[i]] = op.args[i];
+  native.args[kTrain] = {};
+  native.args[kTrain].value = true;
+  native.args[kGradEps] = op.args[kCudnnEps];
+  native.args[kMask] = {};
+  native.args[kMask].value = c10::List<bool>({true, true, true});
+  return native;
+}
+
+bool AcceptsCudnnBackward(const OpRow& row, const TraceOp& op) {
+  return KeepsNothing(RefOf(op, kReserve)) && AcceptsBatchNormBackward(row, AsNativeBackward(op));
+}
+
+void ExpandCudnnBackward(const TraceOp& op, Expansion* out) { ExpandBatchNormBackward(AsNativeBackward(op), out); }
+
 }  // namespace
 
 OpRow BatchNormRow() {
@@ -374,6 +405,13 @@ OpRow BatchNormBackwardRow() {
   row.accepts = &AcceptsBatchNormBackward;
   row.expand = &ExpandBatchNormBackward;
   row.emit = &EmitBatchNormBackward;
+  return row;
+}
+
+OpRow CudnnBatchNormBackwardRow() {
+  OpRow row = BatchNormBackwardRow();
+  row.accepts = &AcceptsCudnnBackward;
+  row.expand = &ExpandCudnnBackward;
   return row;
 }
 

@@ -59,9 +59,18 @@ inline Expr Atan(Expr a) { return Unary(KOp::kAtan, a); }
 inline Expr Sinh(Expr a) { return Unary(KOp::kSinh, a); }
 inline Expr Cosh(Expr a) { return Unary(KOp::kCosh, a); }
 inline Expr Tanh(Expr a) { return Unary(KOp::kTanh, a); }
+inline Expr Asinh(Expr a) { return Unary(KOp::kAsinh, a); }
+inline Expr Acosh(Expr a) { return Unary(KOp::kAcosh, a); }
+inline Expr Atanh(Expr a) { return Unary(KOp::kAtanh, a); }
+inline Expr Erfinv(Expr a) { return Unary(KOp::kErfinv, a); }
+inline Expr Lgamma(Expr a) { return Unary(KOp::kLgamma, a); }
 inline Expr Erf(Expr a) { return Unary(KOp::kErf, a); }
 inline Expr Erfc(Expr a) { return Unary(KOp::kErfc, a); }
 inline Expr Pow(Expr a, Expr b) { return Binary(KOp::kPow, a, b); }
+inline Expr Hypot(Expr a, Expr b) { return Binary(KOp::kHypot, a, b); }
+inline Expr Fmod(Expr a, Expr b) { return Binary(KOp::kMod, a, b); }
+inline Expr ShiftLeft(Expr a, Expr b) { return Binary(KOp::kShl, a, b); }
+inline Expr ShiftRight(Expr a, Expr b) { return Binary(KOp::kShr, a, b); }
 inline Expr Atan2(Expr a, Expr b) { return Binary(KOp::kAtan2, a, b); }
 inline Expr Min(Expr a, Expr b) { return Binary(KOp::kMin, a, b); }
 inline Expr Max(Expr a, Expr b) { return Binary(KOp::kMax, a, b); }

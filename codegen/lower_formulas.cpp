@@ -1,5 +1,9 @@
 // Formulas of op.def that do not fit on a line. Each follows the order of operations of ATen's vectorised CPU kernel.
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
 #include <cmath>
+#include <limits>
 
 #include "codegen/lower_rows.h"
 
@@ -10,6 +14,20 @@ constexpr double kSqrtHalf = 0.70710678118654752440;       // 1 / sqrt(2)
 constexpr double kTwoOverSqrtPi = 1.12837916709551257390;  // 2 / sqrt(pi)
 constexpr double kGeluBeta = 1.41421356237309504880 * kTwoOverSqrtPi * 0.5;
 constexpr double kGeluKappa = 0.044715;
+
+// The largest number of a floating type.
+double MostOf(c10::ScalarType type) {
+  switch (type) {
+    case c10::ScalarType::Half:
+      return std::numeric_limits<c10::Half>::max();
+    case c10::ScalarType::BFloat16:
+      return std::numeric_limits<c10::BFloat16>::max();
+    case c10::ScalarType::Float:
+      return std::numeric_limits<float>::max();
+    default:
+      return std::numeric_limits<double>::max();
+  }
+}
 
 bool IsTanhGelu(const OpEmitter& e, int arg) { return e.op().args[arg].value.toStringRef() == "tanh"; }
 
@@ -60,6 +78,32 @@ Expr Elu(const Operands& x) {
   const Expr a = x(0), scale = x(2);
   const Expr negative = x(1) * scale;
   return Select(a > 0, a * scale, Expm1(a * x(3)) * negative);
+}
+
+Expr EluBackward(const Operands& x) {
+  const Expr grad = x(0), at = x(5), inner = x(3), negative = x(1) * x(2);
+  const bool is_result = x.emitter().op().args[4].value.toBool();
+  const Expr left = is_result ? grad * inner * (at + negative) : grad * inner * negative * Exp(at * inner);
+  return Select(at <= Like(at, 0), left, grad * x(2));
+}
+
+// Of the divisor's sign.
+Expr Remainder(const Operands& x) {
+  const Expr a = x(0), b = x(1), rest = Fmod(a, b);
+  const Expr zero = Like(b, 0);
+  return Select((rest != zero) & ((b < zero) ^ (rest < zero)), rest + b, rest);
+}
+
+Expr NanToNum(const Operands& x) {
+  const Expr a = x(0), infinity = Like(a, std::numeric_limits<double>::infinity());
+  const double most = MostOf(x.emitter().op().args[0].tensors[0].dtype);
+  const auto given = [&](int arg, double otherwise) { return x.emitter().IsNone(arg) ? Like(a, otherwise) : x.narrow(arg); };
+  return Select(IsNan(a), given(1, 0), Select(a == infinity, given(2, most), Select(a == -infinity, given(3, -most), a)));
+}
+
+Expr Xlogy(const Operands& x) {
+  const Expr a = x(0), b = x(1);
+  return Select(IsNan(b), b, Select(a == Like(a, 0), Like(a, 0), a * Log(b)));
 }
 
 Expr Gelu(const Operands& x) {

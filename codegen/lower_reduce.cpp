@@ -1,5 +1,6 @@
 // Rows that reduce: plain reductions, layer and group norm and their gradients.
 #include <algorithm>
+#include <limits>
 
 #include "codegen/lower_rows.h"
 
@@ -88,31 +89,6 @@ Iteration IterateReduce(const OpRow& row, const Node& node) {
     it.results.push_back(result.defined() ? ResultStrides(result, it.reduced) : c10::DimVector());
   }
   return it;
-}
-
-bool AcceptsMseLoss(const OpRow& row, const TraceOp& op) {
-  return SameFloatTypes(op) && (TypeBit(op.results[0].dtype) & kWide) != 0 && op.args[0].tensors[0].sizes == op.args[1].tensors[0].sizes;
-}
-
-Iteration IterateMseLoss(const OpRow& row, const Node& node) {
-  Iteration it;
-  it.sizes = node.op.args[0].tensors[0].sizes;
-  const bool reduces = node.op.args[2].value.toInt() != 0;
-  it.reduced.assign(it.sizes.size(), reduces);
-  ForEachUse(node, [&](const TensorRef& use) { it.uses.push_back(BroadcastStrides(use, it.sizes)); });
-  it.results.push_back(reduces ? c10::DimVector(it.sizes.size(), 0) : BroadcastStrides(node.op.results[0], it.sizes));
-  return it;
-}
-
-void EmitMseLoss(OpEmitter& e) {
-  const auto type = e.op().results[0].dtype;
-  const Expr difference = e.Arg(0, type) - e.Arg(1, type);
-  const Expr square = difference * difference;
-  constexpr int64_t kNone = 0, kMean = 1;
-  const int64_t reduction = e.Int(2);
-  if (reduction == kNone) return e.Result(0, square);
-  const Expr count = e.emitter().Size(type, e.op().args[0].tensors[0].numel());
-  e.Result(0, reduction == kMean ? Sum(square) / count : Sum(square));
 }
 
 // Layer norm's iteration space: the input's, of which the last dimensions are normalised.
@@ -268,6 +244,12 @@ Reduced::Reduced(OpEmitter& emitter) : emitter_(emitter), type_(OpMathType(emitt
   for (size_t d = 0; d < sizes.size(); ++d) count_ *= reduced[d] ? sizes[d] : 1;
 }
 
+Expr Reduced::log_sum_exp() const {
+  const Expr x = (*this)(), most = ReduceMax(x);
+  const Expr shift = Select(Abs(most) == Like(most, std::numeric_limits<double>::infinity()), Like(most, 0), most);
+  return Log(Sum(Exp(x - shift))) + shift;
+}
+
 Expr Reduced::variance() const {
   const c10::IValue& correction = emitter_.op().args[2].value;
   Emitter& emitter = emitter_.emitter();
@@ -290,15 +272,6 @@ OpRow ReduceRow(int dims_arg, int keepdim_arg, uint8_t types, void (*emit)(OpEmi
   row.emit = emit;
   row.accepts = &AcceptsReduce;
   row.iterate = &IterateReduce;
-  return row;
-}
-
-OpRow MseLossRow() {
-  OpRow row;
-  row.reducing_parts = 1;
-  row.accepts = &AcceptsMseLoss;
-  row.iterate = &IterateMseLoss;
-  row.emit = &EmitMseLoss;
   return row;
 }
 

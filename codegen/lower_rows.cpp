@@ -74,9 +74,9 @@ ScalarType SourceType(const TraceArg& source) {
 bool AcceptsCast(const OpRow& row, const TraceOp& op) {
   if (!NumbersAreReal(op, row.operands)) return false;
   const ScalarType from = SourceType(op.args[row.operands == 1 ? 0 : 1]);
-  // Conversions of a float out of the integer's range differ between instruction sets.
-  return !(c10::isFloatingType(from) && (TypeBit(TargetType(op)) & kInts) != 0 && TargetType(op) != ScalarType::Long &&
-           TargetType(op) != ScalarType::Int);
+  // Conversions of a float out of the integer's range differ between CPUs' instruction sets.
+  return op.device.is_cuda() || !(c10::isFloatingType(from) && (TypeBit(TargetType(op)) & kInts) != 0 &&
+                                  TargetType(op) != ScalarType::Long && TargetType(op) != ScalarType::Int);
 }
 
 // The row of an in-place op is that of the functional op, unless it has one of its own (fill_, copy_).
@@ -231,11 +231,17 @@ std::deque<OpRow>* MakeTable() {
                            const Reduced x(e);                                    \
                            e.Result(0, __VA_ARGS__);                              \
                          })));
+#define LOSS(name, make, reduction, ...)                          \
+  table->push_back(Named(name, make(reduction, [](OpEmitter& e) { \
+                           const Operands x(e, *e.node().row);    \
+                           GiveLoss(e, __VA_ARGS__);              \
+                         })));
 #define CUSTOM(name, ...) table->push_back(Named(name, __VA_ARGS__));
 #include "codegen/ir/op.def"
 #undef POINTWISE
 #undef FILL
 #undef REDUCE
+#undef LOSS
 #undef CUSTOM
   return table;
 }

@@ -61,6 +61,8 @@ class Reduced {
   Expr count() const { return emitter_.emitter().Size(type_, count_); }
   // Of self about its mean; also gives result 1, the mean, if there is one.
   Expr variance() const;
+  // As ATen takes it: less the maximum, where that is finite.
+  Expr log_sum_exp() const;
 
  private:
   OpEmitter& emitter_;
@@ -85,6 +87,19 @@ Expr Sixth(const Operands& x, Expr value);
 Expr LogSigmoid(const Operands& x);
 Expr MishBackward(Expr grad, Expr x);
 Expr MseBackward(const Operands& x);
+Expr EluBackward(const Operands& x);
+Expr Remainder(const Operands& x);
+Expr NanToNum(const Operands& x);
+Expr Xlogy(const Operands& x);
+// lower_loss.cpp: losses of elements, and their gradients. Arguments are those of the operators.
+Expr SmoothL1(const Operands& x);
+Expr SmoothL1Backward(const Operands& x);
+Expr Huber(const Operands& x);
+Expr HuberBackward(const Operands& x);
+Expr BinaryCrossEntropy(const Operands& x);
+Expr BinaryCrossEntropyBackward(const Operands& x);
+// Gives result 0, as argument `reduction` of the row says.
+void GiveLoss(OpEmitter& e, Expr value);
 void EmitSoftmax(OpEmitter& e);
 void EmitSafeSoftmax(OpEmitter& e);
 void EmitSoftmaxBackward(OpEmitter& e);
@@ -102,7 +117,10 @@ OpRow ReduceRow(int dims_arg, int keepdim_arg, uint8_t types, void (*emit)(OpEmi
 OpRow CastRow(int source);
 OpRow SoftmaxRow(int inputs, void (*emit)(OpEmitter&));
 OpRow LogSoftmaxRow();
-OpRow MseLossRow();
+// Losses: `emit` passes each element's to GiveLoss. Those of probabilities throw for what is none.
+OpRow LossRow(int reduction_arg, void (*emit)(OpEmitter&));
+OpRow ProbabilityLossRow(int reduction_arg, void (*emit)(OpEmitter&));
+OpRow TriangleRow(bool lower);
 OpRow LayerNormRow();
 OpRow LayerNormBackwardRow();
 OpRow RmsNormBackwardRow();
@@ -111,6 +129,7 @@ OpRow GroupNormBackwardRow();
 OpRow BatchNormRow();
 OpRow CudnnBatchNormRow();
 OpRow BatchNormBackwardRow();
+OpRow CudnnBatchNormBackwardRow();
 // Self (argument 0) read where the indices of argument `index_arg` say: embedding, index_select, index.
 OpRow LookUpRow(int index_arg);
 OpRow GatherRow();

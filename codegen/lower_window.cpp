@@ -241,9 +241,9 @@ bool AcceptsSpread(const OpRow& row, const TraceOp& op) {
   const TensorRef& result = op.results[0];
   const int64_t dim = DimArg(op, 2, result);
   const bool slice = op.args.size() > 4;
-  // Where they would begin anywhere in a vector, ATen copies whole ones.
-  return dim >= 0 && dim < Rank(result) && result.strides[dim] != 1 && (!slice || op.args[5].value.toInt() == 1) &&
-         Rank(op.args[0].tensors[0]) == Rank(result) - (slice ? 0 : 1);
+  // Where they would begin anywhere in a CPU's vector, ATen copies whole ones.
+  const bool whole = dim >= 0 && dim < Rank(result) && (result.strides[dim] != 1 || op.device.is_cuda());
+  return whole && (!slice || op.args[5].value.toInt() == 1) && Rank(op.args[0].tensors[0]) == Rank(result) - (slice ? 0 : 1);
 }
 
 Iteration IterateSpread(const OpRow& row, const Node& node) {

@@ -1,4 +1,4 @@
-// What the function that runs many of one kernel takes: its only argument, by value.
+// What the functions that run many of one kernel take by value; those of split kernels take their scratch memory besides.
 #pragma once
 
 #include <c10/util/SmallVector.h>
@@ -23,11 +23,16 @@ class BatchTable {
 
   // Whether one more kernel, of so many blocks, fits.
   bool Fits(int64_t blocks) const { return count_ < entries_ && blocks_ + blocks <= CudaLaunch::kMostBlocks; }
+  // Of a split kernel `blocks` is how often it is split.
   void Add(const runtime::BoundKernel& bound, int64_t blocks);
+  // For the phase of split kernels that puts the parts together.
+  void SetOneBlockEach();
   void Clear();
 
   int count() const { return count_; }
   int64_t blocks() const { return blocks_; }
+  // Of all kernels that were added.
+  int64_t scratch_bytes() const { return scratch_bytes_; }
   // What was added last.
   const runtime::BoundKernel& last() const { return *last_; }
   void* data() { return memory_.data(); }
@@ -36,6 +41,7 @@ class BatchTable {
  private:
   void SetNumber(int place, int64_t number);
 
+  const CudaLaunch& launch_;
   const int entries_;
   const int num_buffers_;
   const int num_scalars_;
@@ -44,6 +50,7 @@ class BatchTable {
   c10::SmallVector<uint64_t, kBytes / sizeof(uint64_t)> memory_;
   int count_ = 0;
   int64_t blocks_ = 0;
+  int64_t scratch_bytes_ = 0;
   const runtime::BoundKernel* last_ = nullptr;
 };
 

@@ -67,15 +67,9 @@ void CudaKernel::Load() const {
   CheckDriver(runtime::RequireCudaDriver().library_load_data(&library_, code_.data(), nullptr, nullptr, 0, nullptr, nullptr, 0), "load",
               name);
   functions_.clear();
-  for (const CudaLaunch::Phase& phase : launch_.phases) {
-    runtime::CudaKernelHandle function = nullptr;
-    CheckDriver(runtime::RequireCudaDriver().library_get_kernel(&function, library_, phase.function.c_str()), "find", phase.function);
-    functions_.push_back(function);
-  }
-  if (CanBatch()) {
-    const std::string& batch = launch_.batch.function;
-    CheckDriver(runtime::RequireCudaDriver().library_get_kernel(&batch_function_, library_, batch.c_str()), "find", batch);
-  }
+  batch_functions_.clear();
+  for (const CudaLaunch::Phase& phase : launch_.phases) functions_.push_back(Find(phase.function));
+  for (const CudaLaunch::Phase& phase : launch_.batch) batch_functions_.push_back(Find(phase.function));
   // As the text has it (device_helpers.cpp), which says so by the architecture that it was compiled for.
   constexpr int kArchThatWaits = 90;
   int arch = 0;
@@ -85,6 +79,17 @@ void CudaKernel::Load() const {
               "ask about", name);
   waits_ = arch >= kArchThatWaits && driver.stream_get_capture_info_v3 != nullptr;
   std::string().swap(code_);
+}
+
+runtime::CudaKernelHandle CudaKernel::Find(const std::string& function) const {
+  runtime::CudaKernelHandle found = nullptr;
+  CheckDriver(runtime::RequireCudaDriver().library_get_kernel(&found, library_, function.c_str()), "find", function);
+  return found;
+}
+
+c10::DataPtr CudaKernel::Scratch(int64_t bytes) {
+  if (bytes == 0 || runtime::LaunchTape::IsPatching()) return {};
+  return c10::GetAllocator(c10::kCUDA)->allocate(static_cast<size_t>(bytes));
 }
 
 void CudaKernel::AllowRowBytes(int device) const {
@@ -107,7 +112,7 @@ bool CudaKernel::IsTooLarge(const int64_t* symbols) const {
 }
 
 void CudaKernel::Launch(const CudaLaunch::Phase& phase, runtime::CudaKernelHandle function, unsigned blocks, unsigned splits,
-                        runtime::CudaStreamHandle stream, absl::Span<const Argument> arguments) const {
+                        runtime::CudaStreamHandle stream, absl::Span<const Argument> arguments, size_t num_own) const {
   runtime::GpuLaunch launch;
   launch.kernel = function;
   launch.grid_x = blocks;
@@ -117,7 +122,7 @@ void CudaKernel::Launch(const CudaLaunch::Phase& phase, runtime::CudaKernelHandl
   launch.shared_bytes = static_cast<unsigned>(launch_.row_bytes);
   launch.waits = waits_;
   launch.arguments = arguments;
-  launch.num_own = launch_.split ? 2 : 0;
+  launch.num_own = num_own;
   const int error = runtime::Launch(launch, stream);
   if (error != 0) CheckDriver(error, "launch", phase.function);
 }
@@ -145,9 +150,7 @@ void CudaKernel::Run(void* const* buffers, const uint64_t* scalars, const int64_
   int splits = 1;
   if (launch_.split) {
     splits = static_cast<int>(launch_.Splits(symbols, Multiprocessors(device.index())));
-    if (!launch_.partial_bytes.empty() && !runtime::LaunchTape::IsPatching()) {
-      scratch = c10::GetAllocator(c10::kCUDA)->allocate(static_cast<size_t>(launch_.ScratchBytes(symbols, splits)));
-    }
+    scratch = Scratch(launch_.ScratchBytes(symbols, splits));
     partials = scratch.get();
     arguments.push_back({&partials});
     arguments.push_back({&splits, sizeof(splits)});
@@ -155,7 +158,7 @@ void CudaKernel::Run(void* const* buffers, const uint64_t* scalars, const int64_
   for (size_t p = 0; p < functions_.size(); ++p) {
     const int64_t blocks = std::min(launch_.Blocks(launch_.phases[p], symbols), CudaLaunch::kMostBlocks);
     Launch(launch_.phases[p], functions_[p], static_cast<unsigned>(blocks), static_cast<unsigned>(splits), stream,
-           {arguments.data(), arguments.size()});
+           {arguments.data(), arguments.size()}, static_cast<size_t>(launch_.OwnArguments()));
   }
 }
 
@@ -167,14 +170,23 @@ void CudaKernel::RunTable(BatchTable* table) const {
     LoadOnce();
     c10::Device device = c10::kCUDA;
     const runtime::CudaStreamHandle stream = CurrentStream(&device);
-    const Argument arguments[] = {{table->data(), table->bytes()}};
-    Launch(launch_.batch, batch_function_, static_cast<unsigned>(table->blocks()), 1, stream, arguments);
+    const c10::DataPtr scratch = Scratch(table->scratch_bytes());
+    void* partials = scratch.get();
+    c10::SmallVector<Argument, 2> arguments = {{table->data(), table->bytes()}};
+    if (launch_.split) arguments.push_back({&partials});
+    for (size_t p = 0; p < batch_functions_.size(); ++p) {
+      if (launch_.split && !launch_.batch[p].split) table->SetOneBlockEach();
+      Launch(launch_.batch[p], batch_functions_[p], static_cast<unsigned>(table->blocks()), 1, stream, {arguments.data(), arguments.size()},
+             launch_.split ? 1 : 0);
+    }
   }
   table->Clear();
 }
 
 void CudaKernel::RunFirstOfBatch(absl::Span<const runtime::BoundKernel> batch) const {
   BatchTable table(launch_, num_buffers_, num_scalars_, num_symbols_);
+  int64_t multiprocessors = 0;
+  if (launch_.split) multiprocessors = Multiprocessors(c10::impl::getDeviceGuardImpl(c10::kCUDA)->getDevice().index());
   for (const runtime::BoundKernel& bound : batch) {
     TORCH_INTERNAL_ASSERT(bound.kernel == static_cast<const CompiledKernel*>(this), "a GPU's batch is of one kernel");
     const int64_t blocks = launch_.Blocks(bound.symbols);
@@ -183,8 +195,9 @@ void CudaKernel::RunFirstOfBatch(absl::Span<const runtime::BoundKernel> batch) c
       continue;
     }
     if (blocks == 0) continue;
-    if (!table.Fits(blocks)) RunTable(&table);
-    table.Add(bound, blocks);
+    const int64_t entry_blocks = launch_.split ? launch_.Splits(bound.symbols, multiprocessors) : blocks;
+    if (!table.Fits(entry_blocks)) RunTable(&table);
+    table.Add(bound, entry_blocks);
   }
   RunTable(&table);
 }

@@ -1,6 +1,8 @@
 // A compiled kernel that runs on a GPU.
 #pragma once
 
+#include <c10/core/Allocator.h>
+
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -51,10 +53,14 @@ class CudaKernel : public CompiledKernel {
   void AllowRowBytes(int device) const;
   // Whether 32 bits are too few to count its elements.
   bool IsTooLarge(const int64_t* symbols) const;
+  runtime::CudaKernelHandle Find(const std::string& function) const;
   // Launches what is in the table, and empties it.
   void RunTable(BatchTable* table) const;
+  // Memory for partial results; none while a graph that has its own is patched.
+  static c10::DataPtr Scratch(int64_t bytes);
+  // `num_own`: GpuLaunch::num_own.
   void Launch(const CudaLaunch::Phase& phase, runtime::CudaKernelHandle function, unsigned blocks, unsigned splits,
-              runtime::CudaStreamHandle stream, absl::Span<const Argument> arguments) const;
+              runtime::CudaStreamHandle stream, absl::Span<const Argument> arguments, size_t num_own) const;
 
   const CudaLaunch launch_;
   const int num_buffers_;
@@ -67,7 +73,7 @@ class CudaKernel : public CompiledKernel {
   mutable std::string code_;
   mutable runtime::CudaLibrary library_ = nullptr;
   mutable std::vector<runtime::CudaKernelHandle> functions_;
-  mutable runtime::CudaKernelHandle batch_function_ = nullptr;
+  mutable std::vector<runtime::CudaKernelHandle> batch_functions_;
   mutable bool waits_ = false;                        // GpuLaunch::waits.
   mutable std::atomic<uint64_t> allowed_devices_{0};  // A bit for each.
   mutable std::once_flag widened_;

@@ -23,7 +23,7 @@ int64_t CudaLaunch::Splits(const int64_t* symbols, int64_t multiprocessors) cons
   const int64_t blocks = partial_bytes.empty() ? kMostBlocksPerMultiprocessor : kBlocksPerMultiprocessor;
   const int64_t most = CudaSchedule::Shift(static_cast<int>(multiprocessors * blocks), more_splits);
   const int64_t wanted = CeilDiv(most, std::max<int64_t>(1, Blocks(symbols)));
-  const int64_t chunks = reduced.Count(symbols);
+  const int64_t chunks = std::max<int64_t>(1, reduced.Count(symbols));
   const int64_t possible = chunks / (reduced_threads * kMinSplitIterations);
   const int64_t splits = std::max<int64_t>(1, std::min({wanted, possible, kMaxSplits}));
   return CeilDiv(chunks, SplitChunks(chunks, splits, reduced_threads));

@@ -31,26 +31,13 @@ constexpr int64_t kSplitIterations = 16;  // Of a thread, from which on splittin
 constexpr int kCombinedPieces = 8;        // Of columns, by a block of so many threads.
 constexpr int kMaxCombiningThreads = 512;
 constexpr int64_t kSmallTurns = 8;  // Of each of so many threads.
+constexpr int64_t kPiecesOfThread = 4, kShortRow = 8,
+                  kFewWords = 32;  // Registers that are left for what is kept of a row where much is computed.
 
 int64_t PowerOfTwoFrom(int64_t value) {
   int64_t power = 1;
   while (power < value) power *= 2;
   return power;
-}
-
-// What does not reduce has only kept points, unless it stores once for many of them.
-KernelIR WithoutNeedlessReduction(const KernelIR& kernel) {
-  const int num_kept = static_cast<int>(kernel.sizes.size()) - kernel.num_reduced;
-  for (const KInst& inst : kernel.insts) {
-    if (IsReduce(inst.op) || inst.op == KOp::kPartialSum) return kernel;
-    if (inst.op != KOp::kStore) continue;
-    for (size_t d = static_cast<size_t>(num_kept); d < kernel.sizes.size(); ++d) {
-      if (kernel.buffers[inst.imm].strides[d] == 0 && kernel.sizes[d] != 1) return kernel;
-    }
-  }
-  KernelIR result = kernel;
-  result.num_reduced = 0;
-  return result;
 }
 
 class CudaPlanner {
@@ -227,17 +214,19 @@ class CudaPlanner {
     } else if (plan_.rows) {
       const bool is_long = Points(plan_.num_kept, plan_.rank) * WidestElement() > kRowBytes;
       const int64_t most = plan_.IsLight() || is_long ? kMaxRowThreads : kMaxHeavyRowThreads;
-      int64_t threads = std::min<int64_t>(most, PowerOfTwoFrom(CeilDiv(ReducedChunks(), 4)));
+      int64_t threads = std::min<int64_t>(most, PowerOfTwoFrom(CeilDiv(ReducedChunks(), PiecesOfThread())));
       // So many that the GPU is full.
       while (threads < most && threads < ReducedChunks() && KeptChunks() * threads < kPlannedMultiprocessors * 512) threads *= 2;
       threads = Scheduled(static_cast<int>(threads));
       launch.threads_x = static_cast<int>(threads);
       launch.threads_y = static_cast<int>(threads <= kWarp ? kBlockThreads / 2 / threads : 1);
     } else {
-      launch.threads_x = static_cast<int>(std::min<int64_t>(kWarp, PowerOfTwoFrom(KeptChunks())));
-      const int64_t most = kBlockThreads / launch.threads_x;
+      const int64_t neighbours = HasManyShortColumns() ? kBlockThreads : kWarp;
+      launch.threads_x = static_cast<int>(std::min<int64_t>(neighbours, PowerOfTwoFrom(KeptChunks())));
+      const int64_t most = (plan_.lanes == 1 && plan_.num_passes == 1 ? 2 : 1) * kBlockThreads / launch.threads_x;
       launch.threads_y = static_cast<int>(std::min<int64_t>(std::max<int64_t>(most, 1), PowerOfTwoFrom(CeilDiv(ReducedChunks(), 4))));
       launch.threads_y = std::min(Scheduled(launch.threads_y), kMaxRowThreads / launch.threads_x);
+      if (HasManyShortColumns()) launch.threads_y = 1;
       if (IsSmallSum()) {
         launch.threads_x = kCombinedPieces;
         launch.threads_y = kMaxCombiningThreads / kCombinedPieces;
@@ -246,6 +235,31 @@ class CudaPlanner {
     }
     launch.kept_per_block = plan_.tile_dim >= 0 ? 1 : plan_.rows ? launch.threads_y : launch.threads_x;
     plan_.launch.reduced_threads = plan_.rows ? launch.threads_x : launch.threads_y;
+  }
+
+  // Of a row: as many as a thread has registers for, and the whole row where it is short and there are many.
+  int64_t PiecesOfThread() const {
+    const bool once = plan_.num_passes == 1, many = KeptChunks() >= kPlannedMultiprocessors * 8 * kBlockThreads;
+    if (many && once && ReducedChunks() <= kShortRow) return kShortRow;
+    int64_t pieces = kPiecesOfThread;
+    while (!once && !plan_.IsLight() && pieces > 1 && pieces * WordsOfPiece() > kFewWords) pieces /= 2;
+    return pieces;
+  }
+
+  // Registers that keep what is loaded for a piece of a row.
+  int64_t WordsOfPiece() const {
+    int64_t bytes = 0;
+    for (int i = 0; i < num_insts(); ++i) {
+      if (!plan_.live[i] || !IsLoad(inst(i).op) || !plan_.IsFull(i) || !plan_.HasLanes(i)) continue;
+      const int element = ElementBytes(inst(i).type);
+      bytes += plan_.lanes * (element == 2 ? 2 : std::max(4, element));
+    }
+    return bytes / 4;
+  }
+
+  // So many columns that each thread can have some to itself: nothing has to be put together.
+  bool HasManyShortColumns() const {
+    return plan_.num_passes == 1 && KeptChunks() >= kPlannedMultiprocessors * 4 * kBlockThreads && ReducedChunks() <= kBlockThreads;
   }
 
   // Few columns of a moderate length: many threads for each of them, in one launch.
@@ -430,19 +444,17 @@ class CudaPlanner {
       if (launch.split && plan_.live[i] && IsReduce(inst(i).op)) launch.partial_bytes.push_back(ElementBytes(inst(i).type));
       kept_effects |= HasEffect(inst(i).op) && plan_.pass[i] < 0;
     }
-    const std::string name = Name();
+    const std::string name = plan_.Name();
     const auto phase = [](CudaLaunch::Phase threads, std::string function, bool split) {
       threads.function = std::move(function);
       threads.split = split;
       return threads;
     };
-    if (!launch.split) {
-      launch.phases = {phase(threads_, name, false)};
-      ChooseBatch();
-      return;
-    }
-    for (int pass = 0; pass < plan_.num_passes; ++pass) launch.phases.push_back(phase(threads_, absl::StrCat(name, "_", pass), true));
-    if (kept_effects) launch.phases.push_back(phase(CombiningThreads(), absl::StrCat(name, "_", plan_.num_passes), false));
+    if (!launch.split) launch.phases = {phase(threads_, name, false)};
+    for (int pass = 0; launch.split && pass < plan_.num_passes; ++pass)
+      launch.phases.push_back(phase(threads_, absl::StrCat(name, "_", pass), true));
+    if (launch.split && kept_effects) launch.phases.push_back(phase(CombiningThreads(), absl::StrCat(name, "_", plan_.num_passes), false));
+    ChooseBatch();
   }
 
   // Of the function that puts the parts of columns together: few blocks for what may be hundreds of parts, so many threads for each column.
@@ -458,29 +470,16 @@ class CudaPlanner {
 
   // Of those that serve all sizes, and those of one element, which serve each optimizer's count of steps.
   void ChooseBatch() {
-    if (!batches_ || Reduces() || plan_.rank != 1 || plan_.wide) return;
+    CudaLaunch& launch = plan_.launch;
+    if (!batches_ || (Reduces() && !(launch.split && !turns_ && plan_.num_passes == 1)) || plan_.rank != 1 || plan_.wide) return;
     const int64_t size = plan_.kernel.sizes[0];
     if (size != 1 && !plan_.kernel.symbols.IsSymbolic(size)) return;
-    const int words = static_cast<int>(plan_.kernel.buffers.size()) + plan_.kernel.num_scalars + plan_.kernel.symbols.size();
-    const int entries = BatchTable::Entries(words);
+    const int given = static_cast<int>(plan_.kernel.buffers.size()) + plan_.kernel.num_scalars + plan_.kernel.symbols.size();
+    const int entries = BatchTable::Entries(given + launch.OwnArguments());
     if (entries < 2) return;
-    plan_.launch.batch = plan_.launch.phases[0];
-    plan_.launch.batch.function += "_batch";
-    plan_.launch.batch_entries = entries;
-  }
-
-  // Of the first few instructions that say most.
-  std::string Name() const {
-    std::string name = "lazuli";
-    std::vector<KOp> said;
-    for (int i = 0; i < num_insts() && said.size() < 6; ++i) {
-      const KOp op = inst(i).op;
-      const bool plain = op == KOp::kLoad || op == KOp::kStore || op == KOp::kCheck || (op >= KOp::kConst && op <= KOp::kCast);
-      if (!plan_.live[i] || plain || std::find(said.begin(), said.end(), op) != said.end()) continue;
-      said.push_back(op);
-      absl::StrAppend(&name, "_", KOpName(op));
-    }
-    return said.empty() ? "lazuli_copy" : name;
+    launch.batch = launch.phases;
+    for (CudaLaunch::Phase& phase : launch.batch) phase.function += "_batch";
+    launch.batch_entries = entries;
   }
 
   CudaPlan plan_;

@@ -61,12 +61,15 @@ struct CudaLaunch {
   int64_t row_bytes = 0;               // Of shared memory: what is kept of a row.
   std::vector<int64_t> partial_bytes;  // Per reduction of a split kernel: bytes of one partial result.
   int64_t fixed_blocks = 0;            // So many, whatever there is to do. 0: as many as that takes.
-  // The function that runs up to so many of these kernels at once, each with arguments of its own (batch_table.h). 0: there is none.
-  Phase batch;
+  // The functions that do each phase of up to so many of these kernels at once, each with arguments of its own (batch_table.h). 0: there
+  // are none.
+  std::vector<Phase> batch;
   int batch_entries = 0;
 
   static constexpr int64_t kAlignment = 256;
   static constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;  // Of a launch.
+  // What a split kernel's functions take besides: its scratch memory and splits.
+  int OwnArguments() const { return split ? 2 : 0; }
   static int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
   // Of the first phase.
   int64_t Blocks(const int64_t* symbols) const { return Blocks(phases[0], symbols); }
@@ -108,6 +111,8 @@ struct CudaPlan : StagedKernel {
 
   CudaLaunch launch;
 
+  // Of the first few instructions that say most: what its functions' names begin with.
+  std::string Name() const;
   // Whether the value differs between the points that a thread takes at a time.
   bool HasLanes(int inst) const { return (deps[inst] >> vector_dim & 1) != 0; }
   // Whether neighbouring lanes read or write neighbouring elements.

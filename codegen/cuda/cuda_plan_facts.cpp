@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "absl/strings/str_cat.h"
 #include "codegen/cuda/cuda_plan.h"
 #include "codegen/emit_llvm_plan.h"
 
@@ -30,6 +31,19 @@ bool NeedsWide(const KernelIR& kernel, const int64_t* symbols) {
     if (extent > kNarrowElements) return true;
   }
   return false;
+}
+
+std::string CudaPlan::Name() const {
+  std::string name = "lazuli";
+  std::vector<KOp> said;
+  for (size_t i = 0; i < kernel.insts.size() && said.size() < 6; ++i) {
+    const KOp op = kernel.insts[i].op;
+    const bool plain = op == KOp::kLoad || op == KOp::kStore || op == KOp::kCheck || (op >= KOp::kConst && op <= KOp::kCast);
+    if (!live[i] || plain || std::find(said.begin(), said.end(), op) != said.end()) continue;
+    said.push_back(op);
+    absl::StrAppend(&name, "_", KOpName(op));
+  }
+  return said.empty() ? "lazuli_copy" : name;
 }
 
 }  // namespace lazuli::codegen

@@ -122,7 +122,9 @@ void CudaFunctionEmitter::EmitVectorLoad(int i, const std::string& into) {
   const std::string fast = plan_.lanes == 1 ? "true"
                            : gathers        ? absl::StrCat("aligned<", plan_.lanes * ElementBytes(inst(i).type), ">(", place, ")")
                                             : absl::StrCat("fast", b);
-  Line(absl::StrCat("ld<", buffer(b).written ? "false" : "true", ">(", into, ", ", place, ", ", fast, ", n);"));
+  // Threads that a row has no piece for read its first one.
+  const std::string lanes = plan_.rows && plan_.iterations > 0 && plan_.HasWholePieces() ? absl::StrCat(plan_.lanes) : "n";
+  Line(absl::StrCat("ld<", buffer(b).written ? "false" : "true", ">(", into, ", ", place, ", ", fast, ", ", lanes, ");"));
 }
 
 // Defines t%.
@@ -185,7 +187,7 @@ void CudaFunctionEmitter::EmitPlace(int i, int pass, bool in_lanes) {
 // The GPU says it on the program's standard error; the error that the program gets later only says that something was.
 std::string CudaFunctionEmitter::Check(const std::string& valid) const {
   const std::string& checked = plan_.kernel.checked;
-  return absl::StrCat("check(", valid, ", \"", checked, checked.empty() ? "" : ": ", "index out of bounds\");");
+  return absl::StrCat("check(", valid, ", \"", checked, checked.empty() ? "" : ": ", "index or value out of bounds\");");
 }
 
 void CudaFunctionEmitter::EmitLaneEffect(int i) {
@@ -318,39 +320,42 @@ void CudaFunctionEmitter::EmitPass(int pass) {
                       packed ? plan_.lanes / 2 : plan_.lanes, "];"));
   }
   BeginAccumulators(pass);
-  const std::vector<std::string> aligned = WholeVectors(chosen, effects, pass);
+  const std::optional<std::vector<std::string>> aligned = WholeVectors(chosen, effects, pass);
   const auto scheduled = [&](int turns) { return std::max(1, CudaSchedule::Shift(turns, plan_.schedule.unroll)); };
   const int unroll = scheduled(!plan_.IsLight(pass) ? 1 : plan_.lanes == 1 ? 8 : 4);
-  if (!aligned.empty()) {
+  if (aligned.has_value()) {
     // Where these are constants, no load has a condition, and those of several turns are under way at once.
-    Open(absl::StrCat("if (", absl::StrJoin(aligned, " && "), plan_.rows ? "" : absl::StrCat(" && n == ", plan_.lanes), ")"));
-    for (const std::string& fast : aligned) Line(absl::StrCat("const bool ", fast, " = true;"));
+    std::vector<std::string> conditions = *aligned;
+    if (!plan_.rows) conditions.push_back(absl::StrCat("n == ", plan_.lanes));
+    Open(absl::StrCat("if (", absl::StrJoin(conditions, " && "), ")"));
+    for (const std::string& fast : *aligned) Line(absl::StrCat("const bool ", fast, " = true;"));
     if (!plan_.rows) Line(absl::StrCat("const int n = ", plan_.lanes, ";"));
-    EmitReducedLoop(chosen, effects, pass, plan_.rows ? unroll : scheduled(aligned.size() > 1 ? 4 : 8), /*staged=*/true);
+    EmitReducedLoop(chosen, effects, pass, plan_.rows ? unroll : scheduled(aligned->size() > 1 ? 4 : 8), /*staged=*/true);
     Close();
     Open("else");
   }
   EmitReducedLoop(chosen, effects, pass, unroll, /*staged=*/false);
-  if (!aligned.empty()) Close();
+  if (aligned.has_value()) Close();
   Combine(reduces);
   if (phase_.split) StorePartials(reduces);
 }
 
-// The buffers of which a pass loads and stores vectors and nothing else, by what says whether they are aligned; empty where it does
-// otherwise, too, and where not all pieces of a row are whole.
-std::vector<std::string> CudaFunctionEmitter::WholeVectors(const std::vector<bool>& chosen, const std::vector<bool>& effects,
-                                                           int pass) const {
-  if (plan_.lanes == 1 || (plan_.rows && (!plan_.HasWholePieces() || plan_.iterations > 0))) return {};
+// The buffers of which a pass loads and stores vectors and nothing else, by what says whether they are aligned; none where it does
+// otherwise, too, and where not all pieces of a row are whole. Single elements need not be aligned.
+std::optional<std::vector<std::string>> CudaFunctionEmitter::WholeVectors(const std::vector<bool>& chosen, const std::vector<bool>& effects,
+                                                                          int pass) const {
+  if (plan_.rows && (plan_.lanes == 1 || !plan_.HasWholePieces() || plan_.iterations > 0)) return std::nullopt;
   std::vector<std::string> aligned;
   for (int i = 0; i < num_insts(); ++i) {
     if (!(chosen[i] || effects[i]) || !plan_.HasLanes(i) || !HasBuffer(inst(i).op)) continue;
     if (plan_.IsInRow(i) && plan_.IsCachedBefore(i, pass)) continue;
-    if ((inst(i).op != KOp::kLoad && inst(i).op != KOp::kStore) || buffer(static_cast<int>(inst(i).imm)).strides[plan_.vector_dim] != 1)
-      return {};
+    if (inst(i).op != KOp::kLoad && inst(i).op != KOp::kStore) return std::nullopt;
+    if (plan_.lanes == 1) continue;
+    if (buffer(static_cast<int>(inst(i).imm)).strides[plan_.vector_dim] != 1) return std::nullopt;
     const std::string fast = absl::StrCat("fast", inst(i).imm);
     if (std::find(aligned.begin(), aligned.end(), fast) == aligned.end()) aligned.push_back(fast);
   }
-  return aligned;
+  return plan_.rows && aligned.empty() ? std::nullopt : std::optional(aligned);
 }
 
 // A load of the whole vectors of a pass that comes ahead of what is done with it.
@@ -387,8 +392,8 @@ void CudaFunctionEmitter::EmitReducedLoop(const std::vector<bool>& chosen, const
     const int64_t turns = threads * CudaLaunch::kSplitUnroll;
     Line(absl::StrCat("U part = (", chunks, " + splits - 1) / splits;"));
     Line(absl::StrCat("if (2 * part > ", turns, ") part = (part + ", turns - 1, ") / ", turns, " * ", turns, ";"));
-    begin = absl::StrCat("part * blockIdx.y + ", own);
-    end = absl::StrCat("min(", chunks, ", part * (blockIdx.y + 1))");
+    begin = absl::StrCat("part * split + ", own);
+    end = absl::StrCat("min(", chunks, ", part * (split + 1))");
   }
   Line(absl::StrCat("const U end = ", end, ";"));
   Line(absl::StrCat("U r = ", begin, ";"));

@@ -98,7 +98,9 @@ std::vector<std::string> CudaFunctionEmitter::Parameters(bool members) const {
   }
   for (int x = 0; x < plan_.kernel.num_scalars; ++x) parameters.push_back(absl::StrCat("i64 x", x));
   for (int s = 0; s < plan_.kernel.symbols.size(); ++s) parameters.push_back(absl::StrCat("i64 s", s, "_"));
-  if (plan_.launch.split) parameters.insert(parameters.end(), {"char* __restrict__ w", "int splits"});
+  // A batch has one scratch memory, in which each kernel has a place.
+  if (plan_.launch.split && members) parameters.insert(parameters.end(), {"i64 w", "i64 splits"});
+  if (plan_.launch.split && !members) parameters.insert(parameters.end(), {"char* __restrict__ w", "int splits"});
   return parameters;
 }
 
@@ -111,30 +113,40 @@ std::string CudaFunctionEmitter::LaunchBounds() const {
 
 void CudaFunctionEmitter::EmitSignature() {
   const std::string parameters = absl::StrJoin(Parameters(/*members=*/false), ", ");
-  Open(absl::StrCat("D void ", phase_.function, "_body(", parameters, ", const U block, const U blocks)"));
+  Open(absl::StrCat("D void ", phase_.function, "_body(", parameters, ", const U block, const U blocks",
+                    phase_.split ? ", const U split" : "", ")"));
+}
+
+void CudaFunctionEmitter::EmitCall(const std::string& from, const std::string& block, const std::string& blocks, const std::string& split) {
+  Line("wait();");
+  std::vector<std::string> arguments;
+  for (const std::string& parameter : Parameters(/*members=*/false)) {
+    const std::string name = parameter.substr(parameter.rfind(' ') + 1);
+    const std::string value = absl::StrCat(!from.empty() && name == "w" ? "scratch + " : "", from, name);
+    arguments.push_back(absl::StrContains(parameter, '*') ? absl::StrCat("waited(", value, ")") : value);
+  }
+  arguments.insert(arguments.end(), {block, blocks});
+  if (phase_.split) arguments.push_back(split);
+  Line(absl::StrCat(phase_.function, "_body(", absl::StrJoin(arguments, ", "), ");"));
 }
 
 void CudaFunctionEmitter::EmitEntryPoints() {
-  std::vector<std::pair<std::string, bool>> arguments;  // Names, and whether they are pointers.
-  for (const std::string& parameter : Parameters(/*members=*/true)) {
-    arguments.emplace_back(parameter.substr(parameter.rfind(' ') + 1), absl::StrContains(parameter, '*'));
-  }
-  const auto call = [&](const std::string& from, const char* block, const char* blocks) {
-    Line("wait();");
-    const auto argument = [&](std::string* out, const std::pair<std::string, bool>& at) {
-      absl::StrAppend(out, at.second ? "waited(" : "", from, at.first, at.second ? ")" : "");
-    };
-    Line(absl::StrCat(phase_.function, "_body(", absl::StrJoin(arguments, ", ", argument), ", ", block, ", ", blocks, ");"));
-  };
   Open(absl::StrCat(LaunchBounds(), phase_.function, "(", absl::StrJoin(Parameters(/*members=*/false), ", "), ")"));
-  call("", "blockIdx.x", "gridDim.x");
+  EmitCall("", "blockIdx.x", "gridDim.x", "blockIdx.y");
   Close();
-  const int entries = plan_.launch.batch_entries;
-  if (entries == 0) return;
-  // A block of a batch looks for its kernel among the ends of all kernels' blocks.
-  Line(absl::StrCat("struct Entry { ", absl::StrJoin(Parameters(/*members=*/true), "; "), "; };"));
-  Line(absl::StrCat("struct Table { Entry entries[", entries, "]; unsigned ends[", entries, "]; int count; };"));
-  Open(absl::StrCat(LaunchBounds(), plan_.launch.batch.function, "(const GRID_CONSTANT Table table)"));
+  if (plan_.launch.batch_entries > 0) EmitBatchEntryPoint();
+}
+
+// A block of a batch looks for its kernel among the ends of all kernels' blocks.
+void CudaFunctionEmitter::EmitBatchEntryPoint() {
+  const CudaLaunch& launch = plan_.launch;
+  if (&phase_ == launch.phases.data()) {
+    const int entries = launch.batch_entries;
+    Line(absl::StrCat("struct Entry { ", absl::StrJoin(Parameters(/*members=*/true), "; "), "; };"));
+    Line(absl::StrCat("struct Table { Entry entries[", entries, "]; unsigned ends[", entries, "]; int count; };"));
+  }
+  const std::string& function = launch.batch[static_cast<size_t>(&phase_ - launch.phases.data())].function;
+  Open(absl::StrCat(LaunchBounds(), function, "(const GRID_CONSTANT Table table", launch.split ? ", char* scratch" : "", ")"));
   Line("int first = 0, last = table.count - 1;");
   Open("while (first < last)");
   Line("const int middle = (first + last) / 2;");
@@ -142,7 +154,12 @@ void CudaFunctionEmitter::EmitEntryPoints() {
   Close();
   Line("const unsigned begin = first == 0 ? 0 : table.ends[first - 1];");
   Line("const Entry& entry = table.entries[first];");
-  call("entry.", "blockIdx.x - begin", "table.ends[first] - begin");
+  const std::string own = "blockIdx.x - begin";
+  if (phase_.split) {
+    EmitCall("entry.", "0", "1", own);  // What is split in batches has one kept point.
+  } else {
+    EmitCall("entry.", own, "table.ends[first] - begin", "");
+  }
   Close();
 }
 

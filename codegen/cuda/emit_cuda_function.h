@@ -37,11 +37,14 @@ class CudaFunctionEmitter {
   void FindNeeds();
   void Require(int i);
   void EmitSignature();
-  // Types and names of the function's parameters, as members of a struct where `members`.
+  // Types and names of the function's parameters, as members of a batch's table where `members`.
   std::vector<std::string> Parameters(bool members) const;
   std::string LaunchBounds() const;
   // The functions that are launched: of one kernel, and of several where a launch may run several.
   void EmitEntryPoints();
+  void EmitBatchEntryPoint();
+  // What an entry point does: `from` is where its arguments are.
+  void EmitCall(const std::string& from, const std::string& block, const std::string& blocks, const std::string& split);
   void EmitFacts();
   void EmitKeptLoop();
   void EmitTileLoop();
@@ -65,7 +68,7 @@ class CudaFunctionEmitter {
   void EmitReducedLoop(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass, int unroll, bool staged);
   void EmitStagedTurns(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass, int turns, int threads);
   bool IsStaged(int i, int pass) const;
-  std::vector<std::string> WholeVectors(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass) const;
+  std::optional<std::vector<std::string>> WholeVectors(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass) const;
   // Instructions `chosen`, in order, where `lanes`: for each lane of the vector loop. `pass`: -1 for kept points.
   void EmitBlock(const std::vector<bool>& chosen, const std::vector<bool>& effects, bool lanes, int pass);
   void EmitValue(int i, int pass, bool in_lanes);

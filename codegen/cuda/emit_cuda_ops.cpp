@@ -66,7 +66,8 @@ std::string Floating(const KInst& inst, ScalarType type, const std::string& a, c
     case KOp::kPow:
       return Call("pow", type, a, b);
     case KOp::kAtan2:
-      return Call("atan2", type, a, b);
+    case KOp::kHypot:
+      return Call(KOpName(inst.op), type, a, b);
     case KOp::kFma:
       return Call("fma", type, a, b, c);
     case KOp::kNeg:

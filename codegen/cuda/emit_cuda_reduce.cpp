@@ -151,7 +151,7 @@ std::string CudaFunctionEmitter::KeptPoint(const std::string& lane) const {
 void CudaFunctionEmitter::StorePartials(const std::vector<int>& reduces) {
   if (reduces.empty()) return;
   Open(plan_.rows ? "if (threadIdx.x == 0)" : "if (threadIdx.y == 0)");
-  const std::string split = absl::StrCat("(i64)blockIdx.y * ", ProductText(plan_.launch.kept_points, true), " + ");
+  const std::string split = absl::StrCat("(i64)split * ", ProductText(plan_.launch.kept_points, true), " + ");
   for (const int i : reduces) {
     if (plan_.rows) {
       Line(absl::StrCat("w", i, "[", split, KeptPoint(""), "] = ", CudaToMemory(inst(i).type, Value(i)), ";"));

@@ -8,6 +8,7 @@
 #include "codegen/lower_group.h"
 #include "codegen/passes/bit_set.h"
 #include "codegen/passes/columns.h"
+#include "codegen/passes/left_to_aten.h"
 #include "codegen/passes/recorded_apart.h"
 #include "codegen/passes/space.h"
 #include "codegen/passes/value_uses.h"
@@ -77,7 +78,7 @@ class Fuser {
   void Start(NodeId n) {
     WorkGroup& group = groups_[n - begin_];
     const Node& node = graph_.nodes[n];
-    if (node.row != nullptr && node.row->made_by != nullptr && !IsMadeAsNeeded(node)) LeaveToAten(n);
+    if (node.row != nullptr && node.row->made_by != nullptr && !IsMadeAsNeeded(graph_, node)) LeaveToAten(n);
     group.alive = true;
     group.nodes = {n};
     group.ancestors = BitSet(end_ - begin_);
@@ -101,19 +102,6 @@ class Fuser {
     placement.results = std::move(iteration.results);
     placement.coordinates = std::move(iteration.coordinates);
     group.space = SqueezeSpace(iteration.sizes, iteration.reduced, Reduces(node), &placement);
-  }
-
-  bool IsMadeAsNeeded(const Node& node) const {
-    const TensorRef& use = node.op.args[node.row->made_arg].tensors[0];
-    const NodeId producer = graph_.values[use.storage].producer;
-    if (producer == kNoNode || graph_.nodes[producer].op.info == nullptr) return false;
-    const Node& maker = graph_.nodes[producer];
-    for (size_t i = 0; i < maker.results.size(); ++i) {
-      const TensorRef& made = maker.op.results[i];
-      if (maker.results[i] != use.storage) continue;
-      return use.offset_slot == -1 && use.sizes == made.sizes && use.strides == made.strides && node.row->made_by(node.op, maker.op);
-    }
-    return false;
   }
 
   void LeaveToAten(NodeId n) {
@@ -226,25 +214,62 @@ class Fuser {
     if ((into.checks && from.overwrites) || (into.overwrites && from.checks)) return;
     // Writes in the order of the indices are for one pass over them.
     if (into.scatters != from.scatters && (into.scatters ? from : into).space.reduces) return;
-    auto joined = JoinSpaces(into.space, from.space);
-    if (!joined || PathThroughOther(a, b) || PathThroughOther(b, a)) return;
+    if (PathThroughOther(a, b) || PathThroughOther(b, a)) return;
+    if (auto joined = JoinSpaces(into.space, from.space); joined.has_value() && Merge(a, b, std::move(*joined))) return;
+    if (auto joined = JoinAlongLink(into, from); joined.has_value()) Merge(a, b, std::move(*joined));
+  }
+
+  // One space for two groups that go through a value of which the one is made, and the other makes it, in different orders.
+  std::optional<JoinedSpace> JoinAlongLink(const WorkGroup& a, const WorkGroup& b) const {
+    if (a.space.reduces || b.space.reduces || a.scatters || b.scatters) return std::nullopt;
+    if (const auto link = FindLink(a, b)) return JoinSpacesAlong(a.space, link->first, b.space, link->second);
+    if (const auto link = FindLink(b, a)) return JoinSpacesAlong(a.space, link->second, b.space, link->first);
+    return std::nullopt;
+  }
+
+  // How the first value that `maker` makes and `user` uses lies in their spaces.
+  std::optional<std::pair<c10::DimVector, c10::DimVector>> FindLink(const WorkGroup& maker, const WorkGroup& user) const {
+    std::optional<std::pair<c10::DimVector, c10::DimVector>> link;
+    for (const NodeId n : user.nodes) {
+      size_t ordinal = 0;
+      ForEachUse(graph_.nodes[n], [&](const TensorRef& use) {
+        const auto& strides = placements_[n].uses[ordinal++];
+        const NodeId producer = graph_.values[use.storage].producer;
+        if (link.has_value() || !std::binary_search(maker.nodes.begin(), maker.nodes.end(), producer)) return;
+        const Node& node = graph_.nodes[producer];
+        for (size_t i = 0; node.kind == Node::Kind::kCompute && i < node.results.size(); ++i) {
+          if (node.results[i] == use.storage) link = {placements_[producer].results[i], strides};
+        }
+      });
+    }
+    return link;
+  }
+
+  // Merges `b` into `a`, if that is consistent.
+  bool Merge(int a, int b, JoinedSpace joined) {
+    WorkGroup& into = groups_[a];
+    WorkGroup& from = groups_[b];
     std::vector<NodeId> nodes;
     std::merge(into.nodes.begin(), into.nodes.end(), from.nodes.begin(), from.nodes.end(), std::back_inserter(nodes));
     std::vector<std::pair<NodeId, Placement>> saved;
-    Place(into.nodes, joined->a, &saved);
-    Place(from.nodes, joined->b, &saved);
+    Place(into.nodes, joined.a, &saved);
+    Place(from.nodes, joined.b, &saved);
     for (NodeId n : from.nodes) group_of_[n] = a;
     // Older members that stay where they are cannot use what is younger than all of them.
-    const bool only_new = joined->a.IsIdentity() && into.nodes.back() < from.nodes.front();
+    const bool only_new = joined.a.IsIdentity() && into.nodes.back() < from.nodes.front();
     int buffers = into.buffers + from.buffers;
     if (buffers > options_.max_operands) buffers = CountBuffers(nodes, a);
-    if (buffers > options_.max_operands ||
-        !IsConsistent(nodes, only_new ? from.nodes : nodes, a, joined->space, into.updates || from.updates)) {
+    const auto scatters_rows = [&](const WorkGroup& group) {
+      const NodeId n = group.nodes[0];
+      return group.nodes.size() == 1 && joined.space.reduces && ScattersRows(graph_.nodes[n], placements_[n], joined.space);
+    };
+    if (buffers > options_.max_operands || scatters_rows(into) || scatters_rows(from) ||
+        !IsConsistent(nodes, only_new ? from.nodes : nodes, a, joined.space, into.updates || from.updates)) {
       for (NodeId n : from.nodes) group_of_[n] = b;
       for (auto& [n, placement] : saved) placements_[n] = std::move(placement);
-      return;
+      return false;
     }
-    into.space = std::move(joined->space);
+    into.space = std::move(joined.space);
     into.updates = into.updates || from.updates;
     into.overwrites = into.overwrites || from.overwrites;
     into.scatters = into.scatters || from.scatters;
@@ -254,6 +279,7 @@ class Fuser {
     from.alive = false;
     from.nodes.clear();
     JoinAncestors(a, b);
+    return true;
   }
 
   void Place(const std::vector<NodeId>& nodes, const DimMap& map, std::vector<std::pair<NodeId, Placement>>* saved) {
@@ -430,33 +456,12 @@ class Fuser {
     }
   }
 
-  // A copy that transposes, alone: ATen copies tile by tile.
-  bool IsLoneTranspose(const WorkGroup& group) const {
-    if (group.nodes.size() != 1 || group.space.sizes.size() < 2) return false;
-    const Node& node = graph_.nodes[group.nodes[0]];
-    if (node.kind != Node::Kind::kCompute || node.op.info->returns_mutated_self || node.row->shape_args != 0) return false;
-    const std::string& name = node.op.info->name;
-    if (name != "aten::clone" && name != "aten::_to_copy") return false;
-    const Placement& placement = placements_[group.nodes[0]];
-    const auto& strides = placement.uses[0];
-    if (std::any_of(strides.begin(), strides.end(), [](int64_t stride) { return stride < 0; })) return false;  // No tensor of ATen's.
-    for (size_t d = 0; d < group.space.sizes.size(); ++d) {
-      if (placement.results[0][d] == 1) return strides[d] > 1;
-    }
-    return false;
-  }
-
-  bool IsBetterLeftToAten(const WorkGroup& group) const {
-    if (IsLoneTranspose(group)) return true;
-    const Node& node = graph_.nodes[group.nodes[0]];
-    return group.nodes.size() == 1 && node.op.device.is_cpu() && node.row != nullptr && node.row->only_fused &&
-           node.op.results[0].strides.back() == 1;
-  }
-
   void Finish(WorkGroup& group) {
     Group out;
-    if (group.fusable && options_.enabled && IsBetterLeftToAten(group)) {
-      LeaveToAten(group.nodes[0]);
+    const NodeId first = group.nodes[0];
+    if (group.fusable && options_.enabled && group.nodes.size() == 1 &&
+        IsBetterLeftToAten(graph_.nodes[first], placements_[first], group.space)) {
+      LeaveToAten(first);
       group.fusable = false;
     }
     out.nodes = std::move(group.nodes);

@@ -148,10 +148,10 @@ class Planner {
       names_[g] = NameOf(group);
     }
     JoinColumns();
+    OpenSizesOnGpu();
     for (size_t g = 0; g < graph_.groups.size(); ++g) {
       const Group& group = graph_.groups[g];
       if (!group.is_kernel() || lowered_[g].kernel.insts.empty()) continue;
-      if (!TargetOf(group).cuda_arch.empty()) OpenSize(&lowered_[g].kernel, &lowered_[g].symbols);
       if (auto status = Dump(g, lowered_[g]); !status.ok()) return status;
       requests.push_back({&lowered_[g].kernel, TargetOf(group)});
       groups.push_back(g);
@@ -167,6 +167,16 @@ class Planner {
       report_->kernel_cache_hits += origin == KernelOrigin::kFound ? 1 : 0;
     }
     return absl::OkStatus();
+  }
+
+  void OpenSizesOnGpu() {
+    std::vector<SizedKernel> kernels;
+    for (size_t g = 0; g < graph_.groups.size(); ++g) {
+      const Group& group = graph_.groups[g];
+      if (!group.is_kernel() || lowered_[g].kernel.insts.empty() || TargetOf(group).cuda_arch.empty()) continue;
+      kernels.push_back({&lowered_[g].kernel, &lowered_[g].symbols});
+    }
+    OpenSizes(kernels);
   }
 
   // Sums of columns that come right after a kernel of the rows that they are of (column_sums.h).

@@ -93,6 +93,22 @@ std::optional<JoinedSpace> JoinRows(const Space& full, const Space& rows) {
   return joined;
 }
 
+// The dimensions of a space by strides, the largest first, which `order` tells; none where one of the strides is not positive.
+std::optional<Space> Sorted(const Space& space, const c10::DimVector& strides, std::vector<int>* order) {
+  for (size_t d = 0; d < strides.size(); ++d) {
+    if (strides[d] <= 0) return std::nullopt;
+    order->push_back(static_cast<int>(d));
+  }
+  std::stable_sort(order->begin(), order->end(), [&](int x, int y) { return strides[x] > strides[y]; });
+  Space sorted;
+  sorted.reduces = space.reduces;
+  for (const int d : *order) {
+    sorted.sizes.push_back(space.sizes[d]);
+    sorted.reduced.push_back(space.reduced[d]);
+  }
+  return sorted;
+}
+
 }  // namespace
 
 int64_t Space::numel() const {
@@ -124,6 +140,18 @@ std::optional<JoinedSpace> JoinSpaces(const Space& a, const Space& b) {
     return joined;
   }
   return std::nullopt;
+}
+
+std::optional<JoinedSpace> JoinSpacesAlong(const Space& a, const c10::DimVector& in_a, const Space& b, const c10::DimVector& in_b) {
+  if (a.numel() != b.numel()) return std::nullopt;
+  std::vector<int> order_a, order_b;
+  const std::optional<Space> sorted_a = Sorted(a, in_a, &order_a), sorted_b = Sorted(b, in_b, &order_b);
+  if (!sorted_a.has_value() || !sorted_b.has_value()) return std::nullopt;
+  std::optional<JoinedSpace> joined = JoinEqual(*sorted_a, *sorted_b);
+  if (!joined.has_value()) return std::nullopt;
+  for (DimMap::Source& source : joined->a.from) source.dim = order_a[source.dim];
+  for (DimMap::Source& source : joined->b.from) source.dim = order_b[source.dim];
+  return joined;
 }
 
 Space SqueezeSpace(const c10::DimVector& sizes, const std::vector<bool>& reduced, bool reduces, Placement* placement) {

@@ -39,6 +39,10 @@ struct JoinedSpace {
 // remains of it after its reductions, or the other way round. None when they do not fit.
 std::optional<JoinedSpace> JoinSpaces(const Space& a, const Space& b);
 
+// One space for both where a value lies in `a` with strides `in_a` and in `b` with `in_b`, in whatever order these have their dimensions:
+// what is computed and then copied to another layout. None where the value is the same at several points of either.
+std::optional<JoinedSpace> JoinSpacesAlong(const Space& a, const c10::DimVector& in_a, const Space& b, const c10::DimVector& in_b);
+
 // The space of one node, without the dimensions of size 1, which are dropped from `placement` too.
 Space SqueezeSpace(const c10::DimVector& sizes, const std::vector<bool>& reduced, bool reduces, Placement* placement);
 

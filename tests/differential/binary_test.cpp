@@ -156,6 +156,7 @@ const std::vector<OpCase>& BackwardOps() {
       LAZULI_BINARY("silu_backward", kFinite, kFinite, kComposite, torch::silu_backward(x, y)),
       LAZULI_BINARY("mish_backward", kFinite, kFinite, kComposite, torch::mish_backward(x, y)),
       LAZULI_BINARY("elu_backward", kFinite, kFinite, kComposite, torch::elu_backward(x, 1, 1, 1, false, y)),
+      LAZULI_BINARY("elu_backward of a result", kFinite, kFinite, kComposite, torch::elu_backward(x, 1.3, 0.7, 0.5, true, y)),
       LAZULI_BINARY("softplus_backward", kFinite, kFinite, kComposite, torch::softplus_backward(x, y, 1, 20)),
       LAZULI_BINARY("log_sigmoid_backward", kFinite, kFinite, kComposite,
                     torch::log_sigmoid_backward(x, y.expand_as(x), torch::exp(-y.expand_as(x).abs()))),

@@ -26,6 +26,7 @@ const std::vector<OpCase>& ArithmeticOps() {
       LAZULI_UNARY("frac", kAny, kExact, x.frac()),
       LAZULI_UNARY("deg2rad", kFinite, kExact, x.deg2rad()),
       LAZULI_UNARY("nan_to_num", kAny, kExact, x.nan_to_num(1.5, 7.0, -7.0)),
+      LAZULI_UNARY("nan_to_num by default", kAny, kExact, x.nan_to_num()),
       LAZULI_UNARY("isnan", kAny, kExact, x.isnan()),
       LAZULI_UNARY("isinf", kAny, kExact, x.isinf()),
       LAZULI_UNARY("isfinite", kAny, kExact, x.isfinite()),

@@ -150,6 +150,8 @@ static double Transcendental(KOp op, double a, double b) {
       return std::pow(a, b);
     case KOp::kAtan2:
       return std::atan2(a, b);
+    case KOp::kHypot:
+      return std::hypot(a, b);
     case KOp::kMod:
       return std::fmod(a, b);
     case KOp::kExp:

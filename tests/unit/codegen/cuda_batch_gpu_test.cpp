@@ -104,6 +104,19 @@ TEST_F(CudaGpuBatch, HundredsOfEntriesAreSeveralLaunches) {
   ExpectEqual(Update(T::Float), sizes, {0, 0, 1});
 }
 
+// Sums of up to millions of elements: many blocks for some, one for others.
+TEST_F(CudaGpuBatch, SumsOfAllSizes) {
+  for (const T type : {T::Float, T::BFloat16, T::Double}) {
+    KernelBuilder b({100}, 1);
+    const T math = type == T::Double ? T::Double : T::Float;
+    const int x = b.Cast(b.Load(b.Buffer(type)), math);
+    b.Store(b.KeptBuffer(math, true), b.Op(K::kSqrt, b.Op(K::kReduceSum, b.Op(K::kMul, x, x))));
+    std::vector<int64_t> sizes = {0, 2, 3, 17, 255, 4096, 4097, 100003, 3000001, 5};
+    for (int64_t i = 0; i < 300; ++i) sizes.push_back(1 + i * 37 % 3001);
+    ExpectEqual(b.kernel(), sizes, {0, 1, 0, 2});
+  }
+}
+
 TEST_F(CudaGpuBatch, OneEntryAndNone) {
   ExpectEqual(Update(T::Float), {1000}, {0});
   ExpectEqual(Update(T::Float), {0}, {0});

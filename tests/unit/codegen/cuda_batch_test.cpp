@@ -39,6 +39,14 @@ KernelIR Update(const c10::DimVector& sizes, T type = T::Float) {
   return b.kernel();
 }
 
+// The root of the sum of squares of all elements.
+KernelIR SumOfSquares(int64_t size, T type = T::Float) {
+  KernelBuilder b({size}, 1);
+  const int x = b.Cast(b.Load(b.Buffer(type)), T::Float);
+  b.Store(b.KeptBuffer(T::Float, true), b.Op(K::kSqrt, b.Op(K::kReduceSum, b.Op(K::kMul, x, x))));
+  return b.kernel();
+}
+
 // Whether its size becomes a symbol, which then stands for the size.
 bool Opens(KernelIR kernel, int64_t size) {
   std::vector<int64_t> symbols;
@@ -81,9 +89,24 @@ TEST(CudaOpenSize, OnlyWhereNoPlaceDependsOnTheSize) {
   KernelBuilder gather({100});
   gather.Store(gather.Buffer(T::Float, true), gather.Gather(gather.Buffer(T::Float, {0}), gather.Load(gather.Buffer(T::Long))));
   EXPECT_FALSE(Opens(gather.kernel(), 100));
-  KernelBuilder sum({100}, 1);
-  sum.Store(sum.KeptBuffer(T::Float, true), sum.Op(K::kReduceSum, sum.Load(sum.Buffer(T::Float))));
-  EXPECT_FALSE(Opens(sum.kernel(), 100));
+  EXPECT_TRUE(Opens(SumOfSquares(100), 100));
+  KernelBuilder twice({100}, 1);
+  const int x = twice.Load(twice.Buffer(T::Float)), most = twice.Op(K::kReduceMax, x);
+  twice.Store(twice.KeptBuffer(T::Float, true), twice.Op(K::kReduceSum, twice.Op(K::kSub, x, most)));
+  EXPECT_FALSE(Opens(twice.kernel(), 100)) << "two passes, which small ones do without reading twice";
+}
+
+TEST(CudaOpenSize, SumsOnlyWhereSeveralBecomeOne) {
+  KernelIR a = SumOfSquares(100), b = SumOfSquares(3000), update = Update({100});
+  std::vector<int64_t> of_a, of_b, of_update;
+  OpenSizes({{&a, &of_a}, {&update, &of_update}});
+  EXPECT_TRUE(a.symbols.empty());
+  EXPECT_FALSE(update.symbols.empty());
+  EXPECT_EQ(PlanCuda(a, false).launch.phases.size(), 1u);
+  OpenSizes({{&a, &of_a}, {&b, &of_b}});
+  EXPECT_EQ(PrintKernel(a), PrintKernel(b));
+  EXPECT_EQ(of_a, std::vector<int64_t>{100});
+  EXPECT_EQ(of_b, std::vector<int64_t>{3000});
 }
 
 TEST(CudaOpenSize, StillMovesSixteenBytesAtATime) {
@@ -110,8 +133,25 @@ TEST(CudaBatchText, CompilesWithTheTableThatIsFilled) {
     for (const char* arch : {"sm_75", "sm_90"}) {
       const auto code = CompileCuda(EmitCuda(plan) + layout, arch, false);
       ASSERT_TRUE(code.ok()) << code.status() << EmitCuda(plan);
-      EXPECT_TRUE(absl::StrContains(*code, plan.launch.batch.function));
+      EXPECT_TRUE(absl::StrContains(*code, plan.launch.batch[0].function));
     }
+  }
+}
+
+// Both phases of sums, with a place in the scratch memory of all and so many parts each.
+TEST(CudaBatchText, CompilesForSums) {
+  const CudaPlan plan = PlanCuda(Open(SumOfSquares(100)), false, true);
+  ASSERT_EQ(plan.launch.batch.size(), 2u);
+  EXPECT_EQ(plan.launch.batch_entries, 4088 / (8 * 5 + 4));
+  LAZULI_SKIP_WITHOUT_NVRTC();
+  BatchTable table(plan.launch, 2, 0, 1);
+  const std::string layout =
+      absl::StrCat("\nstatic_assert(sizeof(Table) == ", table.bytes(), ", \"\");\nstatic_assert(sizeof(Entry) == 40, \"\");\n");
+  for (const T type : {T::Float, T::BFloat16, T::Half}) {
+    const CudaPlan of_type = PlanCuda(Open(SumOfSquares(100, type)), false, true);
+    const auto code = CompileCuda(EmitCuda(of_type) + layout, kArch, false);
+    ASSERT_TRUE(code.ok()) << code.status() << EmitCuda(of_type);
+    for (const CudaLaunch::Phase& phase : of_type.launch.batch) EXPECT_TRUE(absl::StrContains(*code, phase.function));
   }
 }
 
@@ -154,6 +194,26 @@ TEST(CudaBatchTable, HoldsArgumentsEndsAndCount) {
   EXPECT_EQ(numbers[0], 1u);
   EXPECT_EQ(numbers[1], 3u);
   EXPECT_EQ(numbers[entries], 2u);
+}
+
+TEST(CudaBatchTable, GivesEachSumItsPlaceAndParts) {
+  const CudaPlan plan = PlanCuda(Open(SumOfSquares(100)), false, true);
+  BatchTable table(plan.launch, 2, 0, 1);
+  void* buffers[] = {nullptr, nullptr};
+  const int64_t sizes[] = {100, 100000};
+  for (const int64_t& size : sizes) table.Add({nullptr, buffers, 2, nullptr, &size}, plan.launch.Splits(&size, 132));
+  const int64_t parts = plan.launch.Splits(sizes + 1, 132);
+  ASSERT_GT(parts, 1);
+  EXPECT_EQ(table.blocks(), 1 + parts);
+  const auto* words = static_cast<const uint64_t*>(table.data());
+  EXPECT_EQ(std::vector<uint64_t>(words + 3, words + 5), (std::vector<uint64_t>{0, 1}));
+  EXPECT_EQ(std::vector<uint64_t>(words + 8, words + 10), (std::vector<uint64_t>{CudaLaunch::kAlignment, static_cast<uint64_t>(parts)}));
+  EXPECT_EQ(table.scratch_bytes(), CudaLaunch::kAlignment + CudaLaunch::Aligned(4 * parts));
+  table.SetOneBlockEach();
+  EXPECT_EQ(table.blocks(), 2);
+  const auto* numbers = reinterpret_cast<const uint32_t*>(words + 5 * plan.launch.batch_entries);
+  EXPECT_EQ(numbers[0], 1u);
+  EXPECT_EQ(numbers[1], 2u);
 }
 
 TEST(CudaBatchTable, IsFullWhereArgumentsOrBlocksAre) {

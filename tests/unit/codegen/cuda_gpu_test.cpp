@@ -165,7 +165,7 @@ TEST_F(CudaGpu, OpsOnEveryType) {
       b.Store(b.Buffer(b.kernel().insts[value].type, true), value);
       if (!codegen::VerifyKernel(b.kernel()).ok()) continue;
       // Functions are CUDA's, within a few units in the last place.
-      const bool function = (k >= K::kExp && k <= K::kLgamma) || k == K::kPow || k == K::kAtan2;
+      const bool function = (k >= K::kExp && k <= K::kLgamma) || k == K::kPow || k == K::kAtan2 || k == K::kHypot;
       CheckOptions options = Options(function ? 8 : 0, function ? (type == T::Float ? 1e-6 : 1e-13) : 0);
       options.specials = !function;
       options.zeros = k != K::kDiv && k != K::kMod;

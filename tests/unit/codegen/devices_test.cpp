@@ -37,7 +37,7 @@ storage %2: fresh 32 bytes cuda:0 live
 )";
 
 // The steps that `text` is run in, one string for each group: its operators' devices and whether it is a kernel.
-std::vector<std::string> Groups(const std::string& text, const std::string& cuda_arch) {
+std::vector<std::string> StepsOf(const std::string& text, const std::string& cuda_arch) {
   const auto graph = GpuGraph(text, "fuse", cuda_arch);
   EXPECT_TRUE(graph.ok()) << graph.status();
   std::vector<std::string> groups;
@@ -49,10 +49,10 @@ std::vector<std::string> Groups(const std::string& text, const std::string& cuda
 }
 
 TEST(DevicesTest, KernelsAreOfOneDevice) {
-  EXPECT_EQ(Groups(kBothDevices, "sm_90"), (std::vector<std::string>{"kernel cpu", "kernel cuda:0 cuda:0"}));
+  EXPECT_EQ(StepsOf(kBothDevices, "sm_90"), (std::vector<std::string>{"kernel cpu", "kernel cuda:0 cuda:0"}));
 }
 
-TEST(DevicesTest, OperandsFromElsewhereAreAtens) { EXPECT_EQ(Groups(kNumberFromCpu, "sm_90"), std::vector<std::string>{"call cuda:0"}); }
+TEST(DevicesTest, OperandsFromElsewhereAreAtens) { EXPECT_EQ(StepsOf(kNumberFromCpu, "sm_90"), std::vector<std::string>{"call cuda:0"}); }
 
 // $: an operator's device and type. The CPU's kernels round halves in ways of their own.
 TEST(DevicesTest, HalvesThatOnlyGpusCompute) {
@@ -75,7 +75,7 @@ TEST(DevicesTest, HalvesThatOnlyGpusCompute) {
             absl::StrCat("trace scalars=0 offsets=0\nstorage %0: input ", device, "\nstorage %1: fresh ", type == "f32" ? 32 : 16,
                          " bytes ", device, " live\n%1 ", type, "[8] = aten::", absl::StrReplaceAll(call, {{"$", type}}), "\n");
         const bool is_kernel = type == "f32" || device == "cuda:0" || (call.rfind("sigmoid", 0) == 0 && type == "bf16");
-        EXPECT_EQ(Groups(text, "sm_90"), std::vector<std::string>{(is_kernel ? "kernel " : "call ") + device}) << text;
+        EXPECT_EQ(StepsOf(text, "sm_90"), std::vector<std::string>{(is_kernel ? "kernel " : "call ") + device}) << text;
       }
     }
   }
@@ -94,7 +94,7 @@ storage %4: fresh 32 bytes @ live
 )";
   for (const std::string device : {"cpu", "cuda:0"}) {
     for (const std::string type : {"bf16", "f32"}) {
-      EXPECT_EQ(Groups(absl::StrReplaceAll(kText, {{"@", device}, {"$", type}}), "sm_90"), std::vector<std::string>{"kernel " + device});
+      EXPECT_EQ(StepsOf(absl::StrReplaceAll(kText, {{"@", device}, {"$", type}}), "sm_90"), std::vector<std::string>{"kernel " + device});
     }
   }
 }
@@ -117,8 +117,8 @@ storage %4: fresh 128 bytes @ live
   const std::string rms_norm = absl::StrCat(kInputs, "%3 bf16[8,64], %4 bf16[64] = aten::_fused_rms_norm_backward(%0 bf16[8,64], ",
                                             "%0 bf16[8,64], [64], %2 f32[8,1], %1 bf16[64], bool[true,true])\n");
   for (const std::string& text : {layer_norm, rms_norm}) {
-    EXPECT_EQ(Groups(absl::StrReplaceAll(text, {{"@", "cpu"}}), "sm_90"), std::vector<std::string>{"call cpu"});
-    EXPECT_EQ(Groups(absl::StrReplaceAll(text, {{"@", "cuda:0"}}), "sm_90"), (std::vector<std::string>{"kernel cuda:0", "kernel cuda:0"}));
+    EXPECT_EQ(StepsOf(absl::StrReplaceAll(text, {{"@", "cpu"}}), "sm_90"), std::vector<std::string>{"call cpu"});
+    EXPECT_EQ(StepsOf(absl::StrReplaceAll(text, {{"@", "cuda:0"}}), "sm_90"), (std::vector<std::string>{"kernel cuda:0", "kernel cuda:0"}));
   }
 }
 
@@ -138,23 +138,23 @@ storage %5: fresh 256 bytes cuda:0 live
 TEST(DevicesTest, BatchNormOfShortNumbersHasWideStatisticsOnGpus) {
   // The statistics read what is negated at one place of each channel as well, so it is stored before them.
   const std::vector<std::string> kernels = {"kernel cuda:0", "kernel cuda:0 cuda:0"};
-  EXPECT_EQ(Groups(absl::StrReplaceAll(kBatchNorm, {{"$", "f32"}}), "sm_90"), kernels);
-  EXPECT_EQ(Groups(absl::StrReplaceAll(kBatchNorm, {{"$", "bf16"}}), "sm_90"), kernels);
-  EXPECT_EQ(Groups(absl::StrReplaceAll(kBatchNorm, {{"$", "f64"}}), "sm_90"), (std::vector<std::string>{"kernel cuda:0", "call cuda:0"}));
+  EXPECT_EQ(StepsOf(absl::StrReplaceAll(kBatchNorm, {{"$", "f32"}}), "sm_90"), kernels);
+  EXPECT_EQ(StepsOf(absl::StrReplaceAll(kBatchNorm, {{"$", "bf16"}}), "sm_90"), kernels);
+  EXPECT_EQ(StepsOf(absl::StrReplaceAll(kBatchNorm, {{"$", "f64"}}), "sm_90"), (std::vector<std::string>{"kernel cuda:0", "call cuda:0"}));
   // Statistics of other layouts are rounded to the input's type by ATen.
   const std::string gaps = absl::StrReplaceAll(kBatchNorm, {{"$", "f32"}, {"bf16[8,64,64]", "bf16[8,64,64](4096,1,64)"}});
-  EXPECT_EQ(Groups(gaps, "sm_90"), (std::vector<std::string>{"kernel cuda:0", "call cuda:0"}));
+  EXPECT_EQ(StepsOf(gaps, "sm_90"), (std::vector<std::string>{"kernel cuda:0", "call cuda:0"}));
   const std::string on_cpu = absl::StrReplaceAll(kBatchNorm, {{"$", "f32"}, {"cuda:0", "cpu"}});
-  EXPECT_EQ(Groups(on_cpu, "sm_90"), (std::vector<std::string>{"kernel cpu", "call cpu"}));
+  EXPECT_EQ(StepsOf(on_cpu, "sm_90"), (std::vector<std::string>{"kernel cpu", "call cpu"}));
 }
 
 TEST(DevicesTest, OperandsWithGapsAreJoinedByKernelsOnGpusAlone) {
   const auto cat = [](const std::string& device, const std::string& strides) {
     const std::string window = " f32[64,64]" + strides;
-    return Groups("\ntrace scalars=0 offsets=0\nstorage %0: input " + device + "\nstorage %1: input " + device +
-                      "\nstorage %2: fresh 32768 bytes " + device + " live\n%2 f32[128,64] = aten::cat({%0" + window + ", %1" + window +
-                      "}, dim=0)\n",
-                  "sm_90");
+    return StepsOf("\ntrace scalars=0 offsets=0\nstorage %0: input " + device + "\nstorage %1: input " + device +
+                       "\nstorage %2: fresh 32768 bytes " + device + " live\n%2 f32[128,64] = aten::cat({%0" + window + ", %1" + window +
+                       "}, dim=0)\n",
+                   "sm_90");
   };
   EXPECT_EQ(cat("cuda:0", ""), std::vector<std::string>{"call cuda:0"});
   EXPECT_EQ(cat("cpu", "(1,64)"), std::vector<std::string>{"call cpu"});
@@ -219,7 +219,7 @@ storage %2: fresh 0 bytes @ live
 )";
 
 size_t NumGroups(const std::string& text, const std::string& device, int columns) {
-  return Groups(absl::StrReplaceAll(text, {{"@", device}, {"$", absl::StrCat(columns)}}), "sm_90").size();
+  return StepsOf(absl::StrReplaceAll(text, {{"@", device}, {"$", absl::StrCat(columns)}}), "sm_90").size();
 }
 
 TEST(DevicesTest, AGpuStoresWhatItSumsInWideColumns) {
@@ -227,6 +227,66 @@ TEST(DevicesTest, AGpuStoresWhatItSumsInWideColumns) {
   EXPECT_EQ(NumGroups(kBiasGradient, "cuda:0", 16), 2u) << "narrow columns";
   EXPECT_EQ(NumGroups(kBiasGradient, "cpu", 512), 2u);
   EXPECT_EQ(NumGroups(kDividedColumns, "cuda:0", 512), 2u) << "what waits for the sums";
+}
+
+constexpr const char* kTransposed = R"(
+trace scalars=0 offsets=0
+storage %0: input @
+storage %1: fresh 4194304 bytes @ live
+%1 f32[1024,1024] = aten::clone(%0 f32[1024,1024](1,1024), memory_format=0)
+)";
+
+TEST(DevicesTest, AGpuTransposesTileByTile) {
+  const auto groups = [](const char* device) { return StepsOf(absl::StrReplaceAll(kTransposed, {{"@", device}}), "sm_90"); };
+  EXPECT_EQ(groups("cuda:0"), std::vector<std::string>{"kernel cuda:0"});
+  EXPECT_EQ(groups("cpu"), std::vector<std::string>{"call cpu"});
+}
+
+// A copy from channels last, of which @ dimensions are added up.
+constexpr const char* kCopiedRows = R"(
+trace scalars=0 offsets=0
+storage %0: input cuda:0
+storage %1: fresh 0 bytes cuda:0
+storage %2: fresh 0 bytes cuda:0 live
+%1 f32[8,64,56,56] = aten::clone(%0 f32[8,64,56,56](200704,1,3584,64), memory_format=0)
+%2 f32[8,$,1,1] = aten::sum.dim_IntList(%1 f32[8,64,56,56], dim=[@], keepdim=true, dtype=none)
+)";
+
+TEST(DevicesTest, AGpuCopiesFirstWhatRowsWouldReadInPieces) {
+  const auto groups = [](const char* dims, const char* channels) {
+    return StepsOf(absl::StrReplaceAll(kCopiedRows, {{"@", dims}, {"$", channels}}), "sm_90").size();
+  };
+  EXPECT_EQ(groups("1,2,3", "1"), 1u) << "all of it is a row";
+  EXPECT_EQ(groups("2,3", "64"), 2u) << "a row has every 64th element";
+}
+
+// A training step of cuDNN's batch norm, which reserves $ bytes for its gradient, and that gradient.
+constexpr const char* kCudnnBatchNorm = R"(
+trace scalars=0 offsets=0
+storage %0: input cuda:0
+storage %1: input cuda:0
+storage %2: input cuda:0
+storage %3: input cuda:0
+storage %4: fresh 0 bytes cuda:0 live
+storage %5: fresh 0 bytes cuda:0
+storage %6: fresh 0 bytes cuda:0
+storage %7: fresh 0 bytes cuda:0
+storage %8: fresh 0 bytes cuda:0 live
+storage %9: fresh 0 bytes cuda:0 live
+storage %10: fresh 0 bytes cuda:0 live
+%4 f32[8,4,6,6], %5 f32[4], %6 f32[4], %7 u8[$] = aten::cudnn_batch_norm(%0 f32[8,4,6,6], %1 f32[4], %1 f32[4], %2 f32[4], %3 f32[4])"
+                                        R"(, training=true, exponential_average_factor=0.1, epsilon=1e-05)
+%8 f32[8,4,6,6], %9 f32[4], %10 f32[4] = aten::cudnn_batch_norm_backward(%0 f32[8,4,6,6], %4 f32[8,4,6,6], %1 f32[4])"
+                                        R"(, %2 f32[4], %3 f32[4], %5 f32[4], %6 f32[4], epsilon=1e-05, %7 u8[$])
+)";
+
+TEST(DevicesTest, BatchNormIsCudnnsOnlyWhereThatKeepsSomething) {
+  const auto calls = [](int reserved) {
+    const auto groups = StepsOf(absl::StrReplaceAll(kCudnnBatchNorm, {{"$", absl::StrCat(reserved)}}), "sm_90");
+    return std::count(groups.begin(), groups.end(), "call cuda:0");
+  };
+  EXPECT_EQ(calls(0), 0);
+  EXPECT_EQ(calls(64), 2);
 }
 
 constexpr const char* kEmbedding = R"(
@@ -250,7 +310,7 @@ TEST(DevicesTest, AGpuSaysWhichOperatorsIndexIsWrong) {
     target.cuda_arch = "sm_90";
     const auto source = KernelSource(kernel, target);
     ASSERT_TRUE(source.ok()) << source.status();
-    EXPECT_NE(source->find("\"aten::embedding: index out of bounds\""), std::string::npos) << *source;
+    EXPECT_NE(source->find("\"aten::embedding: index or value out of bounds\""), std::string::npos) << *source;
   }
 }
 

@@ -43,6 +43,16 @@ TEST(SpaceTest, DifferentSplitsOfOneSpaceRefine) {
 
 TEST(SpaceTest, SplitsThatCrossDoNotJoin) { EXPECT_FALSE(JoinSpaces(Plain({6, 4}), Plain({4, 6})).has_value()); }
 
+TEST(SpaceTest, ValuesInAnotherOrderJoinAlongTheirMemory) {
+  // Made in rows of 4, gone through by columns, which are split.
+  const auto joined = JoinSpacesAlong(Plain({6, 4}), {4, 1}, Plain({2, 2, 6}), {2, 1, 4});
+  ASSERT_TRUE(joined.has_value());
+  EXPECT_EQ(joined->a.Apply({4, 1}), joined->b.Apply({2, 1, 4}));
+  EXPECT_EQ(joined->space.numel(), 24);
+  EXPECT_FALSE(JoinSpacesAlong(Plain({6, 4}), {0, 1}, Plain({4, 6}), {1, 4}).has_value()) << "the same at several points";
+  EXPECT_FALSE(JoinSpacesAlong(Plain({6, 4}), {4, 1}, Plain({6}), {4}).has_value()) << "only some of it";
+}
+
 TEST(SpaceTest, RowsJoinWhatIsLeftAfterTheReduction) {
   Space full = Plain({5, 7, 3});
   full.reduced[1] = true;
@@ -95,6 +105,15 @@ TEST(FuseTest, ATransposedUseDoesNot) {
   const auto x = t.Op1("aten::mul.Tensor", {a, 2.0});
   t.Keep(t.Op1("aten::add.Tensor", {x, x.t(), 1}));
   EXPECT_EQ(Fused(t).groups.size(), 2u);
+}
+
+TEST(FuseTest, WhatIsMadeAndCopiedToAnotherLayoutIsOneGroup) {
+  EagerTrace t;
+  const auto a = t.Input(at::randn({2, 3, 4, 5}));
+  const auto x = t.Op1("aten::mul.Tensor", {a, 2.0});
+  const auto copy = t.Op1("aten::clone", {x.permute({3, 1, 0, 2}), at::MemoryFormat::Contiguous});
+  t.Keep(t.Op1("aten::tanh", {copy.view({15, 8})}));
+  EXPECT_EQ(Fused(t).groups.size(), 1u);
 }
 
 TEST(FuseTest, NoCycleThroughALibraryCall) {

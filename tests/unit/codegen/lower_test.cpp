@@ -132,6 +132,13 @@ std::vector<Case> Cases() {
       {"aten::gelu_backward", 2, {"tanh"}, 16, true},
       {"aten::softplus_backward", 2, {1.0, 20.0}, 4, true},
       {"aten::mse_loss_backward", 3, {0}, 0, true},
+      // ATen's loop over what vectors leave goes in another order.
+      {"aten::smooth_l1_loss_backward", 3, {0, 1.5}, 1, true},
+      {"aten::huber_loss_backward", 3, {0, 1.5}, 1, true},
+      {"aten::bitwise_left_shift.Tensor", 2, {}, 0},
+      {"aten::bitwise_right_shift.Tensor", 2, {}, 0},
+      {"aten::tril", 1, {1}, 0},
+      {"aten::triu", 1, {-1}, 0},
   };
   cases.insert(cases.end(), more.begin(), more.end());
   return cases;

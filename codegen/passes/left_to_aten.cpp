@@ -1,0 +1,61 @@
+#include "codegen/passes/left_to_aten.h"
+
+#include <algorithm>
+
+#include "codegen/lower.h"
+
+namespace lazuli::codegen {
+namespace {
+
+constexpr int64_t kLeastRun = 32;  // Elements that lie together.
+
+bool IsCopy(const Node& node) {
+  if (node.kind != Node::Kind::kCompute || node.op.info->returns_mutated_self || node.row->shape_args != 0) return false;
+  return node.op.info->name == "aten::clone" || node.op.info->name == "aten::_to_copy";
+}
+
+// A copy that transposes: ATen's goes tile by tile.
+bool IsLoneTranspose(const Node& node, const Placement& placement, const Space& space) {
+  if (space.sizes.size() < 2 || !IsCopy(node)) return false;
+  const auto& strides = placement.uses[0];
+  if (std::any_of(strides.begin(), strides.end(), [](int64_t stride) { return stride < 0; })) return false;  // No tensor of ATen's.
+  for (size_t d = 0; d < space.sizes.size(); ++d) {
+    if (placement.results[0][d] == 1) return strides[d] > 1;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool IsMadeAsNeeded(const Graph& graph, const Node& node) {
+  const TensorRef& use = node.op.args[node.row->made_arg].tensors[0];
+  const NodeId producer = graph.values[use.storage].producer;
+  if (producer == kNoNode || graph.nodes[producer].op.info == nullptr) return false;
+  const Node& maker = graph.nodes[producer];
+  for (size_t i = 0; i < maker.results.size(); ++i) {
+    const TensorRef& made = maker.op.results[i];
+    if (maker.results[i] != use.storage) continue;
+    return use.offset_slot == -1 && use.sizes == made.sizes && use.strides == made.strides && node.row->made_by(node.op, maker.op);
+  }
+  return false;
+}
+
+bool IsBetterLeftToAten(const Node& node, const Placement& placement, const Space& space) {
+  if (node.row == nullptr || !node.op.device.is_cpu()) return false;
+  return IsLoneTranspose(node, placement, space) || (node.row->only_fused && node.op.results[0].strides.back() == 1);
+}
+
+bool ScattersRows(const Node& node, const Placement& placement, const Space& space) {
+  if (node.row == nullptr || !node.op.device.is_cuda() || !IsCopy(node) || placement.uses[0] == placement.results[0]) return false;
+  int64_t run = 1;
+  for (bool longer = true; longer;) {
+    longer = false;
+    for (size_t d = 0; d < space.sizes.size() && !longer; ++d) {
+      longer = space.reduced[d] && placement.uses[0][d] == run;
+      if (longer) run *= space.sizes[d];
+    }
+  }
+  return run < kLeastRun;
+}
+
+}  // namespace lazuli::codegen

@@ -1,0 +1,77 @@
+// Which threads take which points of a kernel for a GPU. Needs none.
+#include "codegen/cuda/cuda_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/match.h"
+#include "codegen/cuda/emit_cuda.h"
+#include "tests/support/kernel_builder.h"
+
+namespace lazuli::testing {
+namespace {
+
+using T = c10::ScalarType;
+using K = codegen::KOp;
+using codegen::KernelIR;
+
+codegen::CudaPlan PlanOf(const KernelIR& kernel) { return codegen::PlanCuda(kernel, /*wide=*/false); }
+
+KernelIR SumOver(const c10::DimVector& sizes, const c10::DimVector& strides) {
+  KernelBuilder b(sizes, 1);
+  b.Store(b.KeptBuffer(T::Float, true), b.Op(K::kReduceSum, b.Load(b.Buffer(T::Float, strides))));
+  return b.kernel();
+}
+
+TEST(CudaText, SingleElementsOfColumnsAreUnderWayTogether) {
+  const std::string text = codegen::EmitCuda(PlanOf(SumOver({255, 1 << 14}, {1, 255})));
+  EXPECT_TRUE(absl::StrContains(text, "if (n == 1) {")) << text;
+  EXPECT_TRUE(absl::StrContains(text, "l0[8][1];")) << text;
+}
+
+TEST(CudaPlan, ManyShortColumnsAreThreadsOwn) {
+  const auto threads = [](int64_t columns, int64_t rows) { return PlanOf(SumOver({columns, rows}, {1, columns})).launch.phases[0]; };
+  EXPECT_EQ(threads(1000003, 33).threads_y, 1);
+  EXPECT_EQ(threads(1000003, 33).threads_x, 256);
+  EXPECT_GT(threads(1003, 33).threads_y, 1) << "few";
+  EXPECT_GT(threads(1000003, 3000).threads_y, 1) << "long";
+}
+
+TEST(CudaPlan, ManyShortRowsAreThreadsOwn) {
+  const auto threads = [](int64_t rows, int64_t columns) {
+    return PlanOf(SumOver({rows, columns}, {columns, 1})).launch.phases[0].threads_x;
+  };
+  EXPECT_EQ(threads(4000000, 7), 1);
+  EXPECT_GT(threads(400, 7), 1) << "few";
+}
+
+// As many loads of a row as given, in two passes, with much to do at each point.
+KernelIR HeavyRows(int loads, T type) {
+  KernelBuilder b({1 << 14, 512}, 1);
+  int sum = b.Cast(b.Load(b.Buffer(type)), T::Float);
+  for (int i = 1; i < loads; ++i) sum = b.Op(K::kMul, sum, b.Cast(b.Load(b.Buffer(type)), T::Float));
+  int y = b.Op(K::kSub, sum, b.Op(K::kReduceMax, sum));
+  for (int i = 0; i < 24; ++i) y = b.Op(K::kAdd, b.Op(K::kMul, y, sum), y);
+  b.Store(b.Buffer(type, true), b.Cast(y, type));
+  return b.kernel();
+}
+
+TEST(CudaPlan, ThreadsTakeLessOfARowWhereMuchOfItIsKept) {
+  const auto threads = [](int loads, T type) { return PlanOf(HeavyRows(loads, type)).launch.phases[0].threads_x; };
+  EXPECT_EQ(threads(2, T::BFloat16), 16);
+  EXPECT_EQ(threads(3, T::BFloat16), 32);
+  EXPECT_EQ(threads(2, T::Float), 32);
+  EXPECT_EQ(threads(3, T::Float), 64);
+}
+
+// What lies 32 numbers to an index is added to where another index says: whatever the kernel's loops are called.
+TEST(CudaPlan, NeighboursReadWhatLiesTogetherWhereOnlyIndicesSayWhatIsRead) {
+  KernelBuilder b({32, 1000}, 1);
+  const int width = b.Const(32, T::Long);
+  const int from = b.Op(K::kMul, b.Load(b.Buffer(T::Long, {0, 1})), width), to = b.Op(K::kMul, b.Load(b.Buffer(T::Long, {0, 1})), width);
+  const int x = b.Gather(b.Buffer(T::Float, {1, 0}), from);
+  b.Scatter(K::kScatterAdd, b.Buffer(T::Float, {1, 0}, true), x, to, b.Op(K::kEq, width, width));
+  EXPECT_EQ(PlanOf(b.kernel()).kernel.sizes, (c10::DimVector{1000, 32}));
+}
+
+}  // namespace
+}  // namespace lazuli::testing
