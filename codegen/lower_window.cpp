@@ -1,6 +1,7 @@
 // Results that are put together from windows: cat, stack, padding, roll, flip, the gradients of select and slice. Each dimension of the
 // result falls into segments that walk the source forward or backward, or hold one number; each window is a segment in every dimension.
-// Windows are written by updates, so that what makes an operand can write it where it belongs.
+// Windows are written by updates, so that what makes an operand can write it where it belongs. GPUs read what is rolled and flipped where
+// each point comes from instead, in the kernels that use it.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -17,6 +18,8 @@ constexpr size_t kMaxOperands = 16;
 constexpr int kMaxWindows = 9;
 // The part of a row that is the result before anything is written.
 constexpr int kEmpty = 1;
+// The part that is all of the result, each point read where it comes from.
+constexpr int kMoved = 2;
 
 bool IsPlain(const TensorRef& ref) { return ref.defined() && TypeBit(ref.dtype) != 0; }
 
@@ -202,6 +205,49 @@ std::vector<int64_t> Dims(const TraceOp& op, int arg) {
   return twice || (!sorted.empty() && (sorted.front() < 0 || sorted.back() >= Rank(op.results[0]))) ? std::vector<int64_t>() : dims;
 }
 
+void AddMoved(const TraceOp& op, Expansion* out) { out->pieces.push_back({op, kMoved}); }
+
+// The dimensions that argument `dims_arg` lists have coordinates, in that order.
+template <int kDimsArg>
+Iteration IterateMoved(const OpRow&, const Node& node) {
+  Iteration it = codegen::Whole(node.op.results[0]);
+  if (node.part == kEmpty) return it;
+  const TensorRef& self = node.op.args[0].tensors[0];
+  it.uses.push_back(StridesOf(self.sizes, self.strides));
+  for (const int64_t dim : Dims(node.op, kDimsArg)) {
+    it.uses[0][dim] = 0;
+    it.coordinates.push_back(Along(it.sizes, dim));
+  }
+  return it;
+}
+
+// `from` says where along its dimension the point with that coordinate comes from: (number of the dimension in the list, coordinate, size).
+template <class From>
+void EmitMoved(OpEmitter& e, int dims_arg, const From& from) {
+  if (e.node().part == kEmpty) return;
+  const TensorRef& self = e.op().args[0].tensors[0];
+  const std::vector<int64_t> dims = Dims(e.op(), dims_arg);
+  Expr offset = e.emitter().ConstInt(ScalarType::Long, 0);
+  for (size_t i = 0; i < dims.size(); ++i) {
+    offset = offset + Steps(from(i, e.Coordinate(static_cast<int>(i)), self.sizes[dims[i]]), self.strides[dims[i]]);
+  }
+  const Expr value = e.LoadAt(0, offset);
+  e.Result(0, e.emitter().Cast(value, OpMathType(value.type())));
+}
+
+void EmitFlip(OpEmitter& e) {
+  EmitMoved(e, 1, [&](size_t, Expr at, int64_t size) { return e.emitter().ConstInt(ScalarType::Long, size - 1) - at; });
+}
+
+void EmitRoll(OpEmitter& e) {
+  const std::vector<int64_t> shifts = e.op().args[1].value.toIntVector();
+  EmitMoved(e, 2, [&](size_t i, Expr at, int64_t size) {
+    const auto number = [&](int64_t value) { return e.emitter().ConstInt(ScalarType::Long, value); };
+    const int64_t shift = (shifts[i] % size + size) % size;
+    return at + Select(at < number(shift), number(size - shift), number(-shift));
+  });
+}
+
 bool AcceptsRoll(const OpRow&, const TraceOp& op) {
   if (!AcceptsMove(op) || !IsIntList(op.args[2])) return false;
   const std::vector<int64_t> dims = Dims(op, 2);
@@ -209,6 +255,7 @@ bool AcceptsRoll(const OpRow&, const TraceOp& op) {
 }
 
 void ExpandRoll(const TraceOp& op, Expansion* out) {
+  if (op.device.is_cuda()) return AddMoved(op, out);
   Segments segments = Whole(op);
   const std::vector<int64_t> shifts = op.args[1].value.toIntVector(), dims = Dims(op, 2);
   for (size_t i = 0; i < dims.size(); ++i) {
@@ -222,6 +269,7 @@ void ExpandRoll(const TraceOp& op, Expansion* out) {
 bool AcceptsFlip(const OpRow&, const TraceOp& op) { return AcceptsMove(op) && !Dims(op, 1).empty(); }
 
 void ExpandFlip(const TraceOp& op, Expansion* out) {
+  if (op.device.is_cuda()) return AddMoved(op, out);
   Segments segments = Whole(op);
   for (const int64_t dim : Dims(op, 1)) {
     Segment& segment = segments[dim][0];
@@ -334,6 +382,9 @@ OpRow ConstantPadRow() {
 OpRow RollRow() {
   OpRow row = MoveRow(&AcceptsRoll, &ExpandRoll);
   row.known_args = 0b10;
+  row.indexed_args = 1;
+  row.iterate = &IterateMoved<2>;
+  row.emit = &EmitRoll;
   return row;
 }
 
@@ -350,6 +401,12 @@ OpRow SpreadRow() {
   return row;
 }
 
-OpRow FlipRow() { return MoveRow(&AcceptsFlip, &ExpandFlip); }
+OpRow FlipRow() {
+  OpRow row = MoveRow(&AcceptsFlip, &ExpandFlip);
+  row.indexed_args = 1;
+  row.iterate = &IterateMoved<1>;
+  row.emit = &EmitFlip;
+  return row;
+}
 
 }  // namespace lazuli::codegen

@@ -31,8 +31,8 @@ constexpr int64_t kSplitIterations = 16;  // Of a thread, from which on splittin
 constexpr int kCombinedPieces = 8;        // Of columns, by a block of so many threads.
 constexpr int kMaxCombiningThreads = 512;
 constexpr int64_t kSmallTurns = 8;  // Of each of so many threads.
-constexpr int64_t kPiecesOfThread = 4, kShortRow = 8,
-                  kFewWords = 32;  // Registers that are left for what is kept of a row where much is computed.
+constexpr int64_t kPiecesOfThread = 4, kShortRow = 8;
+constexpr int64_t kFewWords = 32;  // Registers that are left for what is kept of a row where much is computed.
 
 int64_t PowerOfTwoFrom(int64_t value) {
   int64_t power = 1;

@@ -1,0 +1,74 @@
+// What is rolled and flipped on a GPU, whose kernels read each point where it comes from: run by the CPU's compiler, against ATen.
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/flip.h>
+#include <ATen/ops/roll.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "codegen/cuda/emit_cuda.h"
+#include "codegen/cuda/nvrtc_compiler.h"
+#include "codegen/kernel_compiler.h"
+#include "tests/support/gpu_graph.h"
+#include "tests/support/nvrtc.h"
+
+namespace lazuli::testing {
+namespace {
+
+// A call of [6, 5, 8] floats in storage %0, which lie in memory as `strides` says; its result, doubled, is %2.
+std::string MovedTrace(const std::string& call, const std::string& strides) {
+  return absl::StrCat("\ntrace scalars=0 offsets=0\nstorage %0: input cuda:0\nstorage %1: fresh 960 bytes cuda:0\n",
+                      "storage %2: fresh 960 bytes cuda:0 live\n%1 f32[6,5,8] = ", call, "(%0 f32[6,5,8]", strides, ", ", "$)\n",
+                      "%2 f32[6,5,8] = aten::mul.Tensor(%1 f32[6,5,8], %1 f32[6,5,8])\n");
+}
+
+void ExpectMoved(const std::string& call, const std::string& arguments, const at::Tensor& self, const at::Tensor& expected) {
+  const std::string strides = absl::StrCat("(", self.stride(0), ",", self.stride(1), ",", self.stride(2), ")");
+  std::string text = MovedTrace(call, self.is_contiguous() ? "" : strides);
+  text.replace(text.find('$'), 1, arguments);
+  const auto graph = GpuGraph(text);
+  ASSERT_TRUE(graph.ok()) << graph.status() << text;
+  EXPECT_EQ(graph->groups.size(), 1u) << "one kernel with what uses it";
+  const auto lowered = LowerFirstGroup(text);
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  const auto kernel = codegen::CompileKernel(lowered->kernel, {"avx2", "eager"}, nullptr);
+  ASSERT_TRUE(kernel.ok()) << kernel.status();
+  const at::Tensor result = at::empty({6, 5, 8});
+  std::vector<void*> buffers;
+  for (const codegen::KBuffer& buffer : lowered->kernel.buffers) {
+    buffers.push_back(buffer.written ? result.mutable_data_ptr() : self.data_ptr());
+  }
+  (*kernel)->Run(buffers.data(), nullptr, nullptr);
+  EXPECT_TRUE(at::equal(result, expected * expected)) << text;
+  if (!codegen::NvrtcVersion().ok()) return;
+  const auto code = codegen::CompileCuda(codegen::EmitCuda(codegen::PlanCuda(lowered->kernel, false)), "sm_90", false);
+  EXPECT_TRUE(code.ok()) << code.status();
+}
+
+TEST(MovedTest, RollsAndFlipsAreReadWhereTheyComeFrom) {
+  const at::Tensor dense = at::arange(240, at::kFloat).view({6, 5, 8}),
+                   turned = at::arange(240, at::kFloat).view({8, 6, 5}).permute({1, 2, 0});
+  for (const at::Tensor& self : {dense, turned}) {
+    ExpectMoved("aten::roll", "shifts=[2], dims=[0]", self, self.roll({2}, {0}));
+    ExpectMoved("aten::roll", "shifts=[-1], dims=[2]", self, self.roll({-1}, {2}));
+    ExpectMoved("aten::roll", "shifts=[13,-7], dims=[1,-1]", self, self.roll({13, -7}, {1, -1}));
+    ExpectMoved("aten::roll", "shifts=[0], dims=[1]", self, self);
+    ExpectMoved("aten::flip", "dims=[2]", self, self.flip({2}));
+    ExpectMoved("aten::flip", "dims=[0,-2]", self, self.flip({0, -2}));
+  }
+}
+
+// What is written must have been read by all points before.
+TEST(MovedTest, AreNotReadWhereTheKernelWrites) {
+  for (const char* call : {"aten::roll(%0 f32[64], shifts=[1], dims=[0])", "aten::flip(%0 f32[64], dims=[0])"}) {
+    const auto graph =
+        GpuGraph(absl::StrCat("\ntrace scalars=0 offsets=0\nstorage %0: input cuda:0 live\nstorage %1: fresh 256 bytes cuda:0\n",
+                              "%1 f32[64] = ", call, "\naten::add_.Tensor(%0 f32[64], %1 f32[64], alpha=1)\n"));
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    EXPECT_EQ(graph->groups.size(), 2u) << codegen::PrintGraph(*graph);
+  }
+}
+
+}  // namespace
+}  // namespace lazuli::testing
