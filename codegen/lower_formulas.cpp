@@ -147,13 +147,4 @@ Expr MishBackward(Expr grad, Expr x) {
   return grad * Fma(x * Sigmoid(x), Fma(-tanh_softplus, tanh_softplus, Like(x, 1)), tanh_softplus);
 }
 
-Expr MseBackward(const Operands& x) {
-  constexpr int64_t kMean = 1;
-  const auto& self = x.emitter().op().args[1].tensors[0];
-  Emitter& emitter = x.emitter().emitter();
-  Expr norm = x.number(2);
-  if (x.emitter().Int(3) == kMean) norm = emitter.Cast(2.0 / emitter.Size(c10::ScalarType::Double, self.numel()), x.type());
-  return x.step(x.step(norm) * x.step(x(1) - x(2))) * x(0);
-}
-
 }  // namespace lazuli::codegen

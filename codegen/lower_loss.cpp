@@ -29,11 +29,11 @@ Iteration IterateLoss(const OpRow& row, const Node& node) {
   return it;
 }
 
-// Of a gradient: 1, or 1 over the number of elements.
-Expr Norm(const Operands& x, int reduction_arg) {
-  if (x.emitter().Int(reduction_arg) != kMean) return x.number(1);
+// What a gradient is multiplied by: `number`, or that over the number of elements.
+Expr Norm(const Operands& x, int reduction_arg, double number = 1) {
+  if (x.emitter().Int(reduction_arg) != kMean) return x.number(number);
   Emitter& emitter = x.emitter().emitter();
-  return emitter.Cast(1.0 / emitter.Size(ScalarType::Double, x.emitter().op().args[1].tensors[0].numel()), x.type());
+  return emitter.Cast(number / emitter.Size(ScalarType::Double, x.emitter().op().args[1].tensors[0].numel()), x.type());
 }
 
 }  // namespace
@@ -59,6 +59,8 @@ OpRow ProbabilityLossRow(int reduction_arg, void (*emit)(OpEmitter&)) {
   row.index_args = 1;
   return row;
 }
+
+Expr MseBackward(const Operands& x) { return x.step(x.step(Norm(x, 3, 2)) * x.step(x(1) - x(2))) * x(0); }
 
 Expr SmoothL1(const Operands& x) {
   const Expr distance = Abs(x(0) - x(1)), beta = x(3);

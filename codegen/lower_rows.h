@@ -86,12 +86,12 @@ Expr Sixth(const Operands& x, Expr value);
 // Also gives result 1, exp(-|x|).
 Expr LogSigmoid(const Operands& x);
 Expr MishBackward(Expr grad, Expr x);
-Expr MseBackward(const Operands& x);
 Expr EluBackward(const Operands& x);
 Expr Remainder(const Operands& x);
 Expr NanToNum(const Operands& x);
 Expr Xlogy(const Operands& x);
 // lower_loss.cpp: losses of elements, and their gradients. Arguments are those of the operators.
+Expr MseBackward(const Operands& x);
 Expr SmoothL1(const Operands& x);
 Expr SmoothL1Backward(const Operands& x);
 Expr Huber(const Operands& x);

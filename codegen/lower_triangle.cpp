@@ -1,5 +1,5 @@
 // What keeps a triangle of the last two dimensions: tril and triu.
-#include "codegen/lower_rows.h"
+#include "codegen/lower_index.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -9,22 +9,14 @@ using c10::ScalarType;
 constexpr int kRow = 0, kColumn = 1;  // Coordinates.
 
 bool AcceptsTriangle(const OpRow&, const TraceOp& op) {
-  return op.args[0].kind == TraceArg::Kind::kTensor && op.args[1].kind == TraceArg::Kind::kConst && op.args[1].value.isInt() &&
-         op.args[0].tensors[0].sizes.size() >= 2;
+  return IsTensor(op.args[0]) && op.args[1].kind == TraceArg::Kind::kConst && op.args[1].value.isInt() && Rank(op.args[0].tensors[0]) >= 2;
 }
 
 Iteration IterateTriangle(const OpRow&, const Node& node) {
-  Iteration it;
-  it.sizes = node.op.results[0].sizes;
-  it.reduced.assign(it.sizes.size(), false);
+  Iteration it = Whole(node.op.results[0]);
   ForEachUse(node, [&](const TensorRef& use) { it.uses.push_back(BroadcastStrides(use, it.sizes)); });
-  it.results.push_back(BroadcastStrides(node.op.results[0], it.sizes));
-  const size_t rank = it.sizes.size();
-  for (const size_t dim : {rank - 2, rank - 1}) {
-    c10::DimVector along(rank, 0);
-    along[dim] = 1;
-    it.coordinates.push_back(std::move(along));
-  }
+  const int64_t rank = Rank(node.op.results[0]);
+  it.coordinates = {Along(it.sizes, rank - 2), Along(it.sizes, rank - 1)};
   return it;
 }
 

@@ -214,14 +214,16 @@ class Fuser {
     if ((into.checks && from.overwrites) || (into.overwrites && from.checks)) return;
     // Writes in the order of the indices are for one pass over them.
     if (into.scatters != from.scatters && (into.scatters ? from : into).space.reduces) return;
-    if (PathThroughOther(a, b) || PathThroughOther(b, a)) return;
-    if (auto joined = JoinSpaces(into.space, from.space); joined.has_value() && Merge(a, b, std::move(*joined))) return;
-    if (auto joined = JoinAlongLink(into, from); joined.has_value()) Merge(a, b, std::move(*joined));
+    for (const bool along_link : {false, true}) {
+      auto joined = along_link ? JoinAlongLink(into, from) : JoinSpaces(into.space, from.space);
+      if (!joined.has_value()) continue;
+      if (PathThroughOther(a, b) || PathThroughOther(b, a) || Merge(a, b, std::move(*joined))) return;
+    }
   }
 
   // One space for two groups that go through a value of which the one is made, and the other makes it, in different orders.
   std::optional<JoinedSpace> JoinAlongLink(const WorkGroup& a, const WorkGroup& b) const {
-    if (a.space.reduces || b.space.reduces || a.scatters || b.scatters) return std::nullopt;
+    if (a.space.reduces || b.space.reduces || a.scatters || b.scatters || a.space.numel() != b.space.numel()) return std::nullopt;
     if (const auto link = FindLink(a, b)) return JoinSpacesAlong(a.space, link->first, b.space, link->second);
     if (const auto link = FindLink(b, a)) return JoinSpacesAlong(a.space, link->second, b.space, link->first);
     return std::nullopt;

@@ -9,10 +9,7 @@ namespace {
 
 constexpr int64_t kLeastRun = 32;  // Elements that lie together.
 
-bool IsCopy(const Node& node) {
-  if (node.kind != Node::Kind::kCompute || node.op.info->returns_mutated_self || node.row->shape_args != 0) return false;
-  return node.op.info->name == "aten::clone" || node.op.info->name == "aten::_to_copy";
-}
+bool IsCopy(const Node& node) { return node.kind == Node::Kind::kCompute && CopiedBy(node.op) != nullptr; }
 
 // A copy that transposes: ATen's goes tile by tile.
 bool IsLoneTranspose(const Node& node, const Placement& placement, const Space& space) {
