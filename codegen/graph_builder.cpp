@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "codegen/distribute.h"
 #include "codegen/lower.h"
 
 namespace lazuli::codegen {
@@ -13,7 +14,7 @@ namespace {
 
 class Builder {
  public:
-  Builder(const Trace& trace, const BuildOptions& options) : trace_(trace), options_(options) {
+  Builder(const Trace& trace, const BuildOptions& options) : trace_(trace), options_(options), distributor_(trace, &graph_) {
     graph_.storages = trace.storages;
     graph_.contents.assign(trace.storages.size(), kNoValue);
     graph_.num_scalars = trace.num_scalars;
@@ -47,10 +48,30 @@ class Builder {
     return graph_.AddValue(std::move(value));
   }
 
+  bool UsesRows(const TraceOp& op) const {
+    return options_.use_rows && (options_.rows_of_ops.empty() || options_.rows_of_ops[static_cast<size_t>(op.index)]);
+  }
+
   absl::Status AddOp(const TraceOp& op) {
+    if (UsesRows(op) && CanGenerate(op)) {
+      const std::vector<TraceOp> parts = distributor_.Distribute(op);
+      for (const TraceOp& part : parts) {
+        if (auto status = AddOpItself(part); !status.ok()) return status;
+      }
+      if (!parts.empty()) return absl::OkStatus();
+    }
+    return AddOpItself(op);
+  }
+
+  absl::Status AddOpItself(const TraceOp& op) {
+    auto status = AddNodes(op);
+    distributor_.Added(op);
+    return status;
+  }
+
+  absl::Status AddNodes(const TraceOp& op) {
     const auto index = static_cast<size_t>(op.index);
-    const bool use_row = options_.use_rows && (options_.rows_of_ops.empty() || options_.rows_of_ops[index]);
-    const OpRow* row = use_row && CanGenerate(op) ? FindRow(op) : nullptr;
+    const OpRow* row = UsesRows(op) && CanGenerate(op) ? FindRow(op) : nullptr;
     if (row != nullptr && !Pays(*row, op)) row = nullptr;
     if (row != nullptr && row->expand != nullptr) return AddPieces(op, row, row->expand);
     const bool placed = row != nullptr && index < options_.placed_ops.size() && options_.placed_ops[index];
@@ -356,6 +377,7 @@ class Builder {
   const Trace& trace_;
   const BuildOptions options_;
   Graph graph_;
+  Distributor distributor_;
   std::vector<std::vector<NodeId>> reads_;  // By value: the nodes that use it.
   int32_t num_families_ = 0;
 };

@@ -132,6 +132,12 @@ bool ReadsElsewhere(const Node& node, size_t arg);
 // The row that serves the op named `name`, whatever it accepts; null when there is none.
 const OpRow* FindRowByName(const std::string& name);
 
+// The functional op of the name of `info`, which is in place; null when there is none.
+const OpInfo* FunctionalOf(const OpInfo& info);
+
+// Whether the row computes each element of the results of those beside it, or that are broadcast to be.
+bool IsPointwise(const OpRow& row);
+
 // Whether there is one, and it makes of the op a loop over elements.
 bool IsLoopOverElements(const std::string& name);
 

@@ -157,6 +157,10 @@ const OpRow* FindRowByName(const std::string& name) {
   return found == index.by_name.end() ? nullptr : found->second;
 }
 
+const OpInfo* FunctionalOf(const OpInfo& info) { return FindOpInfo(FunctionalName(info.name)); }
+
+bool IsPointwise(const OpRow& row) { return row.iterate == &IteratePointwise; }
+
 bool IsLoopOverElements(const std::string& name) {
   const OpRow* row = FindRowByName(name);
   return row != nullptr && !row->moves;

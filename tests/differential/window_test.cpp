@@ -51,6 +51,29 @@ const std::vector<OpCase>& WindowOps() {
       LAZULI_UNARY("cat of rows", kFinite, kReduction, torch::cat({x.sum(1, true), x * 2}, 1)),
       LAZULI_UNARY("cat of look-ups", kAny, kExact, torch::cat({x.index({Places(x, 0, 5)}), x * 2}, 0)),
       LAZULI_UNARY("rotate half", kFinite, kExact, torch::cat({-x.slice(1, x.size(1) / 2), x.slice(1, 0, x.size(1) / 2)}, -1) * 2 + x),
+      LAZULI_BINARY("computed of a cat", kFinite, kFinite, kExact, torch::cat({x, y.expand_as(x), x}, 1) * 2 + 1),
+      LAZULI_BINARY("computed of a cat and others", kFinite, kFinite, kExact,
+                    [&] {
+                      const auto wide = torch::cat({x, x}, 1);
+                      return (wide * 2) * torch::cat({x + 1, y.expand_as(x)}, 1) + wide.sum(0, true).sign() + y.size(0);
+                    }()),
+      LAZULI_BINARY("computed of a stack", kFinite, kFinite, kExact, torch::relu(torch::stack({x, y.expand_as(x)}, -1)) + y.unsqueeze(-1)),
+      LAZULI_UNARY("a cat overwritten", kFinite, kExact, torch::cat({x, x.slice(0, 0, 1)}, 0).mul_(2).add_(1)),
+      LAZULI_UNARY("a cat and what it is made of, overwritten", kFinite, kExact,
+                   [&] {
+                     auto part = x * 2;
+                     const auto both = torch::cat({part, x}, 0);
+                     part.add_(1);
+                     return torch::cat({both * 3, part}, 0);
+                   }()),
+      LAZULI_UNARY("cats in different parts", kFinite, kExact,
+                   torch::cat({x, x.slice(0, 0, 1)}, 0) * 2 + torch::cat({x.slice(0, 0, 1), x}, 0)),
+      LAZULI_UNARY("a cat added to what it is computed of", kFinite, kExact,
+                   [&] {
+                     auto sum = torch::cat({x, x}, 0) * 2;
+                     return sum.add_(torch::cat({x * x, x}, 0) * 3);
+                   }()),
+      LAZULI_UNARY("comparison of a cat", kAny, kExact, torch::cat({x, x.slice(1, 0, 1)}, 1) == 1),
       LAZULI_UNARY("slices of a cat", kAny, kExact,
                    [&] {
                      const auto both = torch::cat({x * 2, x + 1}, 0);

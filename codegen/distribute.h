@@ -1,0 +1,56 @@
+// Pointwise operators over what cat or stack puts together become the same over its parts: f(cat(a, b), c) is cat(f(a, c's part beside a),
+// f(b, the rest of c)). What makes a part is then fused with what is computed of it, and writes its place in the result; what only
+// pointwise operators read is never put together at all.
+#pragma once
+
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "codegen/ir/graph.h"
+
+namespace lazuli::codegen {
+
+// Works beside the builder of a graph, which asks about each operator of the trace in turn, before it adds it.
+class Distributor {
+ public:
+  // Of `trace`, while `graph` is built of it. Both must outlive it.
+  Distributor(const Trace& trace, Graph* graph);
+
+  // The operators to add in place of `op`: one for each part, some that make operands in parts, and one that puts the results together.
+  // Empty when `op` stays as it is. They have storages and offsets of their own, which are then in the graph.
+  std::vector<TraceOp> Distribute(const TraceOp& op);
+
+  // To be told of each operator that was added.
+  void Added(const TraceOp& op);
+
+ private:
+  // Tensors along dimension `dim`, of which a result is put together.
+  struct Parts {
+    size_t dim = 0;
+    std::vector<TensorRef> refs;    // Of the result's rank.
+    std::vector<ValueId> contents;  // Of their storages, then.
+    ValueId content = kNoValue;     // Of the result's storage, then.
+  };
+
+  bool IsOnlyReadPointwise(const TraceOp& op) const;
+  bool IsSeenAfter(size_t storage, int32_t index) const;
+  const Parts* PartsOf(const TensorRef& ref) const;
+  const Parts* PartsLike(const TensorRef& ref, const Parts& parts) const;
+  bool IsWhole(const TensorRef& ref, const TensorRef& result) const;
+  // The operator whose result `ref` is, if nobody but the next reader needs that, and it can be made in parts.
+  const Node* MakerOf(const TensorRef& ref) const;
+  bool CanSplit(const TraceOp& op, const TensorRef& result, const Parts& parts, int depth) const;
+  std::vector<TensorRef> Split(const TraceOp& op, const TensorRef& result, const Parts& parts, std::vector<TraceOp>* out);
+  TraceOp AsInTrace(const Node& node) const;
+  TensorRef Narrow(const TensorRef& ref, const TensorRef& result, const Parts& parts, size_t part);
+  TensorRef NewTensor(const TensorRef& result, const Parts& parts, size_t part);
+  int32_t Offset(int32_t slot, std::vector<int64_t> terms);
+  bool HasSymbol(c10::IntArrayRef numbers) const;
+
+  const Trace& trace_;
+  Graph& graph_;
+  std::vector<std::vector<int32_t>> readers_;       // By storage: operators of the trace that read it, by their place.
+  absl::flat_hash_map<StorageId, Parts> parts_of_;  // By storage of the result.
+};
+
+}  // namespace lazuli::codegen
