@@ -84,7 +84,7 @@ class Builder {
     if (!options_.gpu_kernels) return false;
     return std::all_of(op.args.begin(), op.args.end(), [&](const TraceArg& arg) {
       return std::all_of(arg.tensors.begin(), arg.tensors.end(),
-                         [&](const TensorRef& ref) { return !ref.defined() || trace_.storages[ref.storage].device == op.device; });
+                         [&](const TensorRef& ref) { return !ref.defined() || graph_.storages[ref.storage].device == op.device; });
     });
   }
 

@@ -8,7 +8,7 @@ namespace lazuli::codegen {
 
 struct FuseOptions {
   bool enabled = true;    // Off: every node is a group of its own.
-  int max_nodes = 64;     // In one group.
+  int max_nodes = 96;     // In one group.
   int max_operands = 60;  // Buffers of one kernel.
 };
 

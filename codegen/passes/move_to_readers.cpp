@@ -1,6 +1,7 @@
 #include "codegen/passes/move_to_readers.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "absl/container/flat_hash_map.h"
 #include "codegen/lower.h"
@@ -9,6 +10,9 @@
 
 namespace lazuli::codegen {
 namespace {
+
+// How far from each other nodes may be that only read the same.
+constexpr NodeId kDistance = 48;
 
 class Mover {
  public:
@@ -46,14 +50,34 @@ class Mover {
   void TryMove(int from, int to) {
     const std::vector<NodeId> nodes = NodesOnlyFor(from, to);
     if (nodes.empty() || !Pays(nodes, from, to) || !groups_.Move(nodes, from, to)) return;
+    MergeWithMakers(nodes);
+    if (At(from).alive) MergeWithReaders(std::vector<NodeId>(At(from).nodes));
+  }
+
+  // The groups of `nodes` with those that make what they read.
+  void MergeWithMakers(const std::vector<NodeId>& nodes) {
     for (const NodeId n : nodes) {
       ForEachUse(graph_.nodes[n], [&](const TensorRef& use) {
-        const NodeId producer = graph_.values[use.storage].producer;
-        if (!groups_.IsInSegment(producer) || IsUniform(graph_, use.storage)) return;
-        const int made_in = groups_.GroupOf(producer);
-        if (At(made_in).fusable) groups_.TryMerge(made_in, groups_.GroupOf(n));
+        if (!IsUniform(graph_, use.storage)) Merge(graph_.values[use.storage].producer, n);
       });
     }
+  }
+
+  // The group of `nodes`, which may have kept others away, with those that read the same.
+  void MergeWithReaders(const std::vector<NodeId>& nodes) {
+    for (const NodeId n : nodes) {
+      ForEachUse(graph_.nodes[n], [&](const TensorRef& use) {
+        if (IsUniform(graph_, use.storage)) return;
+        for (const NodeId user : groups_.UsersOf(use.storage)) {
+          if (std::abs(user - n) < kDistance) Merge(user, n);
+        }
+      });
+    }
+  }
+
+  void Merge(NodeId a, NodeId b) {
+    if (!groups_.IsInSegment(a) || !At(groups_.GroupOf(a)).fusable) return;
+    groups_.TryMerge(groups_.GroupOf(a), groups_.GroupOf(b));
   }
 
   // Those of `from` that compute, point by point, what only `to` needs, in ascending order.

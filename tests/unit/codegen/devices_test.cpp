@@ -242,6 +242,27 @@ TEST(DevicesTest, AGpuTransposesTileByTile) {
   EXPECT_EQ(groups("cpu"), std::vector<std::string>{"call cpu"});
 }
 
+constexpr const char* kCatDistributed = R"(
+trace scalars=0 offsets=1
+storage %0: input @
+storage %1: fresh 480 bytes @
+storage %2: fresh 960 bytes @
+storage %3: fresh 960 bytes @
+storage %4: fresh 960 bytes @ live
+%1 f32[6,20] = aten::neg(%0 f32[6,20](40,1)+o0)
+%2 f32[6,40] = aten::cat({%1 f32[6,20], %0 f32[6,20](40,1)}, dim=1)
+%3 f32[6,40] = aten::mul.Tensor(%0 f32[6,40], %0 f32[6,40])
+%4 f32[6,40] = aten::add.Tensor(%3 f32[6,40], %2 f32[6,40], alpha=1)
+)";
+
+TEST(DevicesTest, PartsOfACatAreComputedWhereItIs) {
+  for (const std::string device : {"cuda:0", "cpu"}) {
+    for (const std::string& step : StepsOf(absl::StrReplaceAll(kCatDistributed, {{"@", device}}), "sm_90")) {
+      EXPECT_EQ(step.rfind("kernel " + device, 0), 0) << step;
+    }
+  }
+}
+
 // A copy from channels last, of which @ dimensions are added up.
 constexpr const char* kCopiedRows = R"(
 trace scalars=0 offsets=0
