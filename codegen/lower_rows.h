@@ -158,5 +158,9 @@ OpRow StackRow();
 OpRow ConstantPadRow();
 OpRow RollRow();
 OpRow FlipRow();
+// Images read where each point comes from.
+OpRow ReflectionPadRow();
+OpRow ReplicationPadRow();
+OpRow UpsampleNearestRow();
 
 }  // namespace lazuli::codegen

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "codegen/lower_index.h"
+#include "codegen/lower_moved.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -209,39 +209,19 @@ void AddMoved(const TraceOp& op, Expansion* out) { out->pieces.push_back({op, kM
 
 // The dimensions that argument `dims_arg` lists have coordinates, in that order.
 template <int kDimsArg>
-Iteration IterateMoved(const OpRow&, const Node& node) {
-  Iteration it = codegen::Whole(node.op.results[0]);
-  if (node.part == kEmpty) return it;
-  const TensorRef& self = node.op.args[0].tensors[0];
-  it.uses.push_back(StridesOf(self.sizes, self.strides));
-  for (const int64_t dim : Dims(node.op, kDimsArg)) {
-    it.uses[0][dim] = 0;
-    it.coordinates.push_back(Along(it.sizes, dim));
-  }
-  return it;
-}
-
-// `from` says where along its dimension the point with that coordinate comes from: (number of the dimension in the list, coordinate, size).
-template <class From>
-void EmitMoved(OpEmitter& e, int dims_arg, const From& from) {
-  if (e.node().part == kEmpty) return;
-  const TensorRef& self = e.op().args[0].tensors[0];
-  const std::vector<int64_t> dims = Dims(e.op(), dims_arg);
-  Expr offset = e.emitter().ConstInt(ScalarType::Long, 0);
-  for (size_t i = 0; i < dims.size(); ++i) {
-    offset = offset + Steps(from(i, e.Coordinate(static_cast<int>(i)), self.sizes[dims[i]]), self.strides[dims[i]]);
-  }
-  const Expr value = e.LoadAt(0, offset);
-  e.Result(0, e.emitter().Cast(value, OpMathType(value.type())));
+Iteration IterateAlong(const OpRow&, const Node& node) {
+  return node.part == kEmpty ? codegen::Whole(node.op.results[0]) : IterateMoved(node, Dims(node.op, kDimsArg));
 }
 
 void EmitFlip(OpEmitter& e) {
-  EmitMoved(e, 1, [&](size_t, Expr at, int64_t size) { return e.emitter().ConstInt(ScalarType::Long, size - 1) - at; });
+  if (e.node().part == kEmpty) return;
+  EmitMoved(e, Dims(e.op(), 1), [&](size_t, Expr at, int64_t size) { return e.emitter().ConstInt(ScalarType::Long, size - 1) - at; });
 }
 
 void EmitRoll(OpEmitter& e) {
+  if (e.node().part == kEmpty) return;
   const std::vector<int64_t> shifts = e.op().args[1].value.toIntVector();
-  EmitMoved(e, 2, [&](size_t i, Expr at, int64_t size) {
+  EmitMoved(e, Dims(e.op(), 2), [&](size_t i, Expr at, int64_t size) {
     const auto number = [&](int64_t value) { return e.emitter().ConstInt(ScalarType::Long, value); };
     const int64_t shift = (shifts[i] % size + size) % size;
     return at + Select(at < number(shift), number(size - shift), number(-shift));
@@ -383,7 +363,7 @@ OpRow RollRow() {
   OpRow row = MoveRow(&AcceptsRoll, &ExpandRoll);
   row.known_args = 0b10;
   row.indexed_args = 1;
-  row.iterate = &IterateMoved<2>;
+  row.iterate = &IterateAlong<2>;
   row.emit = &EmitRoll;
   return row;
 }
@@ -404,7 +384,7 @@ OpRow SpreadRow() {
 OpRow FlipRow() {
   OpRow row = MoveRow(&AcceptsFlip, &ExpandFlip);
   row.indexed_args = 1;
-  row.iterate = &IterateMoved<1>;
+  row.iterate = &IterateAlong<1>;
   row.emit = &EmitFlip;
   return row;
 }

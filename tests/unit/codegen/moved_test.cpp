@@ -3,7 +3,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/flip.h>
+#include <ATen/ops/reflection_pad2d.h>
+#include <ATen/ops/replication_pad2d.h>
 #include <ATen/ops/roll.h>
+#include <ATen/ops/upsample_nearest2d.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
@@ -17,13 +20,8 @@
 namespace lazuli::testing {
 namespace {
 
-// A call of [6, 5, 8] floats, squared, is one kernel, and what that gives.
-void ExpectMoved(const std::string& call, const std::string& arguments, const at::Tensor& self, const at::Tensor& expected) {
-  const std::string text = absl::StrCat(
-      "\ntrace scalars=0 offsets=0\nstorage %0: input cuda:0\nstorage %1: fresh 960 bytes cuda:0\nstorage %2: fresh 960 bytes cuda:0 "
-      "live\n",
-      "%1 f32[6,5,8] = ", call, "(%0 f32[6,5,8](", absl::StrJoin(self.strides(), ","), "), ", arguments, ")\n",
-      "%2 f32[6,5,8] = aten::mul.Tensor(%1 f32[6,5,8], %1 f32[6,5,8])\n");
+// The trace `text` is one kernel that makes the square of `expected` of `self`.
+void ExpectKernel(const std::string& text, const at::Tensor& self, const at::Tensor& expected) {
   const auto graph = GpuGraph(text);
   ASSERT_TRUE(graph.ok()) << graph.status() << text;
   EXPECT_EQ(graph->groups.size(), 1u) << "one kernel with what uses it";
@@ -31,7 +29,7 @@ void ExpectMoved(const std::string& call, const std::string& arguments, const at
   ASSERT_TRUE(lowered.ok()) << lowered.status();
   const auto kernel = codegen::CompileKernel(lowered->kernel, {"avx2", "eager"}, nullptr);
   ASSERT_TRUE(kernel.ok()) << kernel.status();
-  const at::Tensor result = at::empty({6, 5, 8});
+  const at::Tensor result = at::empty(expected.sizes());
   std::vector<void*> buffers;
   for (const codegen::KBuffer& buffer : lowered->kernel.buffers) {
     buffers.push_back(buffer.written ? result.mutable_data_ptr() : self.data_ptr());
@@ -41,6 +39,41 @@ void ExpectMoved(const std::string& call, const std::string& arguments, const at
   if (!codegen::NvrtcVersion().ok()) return;
   const auto code = codegen::CompileCuda(codegen::EmitCuda(codegen::PlanCuda(lowered->kernel, false)), "sm_90", false);
   EXPECT_TRUE(code.ok()) << code.status();
+}
+
+// A call of [6, 5, 8] floats, squared, is one kernel, and what that gives.
+void ExpectMoved(const std::string& call, const std::string& arguments, const at::Tensor& self, const at::Tensor& expected) {
+  const std::string text = absl::StrCat(
+      "\ntrace scalars=0 offsets=0\nstorage %0: input cuda:0\nstorage %1: fresh 960 bytes cuda:0\nstorage %2: fresh 960 bytes cuda:0 "
+      "live\n",
+      "%1 f32[6,5,8] = ", call, "(%0 f32[6,5,8](", absl::StrJoin(self.strides(), ","), "), ", arguments, ")\n",
+      "%2 f32[6,5,8] = aten::mul.Tensor(%1 f32[6,5,8], %1 f32[6,5,8])\n");
+  ExpectKernel(text, self, expected);
+}
+
+// A call of [2, 3, 4, 5] floats that makes images of these sizes, squared, is one kernel, and what that gives.
+void ExpectImage(const std::string& call, const std::string& arguments, const at::Tensor& self, const at::Tensor& expected) {
+  const std::string sizes = absl::StrJoin(expected.sizes(), ",");
+  const std::string memory = absl::StrCat("fresh ", expected.numel() * 4, " bytes cuda:0");
+  ExpectKernel(absl::StrCat("\ntrace scalars=0 offsets=0\nstorage %0: input cuda:0\nstorage %1: ", memory, "\nstorage %2: ", memory,
+                            " live\n%1 f32[", sizes, "] = ", call, "(%0 f32[2,3,4,5](", absl::StrJoin(self.strides(), ","), "), ",
+                            arguments, ")\n%2 f32[", sizes, "] = aten::mul.Tensor(%1 f32[", sizes, "], %1 f32[", sizes, "])\n"),
+               self, expected);
+}
+
+TEST(MovedTest, ImagesAreReadWhereTheirPointsComeFrom) {
+  const at::Tensor dense = at::arange(120, at::kFloat).view({2, 3, 4, 5}),
+                   channels_last = at::arange(120, at::kFloat).view({2, 4, 5, 3}).permute({0, 3, 1, 2});
+  for (const at::Tensor& self : {dense, channels_last}) {
+    ExpectImage("aten::reflection_pad2d", "padding=[1,2,3,0]", self, at::reflection_pad2d(self, {1, 2, 3, 0}));
+    ExpectImage("aten::replication_pad2d", "padding=[0,7,2,1]", self, at::replication_pad2d(self, {0, 7, 2, 1}));
+    ExpectImage("aten::replication_pad2d", "padding=[-1,1,0,-2]", self, at::replication_pad2d(self, {-1, 1, 0, -2}));
+    ExpectImage("aten::upsample_nearest2d", "output_size=[8,10], scales_h=none, scales_w=none", self,
+                at::upsample_nearest2d(self, {8, 10}));
+    ExpectImage("aten::upsample_nearest2d", "output_size=[7,3], scales_h=none, scales_w=none", self, at::upsample_nearest2d(self, {7, 3}));
+    ExpectImage("aten::upsample_nearest2d", "output_size=[28,205], scales_h=none, scales_w=none", self,
+                at::upsample_nearest2d(self, {28, 205}));
+  }
 }
 
 TEST(MovedTest, RollsAndFlipsAreReadWhereTheyComeFrom) {
