@@ -151,7 +151,10 @@ std::vector<TraceOp> Distributor::Distribute(const TraceOp& given) {
   return ops;
 }
 
-const Node* Distributor::MakerOf(const TensorRef& ref) const {
+// The kernel's node that makes `ref`, an operand for `result`. None where it is in memory anyway, or may as well be: what is broadcast is
+// small.
+const Node* Distributor::MakerOf(const TensorRef& ref, const TensorRef& result) const {
+  if (ref.sizes != result.sizes) return nullptr;
   const ValueId content = graph_.contents[ref.storage];
   const NodeId producer = content == kNoValue ? kNoNode : graph_.values[content].producer;
   return producer == kNoNode || graph_.nodes[producer].kind != Node::Kind::kCompute ? nullptr : &graph_.nodes[producer];
@@ -163,7 +166,7 @@ bool Distributor::CanSplit(const TraceOp& op, const TensorRef& result, const Par
   for (const TraceArg& arg : op.args) {
     for (const TensorRef& ref : arg.tensors) {
       if (!ref.defined() || DimIn(ref, result, parts.dim) < 0) continue;
-      const Node* const maker = PartsLike(ref, parts) != nullptr ? nullptr : MakerOf(ref);
+      const Node* const maker = PartsLike(ref, parts) != nullptr ? nullptr : MakerOf(ref, result);
       if (maker == nullptr) continue;
       const auto storage = static_cast<size_t>(ref.storage);
       const bool alone = storage < readers_.size() && readers_[storage].size() == 1 && !IsSeenAfter(storage, maker->op.index);
@@ -172,7 +175,7 @@ bool Distributor::CanSplit(const TraceOp& op, const TensorRef& result, const Par
       bool there = true;  // What it was made of.
       ForEachUse(*maker,
                  [&](const TensorRef& use) { there = there && graph_.contents[graph_.values[use.storage].storage] == use.storage; });
-      if (!there || ref.sizes != result.sizes || !CanSplit(AsInTrace(*maker), ref, parts, depth + 1)) return false;
+      if (!there || !CanSplit(AsInTrace(*maker), ref, parts, depth + 1)) return false;
     }
   }
   return true;
@@ -197,7 +200,7 @@ std::vector<TensorRef> Distributor::Split(const TraceOp& op, const TensorRef& re
       std::vector<TensorRef>& in_parts = operands.emplace_back();
       const bool along = ref.defined() && DimIn(ref, result, parts.dim) >= 0;
       const Parts* const own = along ? PartsLike(ref, parts) : nullptr;
-      const Node* const maker = along && own == nullptr ? MakerOf(ref) : nullptr;
+      const Node* const maker = along && own == nullptr ? MakerOf(ref, result) : nullptr;
       if (own != nullptr) {
         in_parts = own->refs;
       } else if (maker != nullptr) {

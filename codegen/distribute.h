@@ -37,8 +37,7 @@ class Distributor {
   const Parts* PartsOf(const TensorRef& ref) const;
   const Parts* PartsLike(const TensorRef& ref, const Parts& parts) const;
   bool IsWhole(const TensorRef& ref, const TensorRef& result) const;
-  // The operator whose result `ref` is, if nobody but the next reader needs that, and it can be made in parts.
-  const Node* MakerOf(const TensorRef& ref) const;
+  const Node* MakerOf(const TensorRef& ref, const TensorRef& result) const;
   bool CanSplit(const TraceOp& op, const TensorRef& result, const Parts& parts, int depth) const;
   std::vector<TensorRef> Split(const TraceOp& op, const TensorRef& result, const Parts& parts, std::vector<TraceOp>* out);
   TraceOp AsInTrace(const Node& node) const;
