@@ -1,4 +1,4 @@
-// Images whose borders are repeated or reflected, or that are made larger by repeating pixels, on GPUs: each point is read where it comes
+// Images whose borders are reflected, or that are made larger by repeating pixels, on GPUs: each point is read where it comes
 // from, in the kernels that use it. On the CPU ATen copies whole rows.
 #include <vector>
 
@@ -30,7 +30,9 @@ Expr Number(OpEmitter& e, int64_t value) { return e.emitter().Size(ScalarType::L
 // Padding of the last dimension comes first: what comes before dimension `i` of ImageDims.
 int64_t PadBefore(const OpEmitter& e, size_t i) { return e.op().args[1].value.toIntVector()[i == 1 ? 0 : 2]; }
 
-bool AcceptsImagePad(const OpRow& row, const TraceOp& op) { return AcceptsImage(row, op) && op.args[1].value.toIntVector().size() == 4; }
+bool AcceptsReflectionPad(const OpRow& row, const TraceOp& op) {
+  return AcceptsImage(row, op) && op.args[1].value.toIntVector().size() == 4;
+}
 
 // Before the first and after the last element come those beside it, backward.
 void EmitReflectionPad(OpEmitter& e) {
@@ -38,13 +40,6 @@ void EmitReflectionPad(OpEmitter& e) {
     const Expr place = at - Number(e, PadBefore(e, i)), last = Number(e, size) - Number(e, 1), zero = Number(e, 0);
     const Expr inside = Select(place < zero, zero - place, place);
     return Select(last < inside, last + last - inside, inside);
-  });
-}
-
-// They are repeated.
-void EmitReplicationPad(OpEmitter& e) {
-  EmitMoved(e, ImageDims(e.op()), [&](size_t i, Expr at, int64_t size) {
-    return Min(Max(at - Number(e, PadBefore(e, i)), Number(e, 0)), Number(e, size) - Number(e, 1));
   });
 }
 
@@ -83,8 +78,7 @@ OpRow ImageRow(bool (*accepts)(const OpRow&, const TraceOp&), void (*emit)(OpEmi
 
 }  // namespace
 
-OpRow ReflectionPadRow() { return ImageRow(&AcceptsImagePad, &EmitReflectionPad); }
-OpRow ReplicationPadRow() { return ImageRow(&AcceptsImagePad, &EmitReplicationPad); }
+OpRow ReflectionPadRow() { return ImageRow(&AcceptsReflectionPad, &EmitReflectionPad); }
 OpRow UpsampleNearestRow() { return ImageRow(&AcceptsUpsampleNearest, &EmitUpsampleNearest); }
 
 }  // namespace lazuli::codegen

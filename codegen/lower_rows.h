@@ -160,7 +160,6 @@ OpRow RollRow();
 OpRow FlipRow();
 // Images read where each point comes from.
 OpRow ReflectionPadRow();
-OpRow ReplicationPadRow();
 OpRow UpsampleNearestRow();
 
 }  // namespace lazuli::codegen

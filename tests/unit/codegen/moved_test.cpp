@@ -4,7 +4,6 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/flip.h>
 #include <ATen/ops/reflection_pad2d.h>
-#include <ATen/ops/replication_pad2d.h>
 #include <ATen/ops/roll.h>
 #include <ATen/ops/upsample_nearest2d.h>
 #include <gtest/gtest.h>
@@ -66,8 +65,6 @@ TEST(MovedTest, ImagesAreReadWhereTheirPointsComeFrom) {
                    channels_last = at::arange(120, at::kFloat).view({2, 4, 5, 3}).permute({0, 3, 1, 2});
   for (const at::Tensor& self : {dense, channels_last}) {
     ExpectImage("aten::reflection_pad2d", "padding=[1,2,3,0]", self, at::reflection_pad2d(self, {1, 2, 3, 0}));
-    ExpectImage("aten::replication_pad2d", "padding=[0,7,2,1]", self, at::replication_pad2d(self, {0, 7, 2, 1}));
-    ExpectImage("aten::replication_pad2d", "padding=[-1,1,0,-2]", self, at::replication_pad2d(self, {-1, 1, 0, -2}));
     ExpectImage("aten::upsample_nearest2d", "output_size=[8,10], scales_h=none, scales_w=none", self,
                 at::upsample_nearest2d(self, {8, 10}));
     ExpectImage("aten::upsample_nearest2d", "output_size=[7,3], scales_h=none, scales_w=none", self, at::upsample_nearest2d(self, {7, 3}));
