@@ -231,7 +231,7 @@ TensorRef Distributor::Narrow(const TensorRef& ref, const TensorRef& result, con
   window.sizes[dim] = parts.refs[part].sizes[parts.dim];
   std::vector<int64_t> terms;
   for (size_t i = 0; i < part; ++i) terms.push_back(parts.refs[i].sizes[parts.dim] * ref.strides[dim]);
-  window.offset_slot = Offset(ref.offset_slot, std::move(terms));
+  window.offset_slot = Offset(ref.offset_slot, terms);
   return window;
 }
 
@@ -258,14 +258,14 @@ TensorRef Distributor::NewTensor(const TensorRef& result, const Parts& parts, si
   return ref;
 }
 
-int32_t Distributor::Offset(int32_t slot, std::vector<int64_t> terms) {
-  terms.erase(std::remove(terms.begin(), terms.end(), 0), terms.end());
-  if (terms.empty()) return slot;
-  const runtime::OffsetSum sum{slot, std::move(terms)};
-  auto& sums = graph_.offset_sums;
-  const auto index = std::find(sums.begin(), sums.end(), sum) - sums.begin();
-  if (index == static_cast<std::ptrdiff_t>(sums.size())) sums.push_back(sum);
-  return graph_.num_offsets + static_cast<int32_t>(index);
+// The graph's slot of a sum, as expansions have theirs.
+int32_t Distributor::Offset(int32_t slot, const std::vector<int64_t>& terms) {
+  Expansion expansion;
+  expansion.first_offset = graph_.num_offsets;
+  expansion.offset_sums = std::move(graph_.offset_sums);
+  slot = expansion.Offset(slot, terms);
+  graph_.offset_sums = std::move(expansion.offset_sums);
+  return slot;
 }
 
 bool Distributor::HasSymbol(c10::IntArrayRef numbers) const {

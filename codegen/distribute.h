@@ -43,7 +43,7 @@ class Distributor {
   TraceOp AsInTrace(const Node& node) const;
   TensorRef Narrow(const TensorRef& ref, const TensorRef& result, const Parts& parts, size_t part);
   TensorRef NewTensor(const TensorRef& result, const Parts& parts, size_t part);
-  int32_t Offset(int32_t slot, std::vector<int64_t> terms);
+  int32_t Offset(int32_t slot, const std::vector<int64_t>& terms);
   bool HasSymbol(c10::IntArrayRef numbers) const;
 
   const Trace& trace_;

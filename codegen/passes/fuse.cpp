@@ -16,8 +16,7 @@ namespace {
 
 // A path from one node to another only passes through nodes between them, so ancestors are tracked within a segment of the program.
 constexpr NodeId kSegment = 4096;
-// How far back a group is looked for that merely reads the same value.
-constexpr NodeId kSiblingDistance = 48;
+// So many groups are looked at that merely read the same value.
 constexpr int kSiblings = 4;
 // Points of a space that takes no time to speak of.
 constexpr int64_t kSmallSpace = int64_t{1} << 16;

@@ -11,9 +11,6 @@
 namespace lazuli::codegen {
 namespace {
 
-// How far from each other nodes may be that only read the same.
-constexpr NodeId kDistance = 48;
-
 class Mover {
  public:
   explicit Mover(WorkGroups* groups) : groups_(*groups), graph_(groups->graph()), overwritten_(OverwrittenValues(graph_)) {}
@@ -69,7 +66,7 @@ class Mover {
       ForEachUse(graph_.nodes[n], [&](const TensorRef& use) {
         if (IsUniform(graph_, use.storage)) return;
         for (const NodeId user : groups_.UsersOf(use.storage)) {
-          if (std::abs(user - n) < kDistance) Merge(user, n);
+          if (std::abs(user - n) < kSiblingDistance) Merge(user, n);
         }
       });
     }

@@ -14,6 +14,9 @@
 
 namespace lazuli::codegen {
 
+// How far from each other nodes may be whose groups are merged for what both merely read.
+constexpr NodeId kSiblingDistance = 48;
+
 struct WorkGroup {
   bool alive = false;
   bool fusable = false;
