@@ -14,6 +14,38 @@ namespace {
 constexpr size_t kMaxParts = 8;
 // Operators that are split for the sake of one that reads what they make, one behind the other.
 constexpr int kMaxDepth = 8;
+// Elements that a reduction is of, at most, to be one of parts.
+constexpr int64_t kMaxReduced = 8;
+
+// A reduction over one dimension as `combine` of elements, one after the other.
+struct ByParts {
+  const char* reduction;
+  int dims_arg;
+  const char* combine;
+  bool begins_with_zero;  // So that no sum is -0.
+};
+constexpr ByParts kByParts[] = {
+    {"aten::sum.dim_IntList", 1, "aten::add.Tensor", true},
+    {"aten::amax", 1, "aten::maximum", false},
+    {"aten::amin", 1, "aten::minimum", false},
+    {"aten::prod.dim_int", 1, "aten::mul.Tensor", false},
+};
+
+const ByParts* FindByParts(const TraceOp& op) {
+  for (const ByParts& row : kByParts) {
+    if (op.info->name == row.reduction) return &row;
+  }
+  return nullptr;
+}
+
+// The only dimension that `op` reduces; -1 when there are others.
+int64_t ReducedDim(const TraceOp& op, const ByParts& row) {
+  const c10::IValue& dims = op.args[static_cast<size_t>(row.dims_arg)].value;
+  const int64_t rank = Rank(op.args[0].tensors[0]);
+  if (!dims.isInt() && (!dims.isIntList() || dims.toIntVector().size() != 1)) return -1;
+  const int64_t dim = dims.isInt() ? dims.toInt() : dims.toIntVector()[0];
+  return dim < 0 ? dim + rank : dim;
+}
 
 bool PutsTogether(const TraceOp& op) { return op.results.size() == 1 && (op.info->name == "aten::cat" || op.info->name == "aten::stack"); }
 
@@ -23,17 +55,6 @@ bool IsPointwise(const OpRow* row) {
 
 // Whether the operator computes each element of its only result of those beside it.
 bool IsPointwise(const TraceOp& op) { return op.results.size() == 1 && op.results[0].defined() && IsPointwise(FindRow(op)); }
-
-// `op`, or if that overwrites all of what it is called on, the one that makes a result instead, in the same place.
-TraceOp Functional(TraceOp op) {
-  if (!op.info->returns_mutated_self || op.info->mutated_args != 1) return op;
-  const OpInfo* const functional = FunctionalOf(*op.info);
-  if (functional == nullptr) return op;
-  op.info = functional;
-  op.results = {op.args[0].tensors[0]};
-  op.results[0].wrapped_number = false;
-  return op;
-}
 
 // Dimension `dim` of `result` in `ref`, which is broadcast to it: negative where that has none, or only one element along it.
 int64_t DimIn(const TensorRef& ref, const TensorRef& result, size_t dim) {
@@ -58,7 +79,7 @@ void Distributor::Added(const TraceOp& op) {
   if (!PutsTogether(op) || !op.results[0].defined() || op.results[0].numel() == 0) return;
   const TensorRef& result = op.results[0];
   const int64_t dim = DimArg(op, 1, result);
-  if (dim < 0 || dim >= Rank(result) || !IsDense(result) || (HasSymbol(result.strides) && !result.is_contiguous())) return;
+  if (dim < 0 || dim >= Rank(result) || !IsDense(result) || (graph_.symbols.HasSymbol(result.strides) && !result.is_contiguous())) return;
   Parts parts;
   parts.dim = static_cast<size_t>(dim);
   parts.content = graph_.contents[result.storage];
@@ -122,16 +143,18 @@ const Distributor::Parts* Distributor::PartsLike(const TensorRef& ref, const Par
   return std::equal(own->refs.begin(), own->refs.end(), parts.refs.begin(), parts.refs.end(), same) ? own : nullptr;
 }
 
-std::vector<TraceOp> Distributor::Distribute(const TraceOp& given) {
+std::vector<TraceOp> Distributor::Distribute(const TraceOp& op) {
+  std::vector<TraceOp> ops = DistributePointwise(op);
+  return ops.empty() ? DistributeReduction(op) : ops;
+}
+
+std::vector<TraceOp> Distributor::DistributePointwise(const TraceOp& given) {
   std::vector<TraceOp> ops;
   if (parts_of_.empty()) return ops;
   const TraceOp op = Functional(given);
   if (!IsPointwise(op)) return ops;
   const TensorRef& result = op.results[0];
-  const auto& storage = trace_.storages[static_cast<size_t>(result.storage)];
-  const bool fresh = !storage.is_input && result.offset_slot == -1 && IsDense(result) &&
-                     result.numel() * static_cast<int64_t>(c10::elementSize(result.dtype)) == storage.nbytes;
-  if (!fresh || (HasSymbol(result.strides) && !result.is_contiguous())) return ops;
+  if (!graph_.IsAllOfFreshMemory(result) || (graph_.symbols.HasSymbol(result.strides) && !result.is_contiguous())) return ops;
   for (const TraceArg& arg : op.args) {
     for (const TensorRef& ref : arg.tensors) {
       const Parts* const found = ref.defined() && ref.sizes == result.sizes ? PartsOf(ref) : nullptr;
@@ -149,6 +172,60 @@ std::vector<TraceOp> Distributor::Distribute(const TraceOp& given) {
     }
   }
   return ops;
+}
+
+std::vector<TraceOp> Distributor::DistributeReduction(const TraceOp& op) {
+  std::vector<TraceOp> ops;
+  const ByParts* const row = FindByParts(op);
+  const OpRow* const op_row = row != nullptr ? FindRow(op) : nullptr;
+  if (op_row == nullptr) return ops;
+  const TensorRef& self = op.args[0].tensors[0];
+  const TensorRef& result = op.results[0];
+  const int64_t dim = ReducedDim(op, *row);
+  if (dim < 0 || self.dtype != result.dtype || OpMathType(self.dtype) != self.dtype) return ops;
+  const int64_t count = self.sizes[static_cast<size_t>(dim)];
+  if (count < 2 || count > kMaxReduced || graph_.symbols.IsSymbolic(count) || MakerOf(self, self) == nullptr) return ops;
+  if (graph_.symbols.HasSymbol(self.strides) && !self.is_contiguous()) return ops;
+  Parts parts;
+  parts.dim = static_cast<size_t>(dim);
+  parts.again = true;
+  parts.refs.assign(static_cast<size_t>(count), self);
+  for (TensorRef& ref : parts.refs) ref.sizes[parts.dim] = 1;
+  if (!CanSplit(op, self, parts, 0) || !ReadsLittle(op, self, parts)) return ops;
+  std::vector<TensorRef> operands = SplitOperand(self, self, parts, &ops);
+  for (TensorRef& operand : operands) {
+    if (Rank(result) == Rank(self)) break;
+    operand.sizes.erase(operand.sizes.begin() + dim);
+    operand.strides.erase(operand.strides.begin() + dim);
+  }
+  TensorRef sum = operands[0];
+  for (size_t i = row->begins_with_zero ? 0 : 1; i < operands.size(); ++i) {
+    TraceOp combine = CallOf(i == 0 ? "aten::add.Scalar" : row->combine, i + 1 == operands.size() ? result : NewTensor(sum, sum.sizes));
+    SetRef(&combine, 0, sum);
+    if (i == 0) combine.args[1].value = int64_t{0};
+    if (i > 0) SetRef(&combine, 1, operands[i]);
+    if (combine.args.size() > 2) combine.args[2].value = int64_t{1};
+    combine.index = op.index;
+    combine.device = op.device;
+    combine.default_dtype = op.default_dtype;
+    sum = combine.results[0];
+    ops.push_back(std::move(combine));
+  }
+  return ops;
+}
+
+// Whether all that is read of memory to make `result` of `op` in parts is much less than one part.
+bool Distributor::ReadsLittle(const TraceOp& op, const TensorRef& result, const Parts& parts) const {
+  const int64_t part = graph_.symbols.Hint(result.numel()) / static_cast<int64_t>(parts.refs.size());
+  for (const TraceArg& arg : op.args) {
+    for (const TensorRef& ref : arg.tensors) {
+      const Node* const maker = ref.defined() ? MakerOf(ref, result) : nullptr;
+      if (maker != nullptr ? !ReadsLittle(AsInTrace(*maker), ref, parts) : ref.defined() && graph_.symbols.Hint(ref.numel()) > part / 4) {
+        return false;
+      }
+    }
+  }
+  return true;
 }
 
 // The kernel's node that makes `ref`, an operand for `result`. None where it is in memory anyway, or may as well be: what is broadcast is
@@ -170,7 +247,7 @@ bool Distributor::CanSplit(const TraceOp& op, const TensorRef& result, const Par
       if (maker == nullptr) continue;
       const auto storage = static_cast<size_t>(ref.storage);
       const bool alone = storage < readers_.size() && readers_[storage].size() == 1 && !IsSeenAfter(storage, maker->op.index);
-      if (!alone || maker->part != 0 || maker->op.info->returns_mutated_self || !IsPointwise(maker->row)) return false;
+      if ((!alone && !parts.again) || maker->part != 0 || maker->op.info->returns_mutated_self || !IsPointwise(maker->row)) return false;
       if (maker->results.size() != 1 || !IsWhole(ref, maker->op.results[0])) return false;
       bool there = true;  // What it was made of.
       ForEachUse(*maker,
@@ -197,17 +274,7 @@ std::vector<TensorRef> Distributor::Split(const TraceOp& op, const TensorRef& re
   std::vector<std::vector<TensorRef>> operands;  // By tensor of `op`: in parts.
   for (const TraceArg& arg : op.args) {
     for (const TensorRef& ref : arg.tensors) {
-      std::vector<TensorRef>& in_parts = operands.emplace_back();
-      const bool along = ref.defined() && DimIn(ref, result, parts.dim) >= 0;
-      const Parts* const own = along ? PartsLike(ref, parts) : nullptr;
-      const Node* const maker = along && own == nullptr ? MakerOf(ref, result) : nullptr;
-      if (own != nullptr) {
-        in_parts = own->refs;
-      } else if (maker != nullptr) {
-        in_parts = Split(AsInTrace(*maker), ref, parts, out);
-      } else {
-        for (size_t i = 0; i < parts.refs.size(); ++i) in_parts.push_back(along ? Narrow(ref, result, parts, i) : ref);
-      }
+      operands.push_back(SplitOperand(ref, result, parts, out));
     }
   }
   std::vector<TensorRef> results;
@@ -217,11 +284,25 @@ std::vector<TensorRef> Distributor::Split(const TraceOp& op, const TensorRef& re
     for (TraceArg& arg : part.args) {
       for (TensorRef& ref : arg.tensors) ref = operands[ordinal++][i];
     }
-    part.results = {NewTensor(result, parts, i)};
+    c10::DimVector sizes = result.sizes;
+    sizes[parts.dim] = parts.refs[i].sizes[parts.dim];
+    part.results = {NewTensor(result, sizes)};
     results.push_back(part.results[0]);
     out->push_back(std::move(part));
   }
   return results;
+}
+
+// Operand `ref` for `result` in parts like `parts`, all of it in each if it is broadcast along them; adds to `out` what makes them.
+std::vector<TensorRef> Distributor::SplitOperand(const TensorRef& ref, const TensorRef& result, const Parts& parts,
+                                                 std::vector<TraceOp>* out) {
+  const bool along = ref.defined() && DimIn(ref, result, parts.dim) >= 0;
+  if (!along) return std::vector<TensorRef>(parts.refs.size(), ref);
+  if (const Parts* own = PartsLike(ref, parts); own != nullptr) return own->refs;
+  if (const Node* maker = MakerOf(ref, result); maker != nullptr) return Split(AsInTrace(*maker), ref, parts, out);
+  std::vector<TensorRef> windows;
+  for (size_t i = 0; i < parts.refs.size(); ++i) windows.push_back(Narrow(ref, result, parts, i));
+  return windows;
 }
 
 // The part of `ref` beside part `part` of `result`.
@@ -235,15 +316,15 @@ TensorRef Distributor::Narrow(const TensorRef& ref, const TensorRef& result, con
   return window;
 }
 
-// For part `part` of `result`, in the same order of dimensions.
-TensorRef Distributor::NewTensor(const TensorRef& result, const Parts& parts, size_t part) {
-  TensorRef ref = result;
+// One like `like`, in the same order of dimensions.
+TensorRef Distributor::NewTensor(const TensorRef& like, const c10::DimVector& sizes) {
+  TensorRef ref = like;
   ref.storage = static_cast<StorageId>(graph_.storages.size());
-  ref.sizes[parts.dim] = parts.refs[part].sizes[parts.dim];
+  ref.sizes = sizes;
   std::vector<size_t> order(ref.sizes.size());
   std::iota(order.rbegin(), order.rend(), 0);
-  if (!result.is_contiguous()) {
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return result.strides[a] < result.strides[b]; });
+  if (!like.is_contiguous()) {
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return like.strides[a] < like.strides[b]; });
   }
   int64_t stride = 1;
   for (const size_t d : order) {
@@ -252,7 +333,7 @@ TensorRef Distributor::NewTensor(const TensorRef& result, const Parts& parts, si
   }
   TraceStorage storage;
   storage.nbytes = stride * static_cast<int64_t>(c10::elementSize(ref.dtype));
-  storage.device = graph_.storages[result.storage].device;
+  storage.device = graph_.storages[like.storage].device;
   graph_.storages.push_back(storage);
   graph_.contents.push_back(kNoValue);
   return ref;
@@ -266,10 +347,6 @@ int32_t Distributor::Offset(int32_t slot, const std::vector<int64_t>& terms) {
   slot = expansion.Offset(slot, terms);
   graph_.offset_sums = std::move(expansion.offset_sums);
   return slot;
-}
-
-bool Distributor::HasSymbol(c10::IntArrayRef numbers) const {
-  return std::any_of(numbers.begin(), numbers.end(), [&](int64_t number) { return graph_.symbols.IsSymbolic(number); });
 }
 
 }  // namespace lazuli::codegen

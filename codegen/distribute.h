@@ -1,6 +1,7 @@
 // Pointwise operators over what cat or stack puts together become the same over its parts: f(cat(a, b), c) is cat(f(a, c's part beside a),
 // f(b, the rest of c)). What makes a part is then fused with what is computed of it, and writes its place in the result; what only
-// pointwise operators read is never put together at all.
+// pointwise operators read is never put together at all. Likewise a reduction of a few elements each, of what is computed from much smaller
+// tensors, is that of its parts, one after the other: pairwise distances are pointwise then.
 #pragma once
 
 #include <vector>
@@ -30,8 +31,13 @@ class Distributor {
     std::vector<TensorRef> refs;    // Of the result's rank.
     std::vector<ValueId> contents;  // Of their storages, then.
     ValueId content = kNoValue;     // Of the result's storage, then.
+    bool again = false;             // Others may read what is made in parts: it is made whole for them.
   };
 
+  std::vector<TraceOp> DistributePointwise(const TraceOp& op);
+  std::vector<TraceOp> DistributeReduction(const TraceOp& op);
+  bool ReadsLittle(const TraceOp& op, const TensorRef& result, const Parts& parts) const;
+  std::vector<TensorRef> SplitOperand(const TensorRef& ref, const TensorRef& result, const Parts& parts, std::vector<TraceOp>* out);
   bool IsOnlyReadPointwise(const TraceOp& op) const;
   bool IsSeenAfter(size_t storage, int32_t index) const;
   const Parts* PartsOf(const TensorRef& ref) const;
@@ -42,9 +48,8 @@ class Distributor {
   std::vector<TensorRef> Split(const TraceOp& op, const TensorRef& result, const Parts& parts, std::vector<TraceOp>* out);
   TraceOp AsInTrace(const Node& node) const;
   TensorRef Narrow(const TensorRef& ref, const TensorRef& result, const Parts& parts, size_t part);
-  TensorRef NewTensor(const TensorRef& result, const Parts& parts, size_t part);
+  TensorRef NewTensor(const TensorRef& like, const c10::DimVector& sizes);
   int32_t Offset(int32_t slot, const std::vector<int64_t>& terms);
-  bool HasSymbol(c10::IntArrayRef numbers) const;
 
   const Trace& trace_;
   Graph& graph_;

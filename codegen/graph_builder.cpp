@@ -97,14 +97,15 @@ class Builder {
 
   bool KnowsSizes(const OpRow& row, const TraceOp& op) const {
     for (const TensorRef& result : op.results) {
-      if (row.only_known_sizes && HasSymbol(result.sizes)) return false;
+      if (row.only_known_sizes && graph_.symbols.HasSymbol(result.sizes)) return false;
     }
     for (size_t i = 0; i < op.args.size(); ++i) {
       for (const TensorRef& operand : op.args[i].tensors) {
-        if (row.only_known_sizes && operand.defined() && HasSymbol(operand.sizes)) return false;
+        if (row.only_known_sizes && operand.defined() && graph_.symbols.HasSymbol(operand.sizes)) return false;
       }
       const c10::IValue& value = op.args[i].value;
-      if ((row.known_args >> i & 1) != 0 && (value.isInt() ? graph_.symbols.IsSymbolic(value.toInt()) : HasSymbol(value.toIntVector()))) {
+      if ((row.known_args >> i & 1) != 0 &&
+          (value.isInt() ? graph_.symbols.IsSymbolic(value.toInt()) : graph_.symbols.HasSymbol(value.toIntVector()))) {
         return false;
       }
     }
@@ -113,7 +114,7 @@ class Builder {
 
   // No order that ATen's kernels know: that of a copy that was made of the result (passes/relayout.h).
   bool IsInAnotherOrder(const TraceOp& op) const {
-    if (op.results.size() != 1 || HasSymbol(op.results[0].strides)) return false;
+    if (op.results.size() != 1 || graph_.symbols.HasSymbol(op.results[0].strides)) return false;
     const TensorRef& result = op.results[0];
     return !result.is_contiguous() && !c10::is_channels_last_strides_2d(c10::IntArrayRef(result.sizes), c10::IntArrayRef(result.strides));
   }
@@ -124,14 +125,10 @@ class Builder {
     for (const TraceArg& arg : op.args) {
       for (const TensorRef& ref : arg.tensors) {
         ++operands;
-        gaps += ref.defined() && !HasSymbol(ref.strides) && !ref.is_contiguous() ? 1 : 0;
+        gaps += ref.defined() && !graph_.symbols.HasSymbol(ref.strides) && !ref.is_contiguous() ? 1 : 0;
       }
     }
     return 2 * gaps > operands;
-  }
-
-  bool HasSymbol(c10::IntArrayRef numbers) const {
-    return std::any_of(numbers.begin(), numbers.end(), [&](int64_t number) { return graph_.symbols.IsSymbolic(number); });
   }
 
   // Whether an operand shares the memory of argument `target`. ATen checks whether they overlap.
@@ -143,17 +140,21 @@ class Builder {
     return uses > 1;
   }
 
+  // Whether a kernel makes all of what is in the memory of `ref`.
+  bool IsComputed(const TensorRef& ref) const {
+    const ValueId content = graph_.contents[ref.storage];
+    const NodeId producer = content == kNoValue ? kNoNode : graph_.values[content].producer;
+    if (producer == kNoNode || graph_.nodes[producer].kind != Node::Kind::kCompute) return false;
+    return ref.offset_slot == -1 && graph_.values[content].layout.numel() == ref.numel();
+  }
+
   // Whether kernels make at least half of the operands, as they are used.
   bool MostAreComputed(const TraceOp& op) const {
     int computed = 0, operands = 0;
     for (const TraceArg& arg : op.args) {
       for (const TensorRef& ref : arg.tensors) {
         ++operands;
-        const ValueId content = ref.defined() ? graph_.contents[ref.storage] : kNoValue;
-        const NodeId producer = content == kNoValue ? kNoNode : graph_.values[content].producer;
-        if (producer == kNoNode || graph_.nodes[producer].kind != Node::Kind::kCompute) continue;
-        const TensorRef& layout = graph_.values[content].layout;
-        computed += ref.offset_slot == -1 && layout.numel() == ref.numel() ? 1 : 0;
+        computed += ref.defined() && IsComputed(ref) ? 1 : 0;
       }
     }
     return computed > 0 && 2 * computed >= operands;
@@ -206,6 +207,11 @@ class Builder {
   }
 
   absl::Status AddNode(const TraceOp& op, const OpRow* row, int part) {
+    if (row != nullptr && row->everywhere != nullptr && IsComputed(op.args[row->target_arg].tensors[0])) {
+      const TraceOp functional = Functional(op);
+      const OpRow* everywhere = graph_.IsAllOfFreshMemory(functional.results[0]) ? row->everywhere(functional) : nullptr;
+      if (everywhere != nullptr) return AddNode(functional, everywhere, part);
+    }
     const NodeId id = static_cast<NodeId>(graph_.nodes.size());
     Node node;
     node.op = op;
@@ -297,9 +303,7 @@ class Builder {
     node.op.results = {layout};
     node.results = {result};
     graph_.nodes.push_back(std::move(node));
-    const TraceStorage& storage = graph_.storages[self.storage];
-    const int64_t bytes = self.numel() * static_cast<int64_t>(c10::elementSize(self.dtype));
-    if (!storage.is_input && self.offset_slot == -1 && bytes == storage.nbytes && IsDense(self)) {
+    if (graph_.IsAllOfFreshMemory(self)) {
       graph_.contents[self.storage] = result;
       return;
     }

@@ -98,6 +98,9 @@ struct OpRow {
   int target_arg = -1;
   // Writes where indices say, itself or in one of its pieces: on a GPU, what meets in one place is added in any order.
   bool writes_at_indices = false;
+  // Of such rows: the row that computes all of the argument written, element by element, in place of this one where kernels compute that
+  // argument anyway. Null: none.
+  const OpRow* (*everywhere)(const TraceOp& op) = nullptr;
   // Expansions that only pay where an operand is made by a kernel, which may then write its place in the result; that (`place`, too) add up
   // sizes, which must be no symbols then; and arguments that decide the pieces, which must be none either.
   bool only_computed = false;
@@ -134,6 +137,9 @@ const OpRow* FindRowByName(const std::string& name);
 
 // The functional op of the name of `info`, which is in place; null when there is none.
 const OpInfo* FunctionalOf(const OpInfo& info);
+
+// `op`, or if that overwrites all of what it is called on, the one that makes a result instead, in the same place.
+TraceOp Functional(TraceOp op);
 
 // Whether the row computes each element of the results of those beside it, or that are broadcast to be.
 bool IsPointwise(const OpRow& row);

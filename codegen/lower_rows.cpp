@@ -159,6 +159,16 @@ const OpRow* FindRowByName(const std::string& name) {
 
 const OpInfo* FunctionalOf(const OpInfo& info) { return FindOpInfo(FunctionalName(info.name)); }
 
+TraceOp Functional(TraceOp op) {
+  if (!op.info->returns_mutated_self || op.info->mutated_args != 1) return op;
+  const OpInfo* const functional = FunctionalOf(*op.info);
+  if (functional == nullptr) return op;
+  op.info = functional;
+  op.results = {op.args[0].tensors[0]};
+  op.results[0].wrapped_number = false;
+  return op;
+}
+
 bool IsPointwise(const OpRow& row) { return row.iterate == &IteratePointwise; }
 
 bool IsLoopOverElements(const std::string& name) {

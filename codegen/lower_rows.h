@@ -160,6 +160,7 @@ OpRow RollRow();
 OpRow FlipRow();
 // Images read where each point comes from.
 OpRow ReflectionPadRow();
+OpRow CrossRow();
 OpRow UpsampleNearestRow();
 
 }  // namespace lazuli::codegen

@@ -131,6 +131,50 @@ void EmitIndexPut(OpEmitter& e) {
   e.Scatter(Accumulates(e.op()) ? KOp::kScatterAdd : KOp::kScatter, e.Load(2), steps, valid);
 }
 
+// scatter and scatter_add of one element to each row along the dimension: the row's elements are compared with the index.
+Iteration IterateEverywhere(const OpRow&, const Node& node) {
+  const TensorRef& index = node.op.args[kIndexArg].tensors[0];
+  const int64_t dim = DimArg(node.op, kDim, index);
+  Iteration it = Whole(node.op.results[0]);
+  it.uses = {BroadcastStrides(node.op.args[kSelf].tensors[0], it.sizes), StridesOf(index.sizes, index.strides)};
+  if (IsTensor(node.op.args[kSource])) {
+    it.uses.push_back(StridesOf(it.sizes, node.op.args[kSource].tensors[0].strides));
+    it.uses.back()[dim] = 0;
+  }
+  it.coordinates = {Along(it.sizes, dim)};
+  return it;
+}
+
+template <bool adds>
+void EmitEverywhere(OpEmitter& e) {
+  const TensorRef& self = e.op().args[kSelf].tensors[0];
+  const Expr index = e.Arg(kIndexArg, ScalarType::Long);
+  e.Check(InRange(index, self.sizes[DimArg(e.op(), kDim, self)]));
+  const ScalarType type = OpMathType(self.dtype);
+  const Expr before = e.Arg(kSelf, type);
+  Expr source = e.Arg(kSource, type);
+  if (adds) source = before + source;
+  e.Result(0, Select(e.Coordinate(0) == index, source, before));
+}
+
+template <bool adds>
+const OpRow* EverywhereRow(const TraceOp& op) {
+  const TensorRef& self = op.args[kSelf].tensors[0];
+  const TensorRef& index = op.args[kIndexArg].tensors[0];
+  const int64_t dim = DimArg(op, kDim, self);
+  for (int64_t d = 0; d < Rank(self); ++d) {
+    if (index.sizes[d] != (d == dim ? 1 : self.sizes[d])) return nullptr;
+  }
+  static const OpRow* const made = [] {
+    auto* row = new OpRow;
+    row->index_args = uint64_t{1} << kIndexArg;
+    row->iterate = &IterateEverywhere;
+    row->emit = &EmitEverywhere<adds>;
+    return row;
+  }();
+  return made;
+}
+
 // "aten::scatter.src" -> "aten::scatter_.src".
 std::string InPlaceName(const std::string& name) {
   const size_t dot = name.find('.');
@@ -241,9 +285,17 @@ OpRow IndexAddRow() { return RowAlong(kWide | kInts, /*slices=*/true, &EmitIndex
 
 OpRow IndexCopyRow() { return RowAlong(kAll, /*slices=*/true, &EmitStore); }
 
-OpRow ScatterAddRow() { return RowAlong(kWide | kInts, /*slices=*/false, &EmitAdd); }
+OpRow ScatterAddRow() {
+  OpRow row = RowAlong(kWide | kInts, /*slices=*/false, &EmitAdd);
+  row.everywhere = &EverywhereRow</*adds=*/true>;
+  return row;
+}
 
-OpRow ScatterRow() { return RowAlong(kAll, /*slices=*/false, &EmitStore); }
+OpRow ScatterRow() {
+  OpRow row = RowAlong(kAll, /*slices=*/false, &EmitStore);
+  row.everywhere = &EverywhereRow</*adds=*/false>;
+  return row;
+}
 
 OpRow IndexPutRow() {
   OpRow row = RowInto(kSelf, &AcceptsIndexPut, &IterateIndexPut, &EmitIndexPut);

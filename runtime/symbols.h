@@ -9,6 +9,7 @@
 
 #include <c10/util/SmallVector.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -57,6 +58,9 @@ class SymbolTable {
 
   // Whether `number` depends on a symbol.
   bool IsSymbolic(int64_t number) const;
+  bool HasSymbol(absl::Span<const int64_t> numbers) const {
+    return std::any_of(numbers.begin(), numbers.end(), [this](int64_t number) { return IsSymbolic(number); });
+  }
   Product Decode(int64_t number) const;
   int64_t Encode(const Product& product) const;
   void SetHint(int index, int64_t hint) { hints_[static_cast<size_t>(index)] = hint; }

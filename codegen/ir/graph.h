@@ -79,6 +79,9 @@ struct Group {
   bool is_kernel() const { return !placements.empty(); }
 };
 
+// Whether `ref` covers each element of one dense block once, in whatever order of dimensions.
+bool IsDense(const TensorRef& ref);
+
 struct Graph {
   std::vector<Value> values;
   std::vector<Node> nodes;
@@ -99,6 +102,12 @@ struct Graph {
   ValueId MemoryOf(ValueId value) const {
     while (values[value].previous != kNoValue) value = values[value].previous;
     return value;
+  }
+  // Whether `ref` is all there is of a memory that the trace makes.
+  bool IsAllOfFreshMemory(const TensorRef& ref) const {
+    const TraceStorage& storage = storages[ref.storage];
+    const int64_t bytes = ref.numel() * static_cast<int64_t>(c10::elementSize(ref.dtype));
+    return !storage.is_input && ref.offset_slot == -1 && bytes == storage.nbytes && IsDense(ref);
   }
   // Whether the storage's content outlives the trace.
   bool IsVisible(StorageId storage) const { return storages[storage].is_input || storages[storage].live_out; }
@@ -144,9 +153,6 @@ absl::Status VerifyGraph(const Graph& graph);
 // Text form; ParseGraph(PrintGraph(g)) prints the same. See graph_text.cpp for the grammar.
 std::string PrintGraph(const Graph& graph);
 absl::StatusOr<Graph> ParseGraph(const std::string& text);
-
-// Whether `ref` covers each element of one dense block once, in whatever order of dimensions.
-bool IsDense(const TensorRef& ref);
 
 // Strides of the dense layout nearest to `ref`'s: `ref`'s own when dense, otherwise contiguous.
 c10::DimVector DenseStrides(const TensorRef& ref);

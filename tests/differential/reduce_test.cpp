@@ -9,6 +9,12 @@ namespace {
 // `x` without equal elements in a row: ties have no defined winner, and where all elements are equal a variance is only rounding error.
 torch::Tensor Ramp(const torch::Tensor& x) { return x + Constant(x.sizes(), x, -3, 3); }
 
+// The differences of the rows of `x`, each repeated, up to three columns of them, from each other.
+torch::Tensor Pairs(const torch::Tensor& x) {
+  const torch::Tensor rows = x.slice(1, 0, 3).repeat({16, 1});
+  return rows.unsqueeze(1) - rows.unsqueeze(0).flip(1) * 2;
+}
+
 const std::vector<OpCase>& ReduceOps() {
   static const auto* ops = new std::vector<OpCase>{
       LAZULI_UNARY("sum", kFinite, kReduction, x.sum()),
@@ -16,6 +22,10 @@ const std::vector<OpCase>& ReduceOps() {
       LAZULI_UNARY("sum first keepdim", kFinite, kReduction, x.sum(0, true)),
       LAZULI_UNARY("sum two", kFinite, kReduction, x.sum(torch::IntArrayRef{0, 1})),
       LAZULI_UNARY("sum dtype", kFinite, kReduction, x.sum(-1, false, torch::kDouble)),
+      LAZULI_UNARY("sum of pairs", kFinite, kReduction, Pairs(x).square().sum(-1).sqrt().amin(1)),
+      LAZULI_UNARY("sum of pairs keepdim", kFinite, kReduction, (Pairs(x) / (Pairs(x).abs().sum(-1, true) + 1)).sum(0)),
+      LAZULI_UNARY("amax of pairs", kAny, kExact, Pairs(x).amax(-1)),
+      LAZULI_UNARY("prod of pairs", kUnit, kReduction, (Pairs(x) + 1).prod(-1) * 2),
       LAZULI_UNARY("mean", kFinite, kReduction, x.mean()),
       LAZULI_UNARY("mean last keepdim", kFinite, kReduction, x.mean(-1, true)),
       LAZULI_UNARY("mean first", kFinite, kReduction, x.mean(0)),

@@ -107,6 +107,19 @@ const std::vector<OpCase>& WindowOps() {
   return *ops;
 }
 
+// Vectors of three from `x`, along its second dimension.
+torch::Tensor Vectors(const torch::Tensor& x) { return x.slice(1, 0, 1) + Constant({x.size(0), 3}, x, -2, 2); }
+
+const std::vector<OpCase>& CrossOps() {
+  static const auto* ops = new std::vector<OpCase>{
+      LAZULI_BINARY("cross", kFinite, kFinite, kReduction, torch::linalg_cross(Vectors(x), Vectors(y.expand_as(x)) * 2, 1)),
+      LAZULI_UNARY("cross of columns", kFinite, kReduction, torch::linalg_cross(Vectors(x).t().clone(), Vectors(x + 1).t(), 0) * 2),
+      LAZULI_UNARY("cross broadcast", kFinite, kReduction, torch::linalg_cross(Vectors(x).slice(0, 0, 1), Vectors(x * 2).flip(1)) + 1),
+      LAZULI_UNARY("cross twice", kFinite, kReduction, torch::cross(torch::cross(Vectors(x), Vectors(x * 3), 1), Vectors(x + 2), 1)),
+  };
+  return *ops;
+}
+
 const std::vector<OpCase>& WindowWriteOps() {
   static const auto* ops = new std::vector<OpCase>{
       LAZULI_BINARY("index_add alpha", kFinite, kFinite, kReduction, x.index_add(0, Places(x, 0, x.size(0)), y.expand_as(x), 2)),
@@ -135,6 +148,16 @@ const std::vector<OpCase>& WindowWriteOps() {
       LAZULI_UNARY("scatter to one place", kFinite, kExact,
                    torch::zeros_like(x).scatter_(1, Indices({x.size(0), 1}, x.size(1)), x.slice(1, 0, 1) * 2)),
       LAZULI_UNARY("scatter a number", kFinite, kExact, torch::zeros_like(x).scatter_(1, Indices({x.size(0), 1}, x.size(1)), 1.5) * x),
+      LAZULI_UNARY("scatter to one of each", kFinite, kExact, x.scatter(1, Indices({x.size(0), 1}, x.size(1)), x.slice(1, 0, 1) * 2) + 1),
+      LAZULI_UNARY("scatter_add to one of each", kFinite, kReduction,
+                   (x * 2).scatter_add_(0, Indices({1, x.size(1)}, x.size(0)), x.slice(0, 0, 1)) * x),
+      LAZULI_UNARY("scatter_ to one of each of a window", kFinite, kExact,
+                   [&] {
+                     auto z = torch::cat({x, x}, 1) * 2;
+                     z.slice(1, 1, x.size(1) + 1).scatter_(1, Indices({x.size(0), 1}, x.size(1)), -1);
+                     return z + 1;
+                   }()),
+      LAZULI_UNARY("one_hot", kFinite, kReduction, torch::one_hot(Indices({x.size(0)}, 7), 7).to(x.dtype()) * 2 + x.sum()),
       LAZULI_UNARY("index_put_ rows", kFinite, kReduction,
                    Written(x,
                            [&](torch::Tensor& z) {
@@ -173,6 +196,10 @@ TEST_P(WindowSuite, Windows) { RunDifferential("windows", GetParam(), WindowOps(
 TEST_P(WindowSuite, Writes) { RunDifferential("writes", GetParam(), WindowWriteOps()); }
 TEST_P(WindowSuite, WindowsGradients) { RunGradients("windows", GetParam(), WindowOps()); }
 TEST_P(WindowSuite, WritesGradients) { RunGradients("writes", GetParam(), WindowWriteOps()); }
+
+TEST_P(WindowSuite, CrossProducts) { RunDifferential("cross", GetParam(), CrossOps()); }
+
+TEST_P(WindowSuite, CrossProductsGradients) { RunGradients("cross", GetParam(), CrossOps()); }
 
 LAZULI_BOTH_BACKENDS(WindowSuite);
 

@@ -360,6 +360,10 @@ TEST_P(OperatorErrorsTest, BadPlacesToWriteTo) {
       [&](const torch::Tensor& x, int64_t place) {
         return x.scatter(0, at(place).unsqueeze(1).expand({3, 4}), 1.5);
       },
+      [&](const torch::Tensor& x, int64_t place) { return (x * 0).scatter_(1, at(place + (place > 2 ? 1 : -1)).unsqueeze(1), 2); },
+      [&](const torch::Tensor& x, int64_t place) {
+        return x.scatter_add(1, at(place + (place > 2 ? 1 : -1)).unsqueeze(1), rows(x).slice(1, 0, 1));
+      },
       [&](const torch::Tensor& x, int64_t place) { return x.index_put({at(place)}, rows(x), true); },
       [&](const torch::Tensor& x, int64_t place) {
         return (x * 0).index_put_({at(place), at(1)}, rows(x).select(1, 0), false);
