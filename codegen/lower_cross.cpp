@@ -1,4 +1,5 @@
-// Cross products: each element of a result is made of the two beside it, around the three, in either operand.
+// Cross products on GPUs: each element of a result is made of the two beside it, around the three, in either operand. On the CPU ATen's loop
+// reads them one after the other, which is faster than where vectors gather them.
 #include "codegen/lower_index.h"
 
 namespace lazuli::codegen {
@@ -9,7 +10,7 @@ using c10::ScalarType;
 int64_t CrossDim(const TraceOp& op) { return DimArg(op, 2, op.results[0]); }
 
 bool AcceptsCross(const OpRow&, const TraceOp& op) {
-  if (!IsTensor(op.args[0]) || !IsTensor(op.args[1])) return false;
+  if (!op.device.is_cuda() || !IsTensor(op.args[0]) || !IsTensor(op.args[1])) return false;
   const TensorRef &a = op.args[0].tensors[0], &b = op.args[1].tensors[0], &result = op.results[0];
   const int64_t dim = CrossDim(op);
   return a.dtype == result.dtype && b.dtype == result.dtype && (TypeBit(result.dtype) & (kWide | kInts)) != 0 && dim >= 0 &&

@@ -17,8 +17,6 @@ constexpr int kBlockThreads = 256;
 constexpr int kMaxRowThreads = 1024;      // Of a row, where few registers do;
 constexpr int kMaxHeavyRowThreads = 512;  // elsewhere, unless rows are too long for shared memory.
 constexpr int kWarp = 32;
-constexpr int kVectorBytes = 16;
-constexpr int kMaxLanes = 8;
 constexpr int kCacheWords = 64;           // Registers of a thread that keep values between passes,
 constexpr int kCacheWordsOfMany = 32;     // in blocks of more than 512 threads.
 constexpr int kCacheWordsWithSums = 80;   // where they keep sums of columns, too: what 256 threads twice on a multiprocessor have.
@@ -136,22 +134,21 @@ class CudaPlanner {
 
   void ChooseLanes() {
     const uint64_t all = (uint64_t{1} << plan_.rank) - 1;
-    int64_t least = kVectorBytes, most = 1, most_at_points = 1;
-    bool strided = plan_.tile_dim >= 0, contiguous = false;
+    int64_t least = kCudaVectorBytes, most = 1, most_at_points = 1, allowed = plan_.tile_dim >= 0 ? 1 : kMaxCudaLanes;
+    bool contiguous = false;
     for (int i = 0; i < num_insts(); ++i) {
       if (!plan_.live[i] || !HasBuffer(inst(i).op) || !plan_.HasLanes(i) || inst(i).op == KOp::kPartialSum) continue;
-      const int64_t stride = buffer(i).strides[plan_.vector_dim];
       const bool plain = plan_.IsContiguous(i);
-      strided |= !plain && stride != 0;
+      if (!plain) allowed = std::min(allowed, plan_.LanesApart(i));
       if (!plain) continue;
       contiguous = true;
       least = std::min<int64_t>(least, ElementBytes(inst(i).type));
       most = std::max<int64_t>(most, ElementBytes(inst(i).type));
       if (plan_.deps[i] == all) most_at_points = std::max<int64_t>(most_at_points, ElementBytes(inst(i).type));
     }
-    int64_t lanes = strided || !contiguous ? 1 : std::min<int64_t>(kMaxLanes, kVectorBytes / least);
+    int64_t lanes = contiguous ? std::min(allowed, kCudaVectorBytes / least) : 1;
     // What takes two accesses leaves gaps between those of neighbouring threads, so that the same sectors are asked for twice.
-    while (lanes > 1 && (lanes * most_at_points > kVectorBytes || lanes * most > 2 * kVectorBytes)) lanes /= 2;
+    while (lanes > 1 && (lanes * most_at_points > kCudaVectorBytes || lanes * most > 2 * kCudaVectorBytes)) lanes /= 2;
     if (lanes > 1 && !AllFit(lanes) && !sums_columns_) plan_.shift_buffer = BufferToShift(lanes);
     while (lanes > 1 && plan_.shift_buffer < 0 && !AllFit(lanes)) lanes /= 2;
     while (lanes > 1 && IsTooMuch(lanes)) lanes /= 2;
@@ -320,7 +317,7 @@ class CudaPlanner {
     const bool has_row = HasKnownRows() && threads_.threads_y == 1 && plan_.lanes > 1 && plan_.HasWholePieces();
     if (!has_row || !plan_.IsVectorLoad(i) || !plan_.HasLanes(i)) return 0;
     const int64_t bytes = ReducedChunks() * plan_.lanes * ElementBytes(inst(i).type);
-    return bytes % kVectorBytes == 0 ? bytes : 0;
+    return bytes % kCudaVectorBytes == 0 ? bytes : 0;
   }
 
   // Whether shared memory has room for all that is loaded along a row.

@@ -16,6 +16,8 @@ namespace lazuli::codegen {
 constexpr int64_t kPlannedMultiprocessors = 132;
 // The side of a tile of shared memory.
 constexpr int kCudaTile = 32;
+constexpr int kCudaVectorBytes = 16;
+constexpr int kMaxCudaLanes = 8;
 // Instructions up to which little is done at a point.
 constexpr size_t kLightInsts = 24;
 // Numbers of elements up to this are counted with 32 bits, with room to step past the end.
@@ -117,6 +119,9 @@ struct CudaPlan : StagedKernel {
   bool HasLanes(int inst) const { return (deps[inst] >> vector_dim & 1) != 0; }
   // Whether neighbouring lanes read or write neighbouring elements.
   bool IsContiguous(int inst) const;
+  // At most so many lanes, for an access that is not: those of loads share what memory is read in with the lanes of neighbouring threads,
+  // and what several threads may add up goes lane by lane.
+  int64_t LanesApart(int inst) const;
   // Whether it reads whole vectors, or what stands for them.
   bool IsVectorLoad(int inst) const {
     return kernel.insts[inst].op == KOp::kLoad || (kernel.insts[inst].op == KOp::kGather && IsContiguous(inst));

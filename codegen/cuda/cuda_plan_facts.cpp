@@ -14,6 +14,17 @@ bool CudaPlan::IsContiguous(int i) const {
   return at.op == KOp::kLoad || at.op == KOp::kStore || (at.op == KOp::kGather && !HasLanes(at.in[0]));
 }
 
+int64_t CudaPlan::LanesApart(int i) const {
+  const KInst& at = kernel.insts[i];
+  const int64_t stride = kernel.buffers[at.imm].strides[vector_dim];
+  if (at.op == KOp::kScatterAdd) return 1;
+  if (stride == 0) return kMaxCudaLanes;
+  if (at.op != KOp::kLoad || kernel.symbols.IsSymbolic(stride)) return 1;
+  int64_t most = kMaxCudaLanes;
+  while (most > 1 && most * std::abs(stride) * ElementBytes(at.type) > kCudaVectorBytes) most /= 2;
+  return most;
+}
+
 bool CudaPlan::IsPacked(int i) const { return IsVectorLoad(i) && ElementBytes(kernel.insts[i].type) == 2 && lanes % 2 == 0; }
 
 bool HasPartialSums(const KernelIR& kernel) {

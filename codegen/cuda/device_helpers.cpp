@@ -81,6 +81,17 @@ template <class T, int N> D void st(T* p, const T (&r)[N], bool fast, int n) {
     for (int v = 0; v < N; ++v) if (v < n) p[v] = r[v];
   }
 }
+// Those from `first` to n. A whole vector is read with some of its neighbours: no memory ends within one.
+template <bool RO, class T, int N> D void ld(T (&r)[N], const T* p, bool fast, int first, int n) {
+  if (fast) return ld<RO>(r, p, true, N);
+#pragma unroll
+  for (int v = 0; v < N; ++v) r[v] = v >= first && v < n ? p[v] : T(0);
+}
+template <class T, int N> D void st(T* p, const T (&r)[N], bool fast, int first, int n) {
+  if (fast && first == 0 && n == N) return st(p, r, true, N);
+#pragma unroll
+  for (int v = 0; v < N; ++v) if (v >= first && v < n) p[v] = r[v];
+}
 )"},
       {{"lds(", "sts("}, R"(
 // The first n of N elements that lie s apart.

@@ -123,7 +123,7 @@ void CudaFunctionEmitter::EmitVectorLoad(int i, const std::string& into) {
                            : gathers        ? absl::StrCat("aligned<", plan_.lanes * ElementBytes(inst(i).type), ">(", place, ")")
                                             : absl::StrCat("fast", b);
   // Threads that a row has no piece for read its first one.
-  const std::string lanes = plan_.rows && plan_.iterations > 0 && plan_.HasWholePieces() ? absl::StrCat(plan_.lanes) : "n";
+  const std::string lanes = plan_.rows && plan_.iterations > 0 && plan_.HasWholePieces() ? absl::StrCat(plan_.lanes) : LaneRange();
   Line(absl::StrCat("ld<", buffer(b).written ? "false" : "true", ">(", into, ", ", place, ", ", fast, ", ", lanes, ");"));
 }
 
@@ -144,7 +144,7 @@ void CudaFunctionEmitter::EmitValue(int i, int pass, bool in_lanes) {
     const int64_t stride = buffer(b).strides[plan_.vector_dim];
     const std::string along = in_lanes && stride != 0 ? absl::StrCat(" + v * (i64)", Number(stride)) : "";
     const std::string place = absl::StrCat("b", b, "[", Offset(b), " + ", Operand(inst(i).in[0], in_lanes), along, "]");
-    value = CudaFromMemory(inst(i).type, in_lanes ? absl::StrCat("(v < n ? ", place, " : (", CudaMemoryType(inst(i).type), ")0)") : place);
+    value = CudaFromMemory(inst(i).type, in_lanes ? absl::StrCat("(", InLanes(), " ? ", place, " : (", CudaMemoryType(inst(i).type), ")0)") : place);
   } else {
     value = Expression(i);
   }
@@ -197,14 +197,14 @@ void CudaFunctionEmitter::EmitLaneEffect(int i) {
     Line(absl::StrCat("y", i, "[v] = ", CudaToMemory(at.type, Operand(at.in[0], true)), ";"));
     return;
   }
-  if (at.op == KOp::kCheck) return Line(absl::StrCat("if (v < n) ", Check(Operand(at.in[0], true))));
-  if (at.op == KOp::kPartialSum) return Line(absl::StrCat("if (v < n) p", i, "[it][v] += ", Operand(at.in[0], true), ";"));
+  if (at.op == KOp::kCheck) return Line(absl::StrCat("if (", InLanes(), ") ", Check(Operand(at.in[0], true))));
+  if (at.op == KOp::kPartialSum) return Line(absl::StrCat("if (", InLanes(), ") p", i, "[it][v] += ", Operand(at.in[0], true), ";"));
   const int b = static_cast<int>(at.imm);
   const int64_t stride = buffer(b).strides[plan_.vector_dim];
   const std::string along = stride != 0 ? absl::StrCat(" + v * (i64)", Number(stride)) : "";
   const std::string place = absl::StrCat(Offset(b), " + ", Operand(at.in[1], true), along);
   const std::string value = CudaToMemory(at.type, Operand(at.in[0], true));
-  const std::string condition = absl::StrCat("if (v < n && ", Operand(at.in[2], true), ") ");
+  const std::string condition = absl::StrCat("if (", InLanes(), " && ", Operand(at.in[2], true), ") ");
   if (at.op == KOp::kScatter) return Line(absl::StrCat(condition, "b", b, "[", place, "] = ", value, ";"));
   const char* add = at.type == c10::ScalarType::BFloat16 ? "add_bf16" : at.type == c10::ScalarType::Half ? "add_half" : "add_at";
   Line(absl::StrCat(condition, add, "(b", b, " + ", place, ", ", value, ");"));
@@ -217,7 +217,7 @@ void CudaFunctionEmitter::EmitStores(const std::vector<bool>& effects, bool lane
     const int64_t stride = buffer(b).strides[plan_.vector_dim];
     const std::string place = absl::StrCat("b", b, " + (", Offset(b), "), y", i);
     if (stride == 1) {
-      Line(absl::StrCat("st(", place, ", ", plan_.lanes > 1 ? absl::StrCat("fast", b) : "true", ", n);"));
+      Line(absl::StrCat("st(", place, ", ", plan_.lanes > 1 ? absl::StrCat("fast", b) : "true", ", ", LaneRange(), ");"));
     } else {
       Line(absl::StrCat("sts(", place, ", (i64)", Number(stride), ", n);"));
     }
@@ -381,6 +381,11 @@ void CudaFunctionEmitter::EmitReducedLoop(const std::vector<bool>& chosen, const
     Line(absl::StrCat("const U at = ", own, " + it * ", threads, ";"));
     const bool exact = plan_.shift_buffer < 0 && plan_.launch.reduced.Count(nullptr) == static_cast<int64_t>(plan_.iterations) * threads;
     if (!exact) valid = absl::StrCat("at < ", chunks);
+    // Threads that all have little to do in the last turn need not take it.
+    const int64_t last = plan_.launch.reduced.Count(nullptr) - static_cast<int64_t>(plan_.iterations - 1) * threads;
+    if (!exact && plan_.iterations > 1 && 2 * last <= threads) {
+      Line(absl::StrCat("if (it == ", plan_.iterations - 1, " && at >= ", chunks, ") continue;"));
+    }
     Line(exact ? "const U r = at;" : absl::StrCat("const U r = ", valid, " ? at : 0;"));
     turn();
     EmitBlock(chosen, effects, /*lanes=*/true, pass);

@@ -183,6 +183,12 @@ void CudaFunctionEmitter::EmitFast(int b) {
   Line(absl::StrCat("const bool fast", b, " = ", fast, ";"));
 }
 
+// Whether lane v is one of a point: those from `first` (in rows that are shifted; otherwise 0) up to n are.
+std::string CudaFunctionEmitter::InLanes() const { return plan_.shift_buffer >= 0 ? "v >= first && v < n" : "v < n"; }
+
+// Which lanes `ld` and `st` are to move.
+std::string CudaFunctionEmitter::LaneRange() const { return plan_.shift_buffer >= 0 ? "first, n" : "n"; }
+
 // How far a row is past a multiple of a vector's bytes.
 void CudaFunctionEmitter::EmitShift() {
   if (plan_.shift_buffer < 0) return;
@@ -202,9 +208,8 @@ void CudaFunctionEmitter::EmitValidLanes(const std::string& condition) {
   std::string lanes = absl::StrCat("(int)min((I)", plan_.lanes, ", (I)(", Number(size), " - i", d, "))");
   if (plan_.shift_buffer >= 0) {
     if (!plan_.rows) EmitShift();
-    Line(absl::StrCat("const I i", d, " = r", d, " == 0 ? 0 : r", d, " * ", plan_.lanes, " - shift;"));
-    lanes =
-        absl::StrCat("(int)min((I)(r", d, " == 0 ? ", plan_.lanes, " - shift : ", plan_.lanes, "), (I)(", Number(size), " - i", d, "))");
+    Line(absl::StrCat("const I i", d, " = r", d, " * ", plan_.lanes, " - shift;"));
+    Line(absl::StrCat("const int first = r", d, " == 0 ? shift : 0;"));
   } else if (!plan_.kernel.symbols.IsSymbolic(size) && size % plan_.lanes == 0) {
     lanes = absl::StrCat(plan_.lanes);
   }

@@ -50,6 +50,8 @@ class CudaFunctionEmitter {
   void EmitTileLoop();
   void EmitFast(int b);
   void EmitShift();
+  std::string InLanes() const;
+  std::string LaneRange() const;
   // Lines that define n.
   void EmitValidLanes(const std::string& condition);
   void EmitCoordinates(const std::string& chunk, int begin, int end);
