@@ -1,5 +1,5 @@
-// Cross products on GPUs: each element of a result is made of the two beside it, around the three, in either operand. On the CPU ATen's loop
-// reads them one after the other, which is faster than where vectors gather them.
+// Cross products on GPUs: each element of a result is made of the two beside it, around the three, in either operand. On the CPU ATen's
+// loop reads them one after the other, which is faster than where vectors gather them.
 #include "codegen/lower_index.h"
 
 namespace lazuli::codegen {

@@ -14,10 +14,16 @@ bool CudaPlan::IsContiguous(int i) const {
   return at.op == KOp::kLoad || at.op == KOp::kStore || (at.op == KOp::kGather && !HasLanes(at.in[0]));
 }
 
+bool CudaPlan::AddsNeighbours(int i) const {
+  const KInst& at = kernel.insts[i];
+  return at.op == KOp::kScatterAdd && at.type == c10::ScalarType::Float && kernel.buffers[at.imm].strides[vector_dim] == 1 &&
+         !HasLanes(at.in[1]) && !HasLanes(at.in[2]);
+}
+
 int64_t CudaPlan::LanesApart(int i) const {
   const KInst& at = kernel.insts[i];
   const int64_t stride = kernel.buffers[at.imm].strides[vector_dim];
-  if (at.op == KOp::kScatterAdd) return 1;
+  if (at.op == KOp::kScatterAdd) return AddsNeighbours(i) ? kCudaVectorBytes / ElementBytes(at.type) : 1;
   if (stride == 0) return kMaxCudaLanes;
   if (at.op != KOp::kLoad || kernel.symbols.IsSymbolic(stride)) return 1;
   int64_t most = kMaxCudaLanes;

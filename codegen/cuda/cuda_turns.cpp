@@ -28,53 +28,6 @@ bool ReadsMoreOfRow(const KernelIR& kernel) {
   return of_row > of_all;
 }
 
-// By instruction: the loops along which it has different values, as bits.
-std::vector<uint64_t> LoopsOf(const KernelIR& kernel) {
-  std::vector<uint64_t> loops;
-  for (const KInst& inst : kernel.insts) {
-    uint64_t& own = loops.emplace_back(inst.op == KOp::kIndex ? uint64_t{1} << inst.imm : 0);
-    for (const int32_t in : inst.in) own |= in >= 0 ? loops[static_cast<size_t>(in)] : 0;
-    if (!HasBuffer(inst.op)) continue;
-    const c10::DimVector& strides = kernel.buffers[static_cast<size_t>(inst.imm)].strides;
-    for (size_t d = 0; d < strides.size(); ++d) own |= uint64_t{strides[d] != 0} << d;
-  }
-  return loops;
-}
-
-// Bytes of memory that neighbouring points along `dim` move, each in a unit of its own where it goes where an index says.
-int64_t BytesAlong(const KernelIR& kernel, const std::vector<uint64_t>& loops, size_t dim) {
-  constexpr int64_t kSector = 32;
-  int64_t bytes = 0;
-  for (const KInst& inst : kernel.insts) {
-    if (!HasBuffer(inst.op)) continue;
-    const int32_t index = inst.op == KOp::kGather ? inst.in[0] : IsScatter(inst.op) ? inst.in[1] : -1;
-    const bool anywhere = index >= 0 && (loops[static_cast<size_t>(index)] >> dim & 1) != 0;
-    const int64_t stride = std::abs(kernel.symbols.Hint(kernel.buffers[static_cast<size_t>(inst.imm)].strides[dim]));
-    bytes += anywhere ? kSector : std::min(kSector, stride * ElementBytes(inst.type));
-  }
-  return bytes;
-}
-
-// `kernel`, which reduces nothing, with that loop last along which points are nearest.
-KernelIR WithNearestLast(KernelIR kernel) {
-  const std::vector<uint64_t> loops = LoopsOf(kernel);
-  const size_t rank = kernel.sizes.size();
-  size_t nearest = rank;
-  for (size_t d = rank; d-- > 0;) {
-    if (kernel.symbols.Hint(kernel.sizes[d]) == 1) continue;
-    if (nearest == rank || BytesAlong(kernel, loops, d) < BytesAlong(kernel, loops, nearest)) nearest = d;
-  }
-  if (nearest + 1 >= rank) return kernel;
-  const auto move = [&](c10::DimVector* list) { std::rotate(list->begin() + nearest, list->begin() + nearest + 1, list->end()); };
-  move(&kernel.sizes);
-  for (KBuffer& buffer : kernel.buffers) move(&buffer.strides);
-  for (KInst& inst : kernel.insts) {
-    if (inst.op != KOp::kIndex || inst.imm < static_cast<int64_t>(nearest)) continue;
-    inst.imm = inst.imm == static_cast<int64_t>(nearest) ? static_cast<int64_t>(rank) - 1 : inst.imm - 1;
-  }
-  return kernel;
-}
-
 }  // namespace
 
 KernelIR WithoutNeedlessReduction(const KernelIR& kernel) {
@@ -88,7 +41,7 @@ KernelIR WithoutNeedlessReduction(const KernelIR& kernel) {
   }
   KernelIR result = kernel;
   result.num_reduced = 0;
-  return kernel.num_reduced == 0 ? result : WithNearestLast(std::move(result));
+  return result;
 }
 
 bool RowsTakeTurns(const KernelIR& kernel) {

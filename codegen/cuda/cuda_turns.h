@@ -6,7 +6,7 @@
 
 namespace lazuli::codegen {
 
-// What does not reduce has only kept points, unless it stores once for many of them; the last loop is the one along which points are nearest.
+// What does not reduce has only kept points, unless it stores once for many of them.
 KernelIR WithoutNeedlessReduction(const KernelIR& kernel);
 // Whether turns pay: rows are many, not short, and begin where vectors do. `kernel`: canonical.
 bool RowsTakeTurns(const KernelIR& kernel);

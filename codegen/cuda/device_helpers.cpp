@@ -81,16 +81,16 @@ template <class T, int N> D void st(T* p, const T (&r)[N], bool fast, int n) {
     for (int v = 0; v < N; ++v) if (v < n) p[v] = r[v];
   }
 }
-// Those from `first` to n. A whole vector is read with some of its neighbours: no memory ends within one.
-template <bool RO, class T, int N> D void ld(T (&r)[N], const T* p, bool fast, int first, int n) {
-  if (fast) return ld<RO>(r, p, true, N);
+// The lanes whose bits are in `in`. A whole vector is read with some of its neighbours: no memory ends within one.
+template <bool RO, class T, int N> D void ld(T (&r)[N], const T* p, bool fast, unsigned in) {
+  if (fast && in != 0) return ld<RO>(r, p, true, N);
 #pragma unroll
-  for (int v = 0; v < N; ++v) r[v] = v >= first && v < n ? p[v] : T(0);
+  for (int v = 0; v < N; ++v) r[v] = in >> v & 1 ? p[v] : T(0);
 }
-template <class T, int N> D void st(T* p, const T (&r)[N], bool fast, int first, int n) {
-  if (fast && first == 0 && n == N) return st(p, r, true, N);
+template <class T, int N> D void st(T* p, const T (&r)[N], bool fast, unsigned in) {
+  if (fast && in == (1u << N) - 1) return st(p, r, true, N);
 #pragma unroll
-  for (int v = 0; v < N; ++v) if (v >= first && v < n) p[v] = r[v];
+  for (int v = 0; v < N; ++v) if (in >> v & 1) p[v] = r[v];
 }
 )"},
       {{"lds(", "sts("}, R"(
@@ -241,6 +241,23 @@ template <class T> D void add_part(T* p, T a) {
 D void add_at(short* p, short a) { add_part(p, a); }
 D void add_at(signed char* p, signed char a) { add_part(p, a); }
 D void add_at(u8* p, u8 a) { add_part(p, a); }
+)"},
+      {{"add_vector("}, R"(
+// The first n of N.
+template <int N> D void add_vector(float* p, const float (&r)[N], int n) {
+#if __CUDA_ARCH__ >= 900
+  if (N % 4 == 0 && n == N && aligned<16>(p)) {
+#pragma unroll
+    for (int k = 0; k < N / 4; ++k) {
+      asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" : : "l"(__cvta_generic_to_global(p + 4 * k)), "f"(r[4 * k]),
+                   "f"(r[4 * k + 1]), "f"(r[4 * k + 2]), "f"(r[4 * k + 3]) : "memory");
+    }
+    return;
+  }
+#endif
+#pragma unroll
+  for (int v = 0; v < N; ++v) if (v < n) atomicAdd(p + v, r[v]);
+}
 )"},
       {{"quotient("}, R"(
 D i64 quotient(i64 a, i64 b) { return (u64)(a | b) >> 32 == 0 ? (i64)((unsigned)a / (unsigned)b) : a / b; }

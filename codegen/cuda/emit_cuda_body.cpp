@@ -144,7 +144,8 @@ void CudaFunctionEmitter::EmitValue(int i, int pass, bool in_lanes) {
     const int64_t stride = buffer(b).strides[plan_.vector_dim];
     const std::string along = in_lanes && stride != 0 ? absl::StrCat(" + v * (i64)", Number(stride)) : "";
     const std::string place = absl::StrCat("b", b, "[", Offset(b), " + ", Operand(inst(i).in[0], in_lanes), along, "]");
-    value = CudaFromMemory(inst(i).type, in_lanes ? absl::StrCat("(", InLanes(), " ? ", place, " : (", CudaMemoryType(inst(i).type), ")0)") : place);
+    value = CudaFromMemory(inst(i).type,
+                           in_lanes ? absl::StrCat("(", InLanes(), " ? ", place, " : (", CudaMemoryType(inst(i).type), ")0)") : place);
   } else {
     value = Expression(i);
   }
@@ -193,7 +194,7 @@ std::string CudaFunctionEmitter::Check(const std::string& valid) const {
 void CudaFunctionEmitter::EmitLaneEffect(int i) {
   const KInst& at = inst(i);
   if (IsReduce(at.op)) return Accumulate(i);
-  if (at.op == KOp::kStore) {
+  if (at.op == KOp::kStore || AddsVectors(i)) {
     Line(absl::StrCat("y", i, "[v] = ", CudaToMemory(at.type, Operand(at.in[0], true)), ";"));
     return;
   }
@@ -210,8 +211,15 @@ void CudaFunctionEmitter::EmitLaneEffect(int i) {
   Line(absl::StrCat(condition, add, "(b", b, " + ", place, ", ", value, ");"));
 }
 
+bool CudaFunctionEmitter::AddsVectors(int i) const { return plan_.lanes > 1 && plan_.shift_buffer < 0 && plan_.AddsNeighbours(i); }
+
 void CudaFunctionEmitter::EmitStores(const std::vector<bool>& effects, bool lanes) {
   for (int i = 0; i < num_insts(); ++i) {
+    if (effects[i] && lanes && AddsVectors(i)) {
+      const KInst& at = inst(i);
+      const std::string place = absl::StrCat("b", at.imm, " + (", Offset(static_cast<int>(at.imm)), " + ", Operand(at.in[1], false), ")");
+      Line(absl::StrCat("if (", Operand(at.in[2], false), ") add_vector(", place, ", y", i, ", n);"));
+    }
     if (!effects[i] || inst(i).op != KOp::kStore || !lanes) continue;
     const int b = static_cast<int>(inst(i).imm);
     const int64_t stride = buffer(b).strides[plan_.vector_dim];
@@ -258,7 +266,8 @@ void CudaFunctionEmitter::EmitBlock(const std::vector<bool>& chosen, const std::
     if (plan_.IsVectorLoad(i) && (!is_cached(i) || plan_.IsInRow(i))) EmitLoad(i, pass, lanes);
   }
   for (int i = 0; i < num_insts(); ++i) {
-    if (effects[i] && inst(i).op == KOp::kStore) Line(absl::StrCat(CudaMemoryType(inst(i).type), " y", i, "[", plan_.lanes, "];"));
+    if (effects[i] && (inst(i).op == KOp::kStore || AddsVectors(i)))
+      Line(absl::StrCat(CudaMemoryType(inst(i).type), " y", i, "[", plan_.lanes, "];"));
   }
   if (!any) return;
   Line("#pragma unroll");
@@ -381,9 +390,9 @@ void CudaFunctionEmitter::EmitReducedLoop(const std::vector<bool>& chosen, const
     Line(absl::StrCat("const U at = ", own, " + it * ", threads, ";"));
     const bool exact = plan_.shift_buffer < 0 && plan_.launch.reduced.Count(nullptr) == static_cast<int64_t>(plan_.iterations) * threads;
     if (!exact) valid = absl::StrCat("at < ", chunks);
-    // Threads that all have little to do in the last turn need not take it.
+    // Warps that have nothing to do in the last turn do not take it.
     const int64_t last = plan_.launch.reduced.Count(nullptr) - static_cast<int64_t>(plan_.iterations - 1) * threads;
-    if (!exact && plan_.iterations > 1 && 2 * last <= threads) {
+    if (!exact && plan_.iterations > 1 && threads > 32 && 2 * last <= threads) {
       Line(absl::StrCat("if (it == ", plan_.iterations - 1, " && at >= ", chunks, ") continue;"));
     }
     Line(exact ? "const U r = at;" : absl::StrCat("const U r = ", valid, " ? at : 0;"));

@@ -183,11 +183,11 @@ void CudaFunctionEmitter::EmitFast(int b) {
   Line(absl::StrCat("const bool fast", b, " = ", fast, ";"));
 }
 
-// Whether lane v is one of a point: those from `first` (in rows that are shifted; otherwise 0) up to n are.
-std::string CudaFunctionEmitter::InLanes() const { return plan_.shift_buffer >= 0 ? "v >= first && v < n" : "v < n"; }
+// Whether lane v is one of a point: the first n are, and in rows that are shifted those whose bits are in `in`.
+std::string CudaFunctionEmitter::InLanes() const { return plan_.shift_buffer >= 0 ? "(in >> v & 1) != 0" : "v < n"; }
 
 // Which lanes `ld` and `st` are to move.
-std::string CudaFunctionEmitter::LaneRange() const { return plan_.shift_buffer >= 0 ? "first, n" : "n"; }
+std::string CudaFunctionEmitter::LaneRange() const { return plan_.shift_buffer >= 0 ? "in" : "n"; }
 
 // How far a row is past a multiple of a vector's bytes.
 void CudaFunctionEmitter::EmitShift() {
@@ -214,6 +214,7 @@ void CudaFunctionEmitter::EmitValidLanes(const std::string& condition) {
     lanes = absl::StrCat(plan_.lanes);
   }
   Line(absl::StrCat("const int n = ", condition.empty() ? lanes : absl::StrCat(condition, " ? ", lanes, " : 0"), ";"));
+  if (plan_.shift_buffer >= 0) Line("const unsigned in = n > first ? (1u << n) - (1u << first) : 0u;");
 }
 
 // What is the same at all points.

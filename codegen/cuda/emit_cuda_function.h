@@ -50,6 +50,7 @@ class CudaFunctionEmitter {
   void EmitTileLoop();
   void EmitFast(int b);
   void EmitShift();
+  bool AddsVectors(int inst) const;
   std::string InLanes() const;
   std::string LaneRange() const;
   // Lines that define n.

@@ -65,12 +65,47 @@ TEST(CudaPlan, ThreadsTakeLessOfARowWhereMuchOfItIsKept) {
 
 // What lies 32 numbers to an index is added to where another index says: whatever the kernel's loops are called.
 TEST(CudaPlan, NeighboursReadWhatLiesTogetherWhereOnlyIndicesSayWhatIsRead) {
-  KernelBuilder b({32, 1000}, 1);
+  KernelBuilder b({32, 250000}, 1);
   const int width = b.Const(32, T::Long);
   const int from = b.Op(K::kMul, b.Load(b.Buffer(T::Long, {0, 1})), width), to = b.Op(K::kMul, b.Load(b.Buffer(T::Long, {0, 1})), width);
   const int x = b.Gather(b.Buffer(T::Float, {1, 0}), from);
   b.Scatter(K::kScatterAdd, b.Buffer(T::Float, {1, 0}, true), x, to, b.Op(K::kEq, width, width));
-  EXPECT_EQ(PlanOf(b.kernel()).kernel.sizes, (c10::DimVector{1000, 32}));
+  const codegen::CudaPlan plan = PlanOf(b.kernel());
+  EXPECT_EQ(plan.kernel.sizes, (c10::DimVector{250000, 32}));
+  EXPECT_EQ(plan.lanes, 4);
+  EXPECT_TRUE(absl::StrContains(codegen::EmitCuda(plan), "add_vector(b3"));
+}
+
+TEST(CudaPlan, WhatIsAddedUpElsewhereGoesLaneByLane) {
+  KernelBuilder b({1 << 20, 32});
+  const int to = b.Op(K::kMul, b.Load(b.Buffer(T::Long)), b.Const(7, T::Long));
+  b.Scatter(K::kScatterAdd, b.Buffer(T::Float, {0, 0}, true), b.Load(b.Buffer(T::Float)), to, b.Op(K::kEq, to, to));
+  const codegen::CudaPlan plan = PlanOf(b.kernel());
+  EXPECT_EQ(plan.lanes, 1);
+  EXPECT_TRUE(absl::StrContains(codegen::EmitCuda(plan), "add_at("));
+}
+
+TEST(CudaPlan, NearLoadsTakeAsManyLanesAsShareWhatIsRead) {
+  const auto lanes = [](T type, int64_t stride) {
+    KernelBuilder b({1 << 24});
+    b.Store(b.Buffer(type, true), b.Load(b.Buffer(type, c10::DimVector{stride})));
+    return PlanOf(b.kernel()).lanes;
+  };
+  EXPECT_EQ(lanes(T::BFloat16, 2), 4);
+  EXPECT_EQ(lanes(T::Byte, 3), 4);
+  EXPECT_EQ(lanes(T::Float, 2), 2);
+  EXPECT_EQ(lanes(T::Float, 5), 1);
+}
+
+TEST(CudaText, RowsThatAreShiftedAreReadInWholeVectors) {
+  KernelBuilder b({30001, 1023}, 1);
+  const int x = b.Load(b.Buffer(T::Float));
+  b.Store(b.Buffer(T::Float, true), b.Op(K::kSub, x, b.Op(K::kReduceMax, x)));
+  const codegen::CudaPlan plan = PlanOf(b.kernel());
+  const std::string text = codegen::EmitCuda(plan);
+  EXPECT_GE(plan.shift_buffer, 0);
+  EXPECT_TRUE(absl::StrContains(text, "fast0, in);")) << text;
+  EXPECT_TRUE(absl::StrContains(text, ") continue;")) << "the last turn has one piece\n" << text;
 }
 
 }  // namespace

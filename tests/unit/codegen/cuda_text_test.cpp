@@ -249,6 +249,9 @@ TEST(CudaNvrtc, EveryCastAndMemoryAccess) {
     for (const T to : kStorable) b.Store(b.Buffer(to, true), b.Cast(x, to));
     b.Store(b.Buffer(type, true), b.Gather(b.Buffer(type), i));
     b.Scatter(K::kScatter, b.Buffer(type, {0, 0}, true), x, i, in);
+    if (type == T::Float)
+      b.Scatter(K::kScatterAdd, b.Buffer(type, {0, 1}, true), x, b.Const(9, T::Long),
+                b.Op(K::kEq, b.Const(9, T::Long), b.Const(9, T::Long)));
     if (type != T::Bool && type != T::BFloat16 && type != T::Half) b.Scatter(K::kScatterAdd, b.Buffer(type, {0, 0}, true), x, i, in);
     b.Check(b.Flag(), in);
     EXPECT_EQ(Compiles(b.kernel()), "") << c10::toString(type);
