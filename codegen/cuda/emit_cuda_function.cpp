@@ -183,11 +183,15 @@ void CudaFunctionEmitter::EmitFast(int b) {
   Line(absl::StrCat("const bool fast", b, " = ", fast, ";"));
 }
 
-// Whether lane v is one of a point: the first n are, and in rows that are shifted those whose bits are in `in`.
-std::string CudaFunctionEmitter::InLanes() const { return plan_.shift_buffer >= 0 ? "(in >> v & 1) != 0" : "v < n"; }
+// Whether the pieces at the ends of a shifted row are whole vectors, of which some lanes belong to neighbours. Not where rows are reduced:
+// there, masks of lanes take more than reading those pieces element by element.
+bool CudaFunctionEmitter::HasWholeEnds() const { return plan_.shift_buffer >= 0 && !plan_.rows; }
+
+// Whether lane v is one of a point: the first n are, and where ends are whole those whose bits are in `in`.
+std::string CudaFunctionEmitter::InLanes() const { return HasWholeEnds() ? "(in >> v & 1) != 0" : "v < n"; }
 
 // Which lanes `ld` and `st` are to move.
-std::string CudaFunctionEmitter::LaneRange() const { return plan_.shift_buffer >= 0 ? "in" : "n"; }
+std::string CudaFunctionEmitter::LaneRange() const { return HasWholeEnds() ? "in" : "n"; }
 
 // How far a row is past a multiple of a vector's bytes.
 void CudaFunctionEmitter::EmitShift() {
@@ -206,15 +210,19 @@ void CudaFunctionEmitter::EmitValidLanes(const std::string& condition) {
   const int d = plan_.vector_dim;
   const int64_t size = plan_.kernel.sizes[d];
   std::string lanes = absl::StrCat("(int)min((I)", plan_.lanes, ", (I)(", Number(size), " - i", d, "))");
-  if (plan_.shift_buffer >= 0) {
-    if (!plan_.rows) EmitShift();
+  if (plan_.shift_buffer >= 0 && !HasWholeEnds()) {
+    Line(absl::StrCat("const I i", d, " = r", d, " == 0 ? 0 : r", d, " * ", plan_.lanes, " - shift;"));
+    lanes =
+        absl::StrCat("(int)min((I)(r", d, " == 0 ? ", plan_.lanes, " - shift : ", plan_.lanes, "), (I)(", Number(size), " - i", d, "))");
+  } else if (HasWholeEnds()) {
+    EmitShift();
     Line(absl::StrCat("const I i", d, " = r", d, " * ", plan_.lanes, " - shift;"));
     Line(absl::StrCat("const int first = r", d, " == 0 ? shift : 0;"));
   } else if (!plan_.kernel.symbols.IsSymbolic(size) && size % plan_.lanes == 0) {
     lanes = absl::StrCat(plan_.lanes);
   }
   Line(absl::StrCat("const int n = ", condition.empty() ? lanes : absl::StrCat(condition, " ? ", lanes, " : 0"), ";"));
-  if (plan_.shift_buffer >= 0) Line("const unsigned in = n > first ? (1u << n) - (1u << first) : 0u;");
+  if (HasWholeEnds()) Line("const unsigned in = n > first ? (1u << n) - (1u << first) : 0u;");
 }
 
 // What is the same at all points.

@@ -98,13 +98,19 @@ TEST(CudaPlan, NearLoadsTakeAsManyLanesAsShareWhatIsRead) {
 }
 
 TEST(CudaText, RowsThatAreShiftedAreReadInWholeVectors) {
-  KernelBuilder b({30001, 1023}, 1);
-  const int x = b.Load(b.Buffer(T::Float));
-  b.Store(b.Buffer(T::Float, true), b.Op(K::kSub, x, b.Op(K::kReduceMax, x)));
+  KernelBuilder b({30001, 1023});
+  b.Store(b.Buffer(T::Float, true), b.Op(K::kNeg, b.Load(b.Buffer(T::Float, {1025, 1}))));
   const codegen::CudaPlan plan = PlanOf(b.kernel());
   const std::string text = codegen::EmitCuda(plan);
   EXPECT_GE(plan.shift_buffer, 0);
-  EXPECT_TRUE(absl::StrContains(text, "fast0, in);")) << text;
+  EXPECT_TRUE(absl::StrContains(text, ", in);")) << text;
+}
+
+TEST(CudaText, TheLastTurnIsTakenByFewWarps) {
+  KernelBuilder b({30001, 1023}, 1);
+  const int x = b.Load(b.Buffer(T::Float));
+  b.Store(b.Buffer(T::Float, true), b.Op(K::kSub, x, b.Op(K::kReduceMax, x)));
+  const std::string text = codegen::EmitCuda(PlanOf(b.kernel()));
   EXPECT_TRUE(absl::StrContains(text, ") continue;")) << "the last turn has one piece\n" << text;
 }
 
