@@ -104,10 +104,15 @@ class CudaPlanner {
       most = bytes;
       plan_.tile_dim = d;
     }
+    if (plan_.tile_dim < 0) return;
+    int widest = 0;
+    for (int i = 0; i < num_insts(); ++i) widest = IsTransposed(i, plan_.tile_dim) ? std::max(widest, ElementBytes(inst(i).type)) : widest;
+    const int64_t side = std::min(plan_.SizeHint(plan_.vector_dim), plan_.SizeHint(plan_.tile_dim));
+    plan_.tile = widest <= 2 && side >= kWideCudaTile ? kWideCudaTile : kCudaTile;
     int64_t shared = 0;
-    for (int i = 0; plan_.tile_dim >= 0 && i < num_insts(); ++i) {
+    for (int i = 0; i < num_insts(); ++i) {
       if (!IsTransposed(i, plan_.tile_dim)) continue;
-      shared += kCudaTile * (kCudaTile + 1) * ElementBytes(inst(i).type);
+      shared += plan_.tile * (plan_.tile + 1) * ElementBytes(inst(i).type);
       plan_.tiled[i] = shared <= kSharedBytes;
     }
   }
@@ -201,8 +206,8 @@ class CudaPlanner {
   void ChooseThreads() {
     CudaLaunch::Phase& launch = threads_;
     if (plan_.tile_dim >= 0) {
-      launch.threads_x = kCudaTile;
-      launch.threads_y = Scheduled(kBlockThreads) / kCudaTile;
+      launch.threads_x = plan_.tile;
+      launch.threads_y = Scheduled(kBlockThreads) / plan_.tile;
     } else if (!Reduces()) {
       launch.threads_x = Scheduled(kBlockThreads);
     } else if (sums_columns_) {
@@ -418,11 +423,11 @@ class CudaPlanner {
     for (int d = begin; d < end - 1; ++d) outer *= d == plan_.tile_dim ? 1 : plan_.kernel.sizes[d];
     count.outer = plan_.kernel.symbols.Decode(outer);
     count.last = plan_.kernel.symbols.Decode(plan_.kernel.sizes[end - 1]);
-    if (end - 1 == plan_.vector_dim) count.step = plan_.tile_dim >= 0 ? kCudaTile : plan_.lanes;
+    if (end - 1 == plan_.vector_dim) count.step = plan_.tile_dim >= 0 ? plan_.tile : plan_.lanes;
     if (end - 1 == plan_.vector_dim) count.extra = plan_.Extra();
     if (plan_.tile_dim >= 0) {
       count.tiled = plan_.kernel.symbols.Decode(plan_.kernel.sizes[plan_.tile_dim]);
-      count.tile_step = kCudaTile;
+      count.tile_step = plan_.tile;
     }
     return count;
   }

@@ -14,8 +14,8 @@ namespace lazuli::codegen {
 
 // Multiprocessors of the GPU that is planned for. A launch asks for the real number.
 constexpr int64_t kPlannedMultiprocessors = 132;
-// The side of a tile of shared memory.
-constexpr int kCudaTile = 32;
+// The side of a tile of shared memory, and where all that lies in tiles has 16 bits or less.
+constexpr int kCudaTile = 32, kWideCudaTile = 64;
 constexpr int kCudaVectorBytes = 16;
 constexpr int kMaxCudaLanes = 8;
 // Instructions up to which little is done at a point.
@@ -93,11 +93,12 @@ struct CudaLaunch {
 // several rows take turns at them, each thread at its own points of a row, of which it keeps the sums in registers.
 struct CudaPlan : StagedKernel {
   bool rows = false;
-  int vector_dim = 0;  // The last loop in rows, else the last kept one.
-  int lanes = 1;       // Consecutive points of it that a thread takes at a time.
-  int iterations = 0;  // Of a row's loop, when it is unrolled and values stay in registers from pass to pass. 0: any number.
-  bool wide = false;   // Elements are counted with 64 bits.
-  int tile_dim = -1;   // The loop that makes tiles with the last one. -1: no tiles.
+  int vector_dim = 0;    // The last loop in rows, else the last kept one.
+  int lanes = 1;         // Consecutive points of it that a thread takes at a time.
+  int iterations = 0;    // Of a row's loop, when it is unrolled and values stay in registers from pass to pass. 0: any number.
+  bool wide = false;     // Elements are counted with 64 bits.
+  int tile_dim = -1;     // The loop that makes tiles with the last one. -1: no tiles.
+  int tile = kCudaTile;  // Their side.
   // Where rows of the vector loop do not all begin at multiples of 16 bytes: the buffer by whose rows pieces are cut, so that the first one
   // is shorter and the others are aligned. -1: pieces begin with the rows.
   int shift_buffer = -1;

@@ -283,7 +283,9 @@ void CudaFunctionEmitter::EmitCoordinates(const std::string& chunk, int begin, i
 // Transposed buffers are read along the loop that they are contiguous in, and put down as the last loop takes them.
 void CudaFunctionEmitter::EmitTileLoop() {
   const int across = plan_.tile_dim, along = plan_.vector_dim;
-  const auto tiles = [&](int d) { return absl::StrCat("((", Number(plan_.kernel.sizes[d]), " + ", kCudaTile - 1, ") / ", kCudaTile, ")"); };
+  const auto tiles = [&](int d) {
+    return absl::StrCat("((", Number(plan_.kernel.sizes[d]), " + ", plan_.tile - 1, ") / ", plan_.tile, ")");
+  };
   std::string count = absl::StrCat(tiles(across), " * ", tiles(along));
   for (int d = 0; d < along; ++d) {
     if (d != across) absl::StrAppend(&count, " * ", Number(plan_.kernel.sizes[d]));
@@ -291,7 +293,7 @@ void CudaFunctionEmitter::EmitTileLoop() {
   Open(absl::StrCat("for (U k = block; k < (U)(", count, "); k += blocks)"));
   Line("U q = k;");
   for (const int d : {along, across}) {
-    Line(absl::StrCat("const I first", d, " = (I)(q % (U)", tiles(d), ") * ", kCudaTile, "; q /= (U)", tiles(d), ";"));
+    Line(absl::StrCat("const I first", d, " = (I)(q % (U)", tiles(d), ") * ", plan_.tile, "; q /= (U)", tiles(d), ";"));
   }
   for (int d = along - 1; d >= 0; --d) {
     if (d == across) continue;
@@ -299,13 +301,14 @@ void CudaFunctionEmitter::EmitTileLoop() {
   }
   const auto open = [&](int slow, int fast) {
     Line("#pragma unroll");
-    Open(absl::StrCat("for (int j = threadIdx.y; j < ", kCudaTile, "; j += ", phase_.threads_y, ")"));
+    Open(absl::StrCat("for (int j = threadIdx.y; j < ", plan_.tile, "; j += ", phase_.threads_y, ")"));
     Line(absl::StrCat("const I i", slow, " = first", slow, " + j, i", fast, " = first", fast, " + (int)threadIdx.x;"));
   };
   const std::string inside =
       absl::StrCat("i", across, " < ", Number(plan_.kernel.sizes[across]), " && i", along, " < ", Number(plan_.kernel.sizes[along]));
   for (int i = 0; i < num_insts(); ++i) {
-    if (plan_.tiled[i]) Line(absl::StrCat("__shared__ ", CudaMemoryType(inst(i).type), " h", i, "[", kCudaTile, "][", kCudaTile + 1, "];"));
+    if (plan_.tiled[i])
+      Line(absl::StrCat("__shared__ ", CudaMemoryType(inst(i).type), " h", i, "[", plan_.tile, "][", plan_.tile + 1, "];"));
   }
   open(along, across);
   for (int i = 0; i < num_insts(); ++i) {

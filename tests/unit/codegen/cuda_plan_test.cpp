@@ -85,6 +85,18 @@ TEST(CudaPlan, WhatIsAddedUpElsewhereGoesLaneByLane) {
   EXPECT_TRUE(absl::StrContains(codegen::EmitCuda(plan), "add_at("));
 }
 
+TEST(CudaPlan, TilesOfHalvesAreWider) {
+  const auto plan = [](T type, int64_t rows) {
+    KernelBuilder b({rows, 1000});
+    b.Store(b.Buffer(type, true), b.Load(b.Buffer(type, c10::DimVector{1, rows})));
+    return PlanOf(b.kernel());
+  };
+  EXPECT_EQ(plan(T::BFloat16, 500).launch.phases[0].threads_x, 64);
+  EXPECT_EQ(plan(T::BFloat16, 40).launch.phases[0].threads_x, 32) << "few rows";
+  EXPECT_EQ(plan(T::Float, 500).launch.phases[0].threads_x, 32);
+  EXPECT_TRUE(absl::StrContains(codegen::EmitCuda(plan(T::BFloat16, 500)), "[64][65];"));
+}
+
 TEST(CudaPlan, NearLoadsTakeAsManyLanesAsShareWhatIsRead) {
   const auto lanes = [](T type, int64_t stride) {
     KernelBuilder b({1 << 24});
