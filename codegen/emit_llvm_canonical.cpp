@@ -118,14 +118,15 @@ class Canonicalizer {
 };
 
 constexpr int64_t kMinTile = 8;
+constexpr int64_t kMinWholeTile = 32;
 constexpr int64_t kMaxTile = 64;
 
-// The largest divisor of `size` that makes a tile; 0 when there is none.
+// The largest divisor of `size` that makes a tile, or a tile of which the last one is cut short; 0 where `size` is too small.
 int64_t TileOf(int64_t size) {
-  for (int64_t tile = kMaxTile; tile >= kMinTile; --tile) {
+  for (int64_t tile = kMaxTile; tile >= std::min(size, kMinWholeTile) && tile >= kMinTile; --tile) {
     if (size % tile == 0) return tile;
   }
-  return 0;
+  return size > kMinTile ? kMaxTile : 0;
 }
 
 // A dimension that some buffer is contiguous in but not along the last dimension; -1 when there is none.
@@ -148,17 +149,17 @@ void MoveDim(c10::DimVector* values, int dim, int64_t outer, int64_t inner) {
 
 }  // namespace
 
-bool TileTransposedLoads(KernelIR* kernel, int lanes) {
+int64_t TileTransposedLoads(KernelIR* kernel, int lanes) {
   const int dim = TransposedDim(*kernel);
-  if (dim < 0 || kernel->symbols.Hint(kernel->sizes.back()) < lanes || kernel->symbols.IsSymbolic(kernel->sizes[dim])) return false;
+  if (dim < 0 || kernel->symbols.Hint(kernel->sizes.back()) < lanes || kernel->symbols.IsSymbolic(kernel->sizes[dim])) return 0;
   for (const KInst& inst : kernel->insts) {
-    if (inst.op == KOp::kIndex) return false;
+    if (inst.op == KOp::kIndex) return 0;
   }
-  const int64_t tile = TileOf(kernel->sizes[dim]);
-  if (tile == 0) return false;
-  MoveDim(&kernel->sizes, dim, kernel->sizes[dim] / tile, tile);
+  const int64_t size = kernel->sizes[dim], tile = TileOf(size);
+  if (tile == 0) return 0;
+  MoveDim(&kernel->sizes, dim, (size + tile - 1) / tile, tile);
   for (KBuffer& buffer : kernel->buffers) MoveDim(&buffer.strides, dim, buffer.strides[dim] * tile, buffer.strides[dim]);
-  return true;
+  return size;
 }
 
 KernelIR CanonicalizeDomain(const KernelIR& kernel) { return Canonicalizer(kernel).Run(); }

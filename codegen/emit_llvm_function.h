@@ -125,6 +125,10 @@ class FunctionEmitter {
   void ScatterLanes(int i);
   void EachLane(llvm::Value* mask, const std::function<void(llvm::Value*)>& body);
   void PackTiles();
+  bool IsTurned(int i) const;
+  void PackRows(int i);
+  void PackTurned(int i);
+  llvm::Value* TurnedTile(int i);
   void LoadPacked(int i);
   void EmitStore(int i);  // Or a check.
   void EmitGather(int i);
@@ -160,7 +164,7 @@ class FunctionEmitter {
   bool in_blocks_ = false;                        // Whether the pass has such sums, and its loops are long enough.
   llvm::AllocaInst* in_block_ = nullptr;          // Iterations since sums last moved on to their blocks,
   llvm::AllocaInst* in_row_of_blocks_ = nullptr;  // and blocks since those did.
-  std::vector<llvm::AllocaInst*> tiles_;          // Per packed load: [lane][index in the innermost loop].
+  std::vector<llvm::AllocaInst*> tiles_;          // Per packed load: see IsTurned.
   std::vector<llvm::Value*> symbols_;             // Per symbol of the kernel.
   std::vector<llvm::Value*> cache_;               // Per cached instruction: its row cache.
   int combining_pass_ = -1;                       // Whose Reduce results are at hand rather than in scratch.

@@ -407,32 +407,6 @@ void FunctionEmitter::Prefetch(int i) {
   memory_.Prefetch(memory_.Offset(slot.pointer, ahead), bytes, to_write);
 }
 
-// Copies the tile of each packed load row by row: whole cache lines, where its vectors would touch one element of each.
-void FunctionEmitter::PackTiles() {
-  const int64_t tile = plan_.kernel.sizes[plan_.rank - 1];
-  for (int i = 0; i < num_insts(); ++i) {
-    if (!plan_.packed[i] || !kept_needs_[i]) continue;
-    const Slot& slot = slots_[inst(i).imm];
-    const int64_t bytes = ElementBytes(slot.dtype);
-    if (tiles_[i] == nullptr) {
-      tiles_[i] = memory_.StackSlot(llvm::ArrayType::get(builder_.getInt8Ty(), plan_.lanes * plan_.unroll * tile * bytes), 64);
-    }
-    Value* rows = tail_.count != nullptr ? tail_.count : builder_.getInt64(static_cast<int64_t>(plan_.lanes) * width_);
-    EmitLoop(builder_.getInt64(0), rows, 1, [&](Value* row) {
-      Value* from = memory_.Offset(slot.pointer, builder_.CreateMul(row, Number(slot.strides[plan_.vector_dim], bytes)));
-      Value* to = memory_.Offset(tiles_[i], builder_.CreateMul(row, builder_.getInt64(tile * bytes)));
-      builder_.CreateMemCpy(to, llvm::Align(bytes), from, llvm::Align(bytes), static_cast<uint64_t>(tile * bytes));
-    });
-  }
-}
-
-void FunctionEmitter::LoadPacked(int i) {
-  Slot packed{inst(i).type, c10::DimVector(plan_.rank, 0), nullptr};
-  packed.strides[plan_.vector_dim] = plan_.kernel.sizes[plan_.rank - 1];
-  Value* offset = builder_.CreateMul(index_[plan_.rank - 1], builder_.getInt64(ElementBytes(inst(i).type)));
-  LoadSlot(i, packed, memory_.Offset(tiles_[i], offset));
-}
-
 void FunctionEmitter::LoadSlot(int i, const Slot& slot, Value* pointer) {
   const c10::ScalarType type = slot.dtype;
   Value* stride = Number(slot.strides[plan_.vector_dim]);

@@ -161,7 +161,8 @@ class LoopPlanner {
 
   void Tile() {
     plan_.packed.assign(num_insts(), false);
-    if (plan_.kernel.num_reduced > 0 || !TileTransposedLoads(&plan_.kernel, plan_.lanes)) return;
+    if (plan_.kernel.num_reduced == 0) plan_.tiled_size = TileTransposedLoads(&plan_.kernel, plan_.lanes);
+    if (plan_.tiled_size == 0) return;
     plan_.vector_dim = plan_.rank - 1;
     plan_.num_kept = ++plan_.rank;
     plan_.FindStages();

@@ -75,6 +75,8 @@ struct LoopPlan : StagedKernel {
   int vector_dim = 0;  // The last kept or the last loop; the last but one in tiled kernels.
   int lanes = 1;       // Elements of one vector, whatever their type.
   int unroll = 1;      // Vectors per iteration of the main loop.
+  // Of tiled kernels: the size of the loop that was cut in two, of which the last tile may be shorter than the innermost loop.
+  int64_t tiled_size = 0;
 
   // Per instruction.
   std::vector<bool> needs_splat;              // Uniform along the vector loop but used by something that is not.
