@@ -99,28 +99,22 @@ class CudaPlanner {
     int64_t most = 0;
     for (int d = 0; d < plan_.vector_dim; ++d) {
       int64_t bytes = 0;
-      for (int i = 0; i < num_insts(); ++i) bytes += IsTransposed(i, d) ? ElementBytes(inst(i).type) : 0;
+      for (int i = 0; i < num_insts(); ++i) bytes += plan_.IsTransposed(i, d) ? ElementBytes(inst(i).type) : 0;
       if (bytes <= most || plan_.SizeHint(d) < kCudaTile / 2) continue;
       most = bytes;
       plan_.tile_dim = d;
     }
     if (plan_.tile_dim < 0) return;
-    int widest = 0;
-    for (int i = 0; i < num_insts(); ++i) widest = IsTransposed(i, plan_.tile_dim) ? std::max(widest, ElementBytes(inst(i).type)) : widest;
-    const int64_t side = std::min(plan_.SizeHint(plan_.vector_dim), plan_.SizeHint(plan_.tile_dim));
-    plan_.tile = widest <= 2 && side >= kWideCudaTile ? kWideCudaTile : kCudaTile;
+    plan_.tile = std::min(plan_.SizeHint(plan_.vector_dim), plan_.SizeHint(plan_.tile_dim)) < kWideCudaTile ? kCudaTile : kWideCudaTile;
+    for (int i = 0; i < num_insts(); ++i) {
+      if (plan_.IsTransposed(i, plan_.tile_dim) && ElementBytes(inst(i).type) > 2) plan_.tile = kCudaTile;
+    }
     int64_t shared = 0;
     for (int i = 0; i < num_insts(); ++i) {
-      if (!IsTransposed(i, plan_.tile_dim)) continue;
+      if (!plan_.IsTransposed(i, plan_.tile_dim)) continue;
       shared += plan_.tile * (plan_.tile + 1) * ElementBytes(inst(i).type);
       plan_.tiled[i] = shared <= kSharedBytes;
     }
-  }
-
-  bool IsTransposed(int i, int dim) const {
-    if (!plan_.live[i] || inst(i).op != KOp::kLoad || buffer(i).strides[dim] != 1) return false;
-    const int64_t along = buffer(i).strides[plan_.vector_dim];
-    return along != 0 && along != 1;
   }
 
   // Whether the buffer's elements at multiples of `lanes` along the vector loop are as far apart as vectors of that many.
@@ -140,12 +134,14 @@ class CudaPlanner {
   void ChooseLanes() {
     const uint64_t all = (uint64_t{1} << plan_.rank) - 1;
     int64_t least = kCudaVectorBytes, most = 1, most_at_points = 1, allowed = plan_.tile_dim >= 0 ? 1 : kMaxCudaLanes;
-    bool contiguous = false;
+    bool contiguous = false, apart = false;
     for (int i = 0; i < num_insts(); ++i) {
       if (!plan_.live[i] || !HasBuffer(inst(i).op) || !plan_.HasLanes(i) || inst(i).op == KOp::kPartialSum) continue;
-      const bool plain = plan_.IsContiguous(i);
-      if (!plain) allowed = std::min(allowed, plan_.LanesApart(i));
-      if (!plain) continue;
+      if (!plan_.IsContiguous(i)) {
+        allowed = std::min(allowed, plan_.LanesApart(i));
+        apart |= buffer(i).strides[plan_.vector_dim] != 0;
+        continue;
+      }
       contiguous = true;
       least = std::min<int64_t>(least, ElementBytes(inst(i).type));
       most = std::max<int64_t>(most, ElementBytes(inst(i).type));
@@ -154,7 +150,7 @@ class CudaPlanner {
     int64_t lanes = contiguous ? std::min(allowed, kCudaVectorBytes / least) : 1;
     // What takes two accesses leaves gaps between those of neighbouring threads, so that the same sectors are asked for twice.
     while (lanes > 1 && (lanes * most_at_points > kCudaVectorBytes || lanes * most > 2 * kCudaVectorBytes)) lanes /= 2;
-    if (lanes > 1 && !AllFit(lanes) && !sums_columns_) plan_.shift_buffer = BufferToShift(lanes);
+    if (lanes > 1 && !apart && !AllFit(lanes) && !sums_columns_) plan_.shift_buffer = BufferToShift(lanes);
     while (lanes > 1 && plan_.shift_buffer < 0 && !AllFit(lanes)) lanes /= 2;
     while (lanes > 1 && IsTooMuch(lanes)) lanes /= 2;
     if (plan_.schedule.lanes < 0 && lanes > 1 && !sums_columns_) lanes /= 2;

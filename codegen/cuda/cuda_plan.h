@@ -120,6 +120,8 @@ struct CudaPlan : StagedKernel {
   bool HasLanes(int inst) const { return (deps[inst] >> vector_dim & 1) != 0; }
   // Whether neighbouring lanes read or write neighbouring elements.
   bool IsContiguous(int inst) const;
+  // Whether it loads what is contiguous along loop `dim`, and not along the vector loop.
+  bool IsTransposed(int inst, int dim) const;
   // Whether it adds up, where an index says, what lies next to each other for neighbouring lanes: as a vector, where the GPU can.
   bool AddsNeighbours(int inst) const;
   // At most so many lanes, for an access that is not: those of loads share what memory is read in with the lanes of neighbouring threads,

@@ -14,6 +14,13 @@ bool CudaPlan::IsContiguous(int i) const {
   return at.op == KOp::kLoad || at.op == KOp::kStore || (at.op == KOp::kGather && !HasLanes(at.in[0]));
 }
 
+bool CudaPlan::IsTransposed(int i, int dim) const {
+  const KInst& at = kernel.insts[i];
+  if (!live[i] || at.op != KOp::kLoad || kernel.buffers[at.imm].strides[dim] != 1) return false;
+  const int64_t along = kernel.buffers[at.imm].strides[vector_dim];
+  return along != 0 && along != 1;
+}
+
 bool CudaPlan::AddsNeighbours(int i) const {
   const KInst& at = kernel.insts[i];
   return at.op == KOp::kScatterAdd && at.type == c10::ScalarType::Float && kernel.buffers[at.imm].strides[vector_dim] == 1 &&

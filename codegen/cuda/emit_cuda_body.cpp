@@ -372,6 +372,14 @@ bool CudaFunctionEmitter::IsStaged(int i, int pass) const {
   return inst(i).op == KOp::kLoad && plan_.HasLanes(i) && !(plan_.IsInRow(i) && plan_.IsCachedBefore(i, pass));
 }
 
+// Whether a pass reads from memory what differs between lanes.
+bool CudaFunctionEmitter::LoadsLanes(const std::vector<bool>& chosen, int pass) const {
+  for (int i = 0; i < num_insts(); ++i) {
+    if (chosen[i] && IsLoad(inst(i).op) && plan_.HasLanes(i) && !plan_.IsCachedBefore(i, pass)) return true;
+  }
+  return false;
+}
+
 void CudaFunctionEmitter::EmitReducedLoop(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass, int unroll,
                                           bool staged) {
   const std::string own = plan_.rows ? "threadIdx.x" : "threadIdx.y";
@@ -390,9 +398,9 @@ void CudaFunctionEmitter::EmitReducedLoop(const std::vector<bool>& chosen, const
     Line(absl::StrCat("const U at = ", own, " + it * ", threads, ";"));
     const bool exact = plan_.shift_buffer < 0 && plan_.launch.reduced.Count(nullptr) == static_cast<int64_t>(plan_.iterations) * threads;
     if (!exact) valid = absl::StrCat("at < ", chunks);
-    // Warps that have nothing to do in the last turn do not take it.
+    // Warps that have nothing to do in the last turn do not take it, where its loads need not be under way with those of others.
     const int64_t last = plan_.launch.reduced.Count(nullptr) - static_cast<int64_t>(plan_.iterations - 1) * threads;
-    if (!exact && plan_.iterations > 1 && threads > 32 && 2 * last <= threads) {
+    if (!exact && plan_.iterations > 1 && threads > 32 && 2 * last <= threads && !LoadsLanes(chosen, pass)) {
       Line(absl::StrCat("if (it == ", plan_.iterations - 1, " && at >= ", chunks, ") continue;"));
     }
     Line(exact ? "const U r = at;" : absl::StrCat("const U r = ", valid, " ? at : 0;"));

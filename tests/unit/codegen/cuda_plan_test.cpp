@@ -118,6 +118,12 @@ TEST(CudaText, RowsThatAreShiftedAreReadInWholeVectors) {
   EXPECT_TRUE(absl::StrContains(text, ", in);")) << text;
 }
 
+TEST(CudaPlan, RowsWithGapsAreNotShifted) {
+  KernelBuilder b({30001, 1023});
+  b.Store(b.Buffer(T::BFloat16, true), b.Load(b.Buffer(T::BFloat16, {2046, 2})));
+  EXPECT_EQ(PlanOf(b.kernel()).shift_buffer, -1);
+}
+
 TEST(CudaText, TheLastTurnIsTakenByFewWarps) {
   KernelBuilder b({30001, 1023}, 1);
   const int x = b.Load(b.Buffer(T::Float));
