@@ -23,6 +23,12 @@ bool IsMinusOne(Value* number) {
   return constant != nullptr && constant->isMinusOne();
 }
 
+// A stride up to kNearStride; 0: any other.
+int64_t NearStride(Value* stride) {
+  auto* constant = llvm::dyn_cast<llvm::ConstantInt>(stride);
+  return constant != nullptr && constant->getSExtValue() > 1 && constant->getSExtValue() <= kNearStride ? constant->getSExtValue() : 0;
+}
+
 }  // namespace
 
 Value* MemoryEmitter::Offset(Value* pointer, Value* bytes) { return builder_.CreateGEP(builder_.getInt8Ty(), pointer, bytes); }
@@ -62,6 +68,7 @@ Value* MemoryEmitter::Load(Type* element, Value* pointer, Value* stride, const T
     Value* mask = builder_.CreateVectorReverse(tail.mask);
     return builder_.CreateVectorReverse(builder_.CreateMaskedLoad(type, first, align, mask, llvm::Constant::getNullValue(type)));
   }
+  if (tail.mask == nullptr && lanes_ > 1 && NearStride(stride) > 1) return LoadNear(type, pointer, NearStride(stride));
   if (tail.mask == nullptr) {
     Value* result = llvm::PoisonValue::get(type);
     for (int lane = 0; lane < lanes_; ++lane) {
@@ -76,6 +83,25 @@ Value* MemoryEmitter::Load(Type* element, Value* pointer, Value* stride, const T
   builder_.CreateAlignedStore(llvm::Constant::getNullValue(type), Staging(), Align(64));
   CopyTail(element, pointer, Staging(), stride, tail, /*to_memory=*/false);
   return builder_.CreateAlignedLoad(type, Staging(), Align(64));
+}
+
+// All of the memory that the lanes lie in, as whole vectors, of which the last one ends with the last lane; then what is wanted out of
+// them.
+Value* MemoryEmitter::LoadNear(llvm::FixedVectorType* type, Value* pointer, int64_t stride) {
+  const int64_t bytes = BytesOf(type->getElementType()), end = (lanes_ - 1) * stride + 1;
+  Value* result = nullptr;
+  int found = 0;
+  for (int64_t k = 0; k < stride; ++k) {
+    const int64_t begin = std::min(k * lanes_, end - lanes_);
+    Value* part = builder_.CreateAlignedLoad(type, Offset(pointer, begin * bytes), Align(bytes));
+    llvm::SmallVector<int, 64> from(static_cast<size_t>(lanes_), llvm::PoisonMaskElem);
+    for (int lane = 0; lane < found; ++lane) from[lane] = lane;
+    for (; found < lanes_ && found * stride < begin + lanes_; ++found) {
+      from[found] = static_cast<int>(found * stride - begin) + (result == nullptr ? 0 : lanes_);
+    }
+    result = builder_.CreateShuffleVector(result == nullptr ? part : result, part, from);
+  }
+  return result;
 }
 
 Value* MemoryEmitter::Gather(Type* element, Value* base, Value* offsets, const Tail& tail) {

@@ -37,6 +37,7 @@ class MemoryEmitter {
   llvm::AllocaInst* StackSlot(llvm::Type* type, uint64_t align);
 
  private:
+  llvm::Value* LoadNear(llvm::FixedVectorType* type, llvm::Value* pointer, int64_t stride);
   bool HasMaskedMemory(int64_t element_bytes) const;
   // Copies the tail's elements between memory and a packed stack slot.
   void CopyTail(llvm::Type* element, llvm::Value* memory, llvm::Value* packed, llvm::Value* stride, const Tail& tail, bool to_memory);

@@ -91,7 +91,8 @@ class LoopPlanner {
         continue;
       }
       const bool scattered = inst(i).op == KOp::kGather && (plan_.deps[inst(i).in[0]] >> dim & 1) != 0;
-      if (scattered || (stride != 0 && stride != 1)) cost += plan_.lanes;
+      const bool near = inst(i).op == KOp::kLoad && stride > 1 && stride <= kNearStride && !plan_.IsSymbolic(stride);
+      if (scattered || (stride != 0 && stride != 1)) cost += near ? 2 * static_cast<double>(stride) : plan_.lanes;
     }
     return cost;
   }

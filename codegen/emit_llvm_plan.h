@@ -70,6 +70,9 @@ constexpr int64_t kStreamShare = int64_t{4} << 20;
 // How far ahead of a loop memory is asked for.
 constexpr int64_t kPrefetchBytes = 2048;
 
+// Strides so small that what lies between lanes is read with them: whole vectors, and out of them what is wanted.
+constexpr int64_t kNearStride = 4;
+
 // There is at least one loop in all.
 struct LoopPlan : StagedKernel {
   int vector_dim = 0;  // The last kept or the last loop; the last but one in tiled kernels.

@@ -37,7 +37,7 @@ TEST_P(KernelLoops, ScalarDomainAndEmptyDomain) {
 }
 
 TEST_P(KernelLoops, Strides) {
-  for (T type : {T::Float, T::Bool, T::Char, T::Long}) {
+  for (T type : {T::Float, T::Bool, T::Char, T::Long, T::Short, T::Double}) {
     EXPECT_EQ(CheckKernel(AddKernel({3, 5, 7}, {35, 7, 1}, {1, 3, 15}, {35, 7, 1}, type), Options()), "") << "transposed load";
     EXPECT_EQ(CheckKernel(AddKernel({48, 67}, {67, 1}, {1, 48}, {67, 1}, type), Options()), "") << "tiled, with tails";
     EXPECT_EQ(CheckKernel(AddKernel({3, 40, 128}, {5120, 128, 1}, {5120, 1, 40}, {5120, 128, 1}, type), Options()), "") << "tiled batch";
@@ -45,6 +45,12 @@ TEST_P(KernelLoops, Strides) {
     EXPECT_EQ(CheckKernel(AddKernel({33, 50}, {50, 1}, {1, 33}, {1, 33}, type), Options()), "") << "transposed store";
     EXPECT_EQ(CheckKernel(AddKernel({9, 41}, {100, 2}, {0, 3}, {41, 1}, type), Options()), "") << "gathered";
     EXPECT_EQ(CheckKernel(AddKernel({9, 41}, {41, 1}, {41, 1}, {123, 3}, type), Options()), "") << "scattered";
+    EXPECT_EQ(CheckKernel(AddKernel({9, 70}, {140, 2}, {280, 4}, {70, 1}, type), Options()), "") << "near, with a tail";
+    EXPECT_EQ(CheckKernel(AddKernel({64}, {3}, {5}, {1}, type), Options()), "") << "near, and further";
+    EXPECT_EQ(CheckKernel(AddKernel({70, 150}, {150, 1}, {1, 70}, {150, 1}, type), Options()), "")
+        << "the last tile is shorter than a vector";
+    EXPECT_EQ(CheckKernel(AddKernel({77, 21}, {21, 1}, {1, 77}, {21, 1}, type), Options()), "") << "the last tile is shorter";
+    EXPECT_EQ(CheckKernel(AddKernel({9, 40}, {40, 1}, {1, 9}, {40, 1}, type), Options()), "") << "a tile of less than a vector";
     EXPECT_EQ(CheckKernel(AddKernel({70, 3}, {3, 1}, {0, 1}, {3, 1}, type), Options()), "") << "row of three";
     EXPECT_EQ(CheckKernel(AddKernel({70, 3}, {3, 1}, {1, 0}, {3, 1}, type), Options()), "") << "column";
     EXPECT_EQ(CheckKernel(AddKernel({40, 50}, {0, 0}, {0, 1}, {50, 1}, type), Options()), "") << "scalar operand";
