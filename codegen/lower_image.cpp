@@ -1,5 +1,5 @@
-// Images whose borders are reflected, or that are made larger by repeating pixels, on GPUs: each point is read where it comes
-// from, in the kernels that use it. On the CPU ATen copies whole rows.
+// Images whose borders are reflected, or that are made larger by repeating pixels: each point is read where it comes from, in the kernels
+// that use it.
 #include <vector>
 
 #include "codegen/lower_moved.h"
@@ -16,8 +16,7 @@ std::vector<int64_t> ImageDims(const TraceOp& op) {
 }
 
 bool AcceptsImage(const OpRow&, const TraceOp& op) {
-  if (!op.device.is_cuda() || !IsTensor(op.args[0]) || op.args[1].kind != TraceArg::Kind::kConst || !op.args[1].value.isIntList())
-    return false;
+  if (!IsTensor(op.args[0]) || op.args[1].kind != TraceArg::Kind::kConst || !op.args[1].value.isIntList()) return false;
   const TensorRef &self = op.args[0].tensors[0], &result = op.results[0];
   return self.dtype == result.dtype && TypeBit(self.dtype) != 0 && Rank(self) == Rank(result) && Rank(self) >= 3 && self.numel() != 0 &&
          result.numel() != 0 && IsDense(result);
@@ -30,8 +29,9 @@ Expr Number(OpEmitter& e, int64_t value) { return e.emitter().Size(ScalarType::L
 // Padding of the last dimension comes first: what comes before dimension `i` of ImageDims.
 int64_t PadBefore(const OpEmitter& e, size_t i) { return e.op().args[1].value.toIntVector()[i == 1 ? 0 : 2]; }
 
+// On the CPU ATen copies whole rows, which is faster.
 bool AcceptsReflectionPad(const OpRow& row, const TraceOp& op) {
-  return AcceptsImage(row, op) && op.args[1].value.toIntVector().size() == 4;
+  return op.device.is_cuda() && AcceptsImage(row, op) && op.args[1].value.toIntVector().size() == 4;
 }
 
 // Before the first and after the last element come those beside it, backward.
