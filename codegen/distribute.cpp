@@ -144,6 +144,7 @@ const Distributor::Parts* Distributor::PartsLike(const TensorRef& ref, const Par
 }
 
 std::vector<TraceOp> Distributor::Distribute(const TraceOp& op) {
+  in_parts_.clear();
   std::vector<TraceOp> ops = DistributePointwise(op);
   return ops.empty() ? DistributeReduction(op) : ops;
 }
@@ -299,7 +300,13 @@ std::vector<TensorRef> Distributor::SplitOperand(const TensorRef& ref, const Ten
   const bool along = ref.defined() && DimIn(ref, result, parts.dim) >= 0;
   if (!along) return std::vector<TensorRef>(parts.refs.size(), ref);
   if (const Parts* own = PartsLike(ref, parts); own != nullptr) return own->refs;
-  if (const Node* maker = MakerOf(ref, result); maker != nullptr) return Split(AsInTrace(*maker), ref, parts, out);
+  if (const Node* maker = MakerOf(ref, result); maker != nullptr) {
+    const auto found = in_parts_.find(ref.storage);
+    if (found != in_parts_.end()) return found->second;
+    std::vector<TensorRef> made = Split(AsInTrace(*maker), ref, parts, out);
+    in_parts_[ref.storage] = made;
+    return made;
+  }
   std::vector<TensorRef> windows;
   for (size_t i = 0; i < parts.refs.size(); ++i) windows.push_back(Narrow(ref, result, parts, i));
   return windows;

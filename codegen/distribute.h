@@ -55,6 +55,8 @@ class Distributor {
   Graph& graph_;
   std::vector<std::vector<int32_t>> readers_;       // By storage: operators of the trace that read it, by their place.
   absl::flat_hash_map<StorageId, Parts> parts_of_;  // By storage of the result.
+  // What was made in parts for the operator that is asked about, by storage.
+  absl::flat_hash_map<StorageId, std::vector<TensorRef>> in_parts_;
 };
 
 }  // namespace lazuli::codegen

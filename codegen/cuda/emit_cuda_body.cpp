@@ -372,12 +372,18 @@ bool CudaFunctionEmitter::IsStaged(int i, int pass) const {
   return inst(i).op == KOp::kLoad && plan_.HasLanes(i) && !(plan_.IsInRow(i) && plan_.IsCachedBefore(i, pass));
 }
 
-// Whether a pass reads from memory what differs between lanes.
-bool CudaFunctionEmitter::LoadsLanes(const std::vector<bool>& chosen, int pass) const {
+// Whether warps that have nothing to do in the last turn of an unrolled loop do not take it. What costs more than that saves: loads that
+// are not under way with those of other turns, where little is computed meanwhile, and what is kept of several tensors.
+bool CudaFunctionEmitter::SkipsLastTurn(const std::vector<bool>& chosen, int pass) const {
+  const int64_t threads = phase_.threads_x, last = plan_.launch.reduced.Count(nullptr) - (plan_.iterations - 1) * threads;
+  if (!plan_.rows || plan_.iterations < 2 || threads <= 32 || 2 * last > threads) return false;
+  int kept = 0;
+  bool loads = false;
   for (int i = 0; i < num_insts(); ++i) {
-    if (chosen[i] && IsLoad(inst(i).op) && plan_.HasLanes(i) && !plan_.IsCachedBefore(i, pass)) return true;
+    kept += plan_.live[i] && plan_.cached[i] && plan_.IsVectorLoad(i) ? 1 : 0;
+    loads |= chosen[i] && IsLoad(inst(i).op) && plan_.HasLanes(i) && !plan_.IsCachedBefore(i, pass);
   }
-  return false;
+  return kept <= 1 && !(loads && plan_.IsLight());
 }
 
 void CudaFunctionEmitter::EmitReducedLoop(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass, int unroll,
@@ -398,9 +404,7 @@ void CudaFunctionEmitter::EmitReducedLoop(const std::vector<bool>& chosen, const
     Line(absl::StrCat("const U at = ", own, " + it * ", threads, ";"));
     const bool exact = plan_.shift_buffer < 0 && plan_.launch.reduced.Count(nullptr) == static_cast<int64_t>(plan_.iterations) * threads;
     if (!exact) valid = absl::StrCat("at < ", chunks);
-    // Warps that have nothing to do in the last turn do not take it, where its loads need not be under way with those of others.
-    const int64_t last = plan_.launch.reduced.Count(nullptr) - static_cast<int64_t>(plan_.iterations - 1) * threads;
-    if (!exact && plan_.iterations > 1 && threads > 32 && 2 * last <= threads && !LoadsLanes(chosen, pass)) {
+    if (!exact && SkipsLastTurn(chosen, pass)) {
       Line(absl::StrCat("if (it == ", plan_.iterations - 1, " && at >= ", chunks, ") continue;"));
     }
     Line(exact ? "const U r = at;" : absl::StrCat("const U r = ", valid, " ? at : 0;"));

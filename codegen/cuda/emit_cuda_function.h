@@ -51,7 +51,7 @@ class CudaFunctionEmitter {
   void EmitFast(int b);
   void EmitShift();
   bool AddsVectors(int inst) const;
-  bool LoadsLanes(const std::vector<bool>& chosen, int pass) const;
+  bool SkipsLastTurn(const std::vector<bool>& chosen, int pass) const;
   bool HasWholeEnds() const;
   std::string InLanes() const;
   std::string LaneRange() const;

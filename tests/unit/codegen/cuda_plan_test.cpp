@@ -130,6 +130,7 @@ TEST(CudaText, TheLastTurnIsTakenByFewWarps) {
   b.Store(b.Buffer(T::Float, true), b.Op(K::kSub, x, b.Op(K::kReduceMax, x)));
   const std::string text = codegen::EmitCuda(PlanOf(b.kernel()));
   EXPECT_TRUE(absl::StrContains(text, ") continue;")) << "the last turn has one piece\n" << text;
+  EXPECT_EQ(text.find(") continue;"), text.rfind(") continue;")) << "loads of the first pass are under way together\n" << text;
 }
 
 }  // namespace
