@@ -178,8 +178,7 @@ std::vector<TraceOp> Distributor::DistributePointwise(const TraceOp& given) {
 std::vector<TraceOp> Distributor::DistributeReduction(const TraceOp& op) {
   std::vector<TraceOp> ops;
   const ByParts* const row = FindByParts(op);
-  const OpRow* const op_row = row != nullptr ? FindRow(op) : nullptr;
-  if (op_row == nullptr) return ops;
+  if (row == nullptr || FindRow(op) == nullptr) return ops;
   const TensorRef& self = op.args[0].tensors[0];
   const TensorRef& result = op.results[0];
   const int64_t dim = ReducedDim(op, *row);
