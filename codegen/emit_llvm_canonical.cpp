@@ -126,7 +126,7 @@ int64_t TileOf(int64_t size) {
   for (int64_t tile = kMaxTile; tile >= std::min(size, kMinWholeTile) && tile >= kMinTile; --tile) {
     if (size % tile == 0) return tile;
   }
-  return size > kMinTile ? kMaxTile : 0;
+  return size > kMaxTile ? kMaxTile : 0;
 }
 
 // A dimension that some buffer is contiguous in but not along the last dimension; -1 when there is none.

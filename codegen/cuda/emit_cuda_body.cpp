@@ -214,17 +214,16 @@ void CudaFunctionEmitter::EmitLaneEffect(int i) {
 bool CudaFunctionEmitter::AddsVectors(int i) const { return plan_.lanes > 1 && plan_.shift_buffer < 0 && plan_.AddsNeighbours(i); }
 
 void CudaFunctionEmitter::EmitStores(const std::vector<bool>& effects, bool lanes) {
-  for (int i = 0; i < num_insts(); ++i) {
-    if (effects[i] && lanes && AddsVectors(i)) {
-      const KInst& at = inst(i);
-      const std::string place = absl::StrCat("b", at.imm, " + (", Offset(static_cast<int>(at.imm)), " + ", Operand(at.in[1], false), ")");
-      Line(absl::StrCat("if (", Operand(at.in[2], false), ") add_vector(", place, ", y", i, ", n);"));
-    }
-    if (!effects[i] || inst(i).op != KOp::kStore || !lanes) continue;
-    const int b = static_cast<int>(inst(i).imm);
+  for (int i = 0; lanes && i < num_insts(); ++i) {
+    if (!effects[i] || (inst(i).op != KOp::kStore && !AddsVectors(i))) continue;
+    const KInst& at = inst(i);
+    const int b = static_cast<int>(at.imm);
     const int64_t stride = buffer(b).strides[plan_.vector_dim];
-    const std::string place = absl::StrCat("b", b, " + (", Offset(b), "), y", i);
-    if (stride == 1) {
+    const std::string further = at.op == KOp::kStore ? "" : absl::StrCat(" + ", Operand(at.in[1], false));
+    const std::string place = absl::StrCat("b", b, " + (", Offset(b), further, "), y", i);
+    if (at.op != KOp::kStore) {
+      Line(absl::StrCat("if (", Operand(at.in[2], false), ") add_vector(", place, ", n);"));
+    } else if (stride == 1) {
       Line(absl::StrCat("st(", place, ", ", plan_.lanes > 1 ? absl::StrCat("fast", b) : "true", ", ", LaneRange(), ");"));
     } else {
       Line(absl::StrCat("sts(", place, ", (i64)", Number(stride), ", n);"));

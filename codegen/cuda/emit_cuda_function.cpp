@@ -210,14 +210,14 @@ void CudaFunctionEmitter::EmitValidLanes(const std::string& condition) {
   const int d = plan_.vector_dim;
   const int64_t size = plan_.kernel.sizes[d];
   std::string lanes = absl::StrCat("(int)min((I)", plan_.lanes, ", (I)(", Number(size), " - i", d, "))");
-  if (plan_.shift_buffer >= 0 && !HasWholeEnds()) {
-    Line(absl::StrCat("const I i", d, " = r", d, " == 0 ? 0 : r", d, " * ", plan_.lanes, " - shift;"));
-    lanes =
-        absl::StrCat("(int)min((I)(r", d, " == 0 ? ", plan_.lanes, " - shift : ", plan_.lanes, "), (I)(", Number(size), " - i", d, "))");
-  } else if (HasWholeEnds()) {
+  if (HasWholeEnds()) {
     EmitShift();
     Line(absl::StrCat("const I i", d, " = r", d, " * ", plan_.lanes, " - shift;"));
     Line(absl::StrCat("const int first = r", d, " == 0 ? shift : 0;"));
+  } else if (plan_.shift_buffer >= 0) {
+    Line(absl::StrCat("const I i", d, " = r", d, " == 0 ? 0 : r", d, " * ", plan_.lanes, " - shift;"));
+    lanes =
+        absl::StrCat("(int)min((I)(r", d, " == 0 ? ", plan_.lanes, " - shift : ", plan_.lanes, "), (I)(", Number(size), " - i", d, "))");
   } else if (!plan_.kernel.symbols.IsSymbolic(size) && size % plan_.lanes == 0) {
     lanes = absl::StrCat(plan_.lanes);
   }
