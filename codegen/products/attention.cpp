@@ -1,6 +1,7 @@
 #include "codegen/products/attention.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,31 +12,107 @@
 namespace lazuli::codegen {
 namespace {
 
+template <class Rows>
+auto* HeadOf(const Rows& rows, int64_t batch, int64_t head) {
+  return rows.data + batch * rows.batch + head * rows.head;
+}
+
+template <class Element>
+ScoreRows<Element> ScoresOf(const ScoreTable<Element>& table, int64_t batch, int64_t head, int64_t first) {
+  if (table.data == nullptr) return {};
+  return {table.data + batch * table.batch + head * table.head + first * table.query, table.query, table.key};
+}
+
 // Queries [first, first + rows) of one head.
-void RunBlock(const Attention& a, const ProductTiles& tiles, int64_t batch, int64_t head, int64_t first, int64_t rows) {
-  thread_local ThreadScratch scratch;
-  const auto rows_of = [&](const auto& tensor, int64_t h) { return tensor.data + batch * tensor.batch + h * tensor.head; };
-  const int64_t vectors = at::divup(rows, tiles.lanes), kv_head = head / (a.heads / a.kv_heads);
+AttentionBlock BlockOf(const Attention& a, int64_t batch, int64_t head, int64_t first, int64_t rows) {
+  const int64_t kv_head = head / (a.heads / a.kv_heads);
   AttentionBlock block;
   block.rows = rows;
   block.keys = a.causal ? std::min(a.keys, first + rows) : a.keys;
   block.width = a.width;
-  block.q = rows_of(a.q, head) + first * a.q.row;
+  block.q = HeadOf(a.q, batch, head) + first * a.q.row;
   block.q_stride = a.q.row;
-  block.k = rows_of(a.k, kv_head);
+  block.k = HeadOf(a.k, batch, kv_head);
   block.k_stride = a.k.row;
-  block.v = rows_of(a.v, kv_head);
+  block.v = HeadOf(a.v, batch, kv_head);
   block.v_stride = a.v.row;
-  block.y = rows_of(a.y, head) + first * a.y.row;
+  block.y = HeadOf(a.y, batch, head) + first * a.y.row;
   block.y_stride = a.y.row;
   block.hidden_from = a.causal ? first : a.keys;
   block.scale = a.scale;
+  block.bias = ScoresOf(a.bias, batch, head, first);
+  block.filled = ScoresOf(a.filled, batch, head, first);
+  block.fill = a.fill;
+  block.zero_if_unseen = a.zero_if_unseen;
+  return block;
+}
+
+void RunBlock(const Attention& a, const ProductTiles& tiles, int64_t batch, int64_t head, int64_t first, int64_t rows) {
+  thread_local ThreadScratch scratch;
+  const int64_t vectors = at::divup(rows, tiles.lanes);
   const int64_t floats = AttentionScratchFloats(tiles, vectors, a.width), stats_floats = 2 * vectors * tiles.lanes;
   auto* const room = static_cast<float*>(scratch.Reserve((floats + stats_floats) * static_cast<int64_t>(sizeof(float))));
   float* const stats = room + floats;
-  tiles.attend(block, vectors, room, stats);
-  float* const logsumexp = rows_of(a.logsumexp, head) + first * a.logsumexp.row;
+  tiles.attend(BlockOf(a, batch, head, first, rows), vectors, room, stats);
+  float* const logsumexp = HeadOf(a.logsumexp, batch, head) + first * a.logsumexp.row;
   for (int64_t r = 0; r < rows; ++r) logsumexp[r * a.logsumexp.row] = stats[r] + std::log(stats[vectors * tiles.lanes + r]);
+}
+
+// Sums over queries are taken in so many parts, one after another in each, so that few heads are work enough for many threads.
+constexpr int64_t kManyHeads = 32, kQueriesOfPart = 256;
+
+int64_t PartsOf(const Attention& a) {
+  return std::clamp<int64_t>(a.queries / kQueriesOfPart, 1, at::divup(kManyHeads, a.batch * a.kv_heads));
+}
+
+// Where a part of the sums for one head of keys and values goes.
+struct KeyGradients {
+  float* grad_k;
+  int64_t grad_k_stride;
+  float* grad_v;
+  int64_t grad_v_stride;
+};
+
+void ZeroRows(float* rows, int64_t count, int64_t width, int64_t stride) {
+  for (int64_t r = 0; r < count; ++r) std::fill_n(rows + r * stride, width, 0.0f);
+}
+
+void AddRows(const float* rows, int64_t count, int64_t width, float* sums, int64_t stride) {
+  for (int64_t r = 0; r < count; ++r) {
+    for (int64_t e = 0; e < width; ++e) sums[r * stride + e] += rows[r * width + e];
+  }
+}
+
+// Queries [first, last) of all heads that share these keys.
+void RunBack(const AttentionGradient& g, const ProductTiles& tiles, int64_t batch, int64_t kv_head, int64_t first, int64_t last,
+             const KeyGradients& to) {
+  thread_local ThreadScratch scratch;
+  const Attention& a = g.attention;
+  const int64_t most = tiles.max_vectors * tiles.lanes, sharing = a.heads / a.kv_heads;
+  const int64_t floats = AttentionGradScratchFloats(tiles, tiles.max_vectors, a.width);
+  auto* const room = static_cast<float*>(scratch.Reserve(floats * static_cast<int64_t>(sizeof(float))));
+  ZeroRows(to.grad_k, a.keys, a.width, to.grad_k_stride);
+  ZeroRows(to.grad_v, a.keys, a.width, to.grad_v_stride);
+  for (int64_t head = kv_head * sharing; head < (kv_head + 1) * sharing; ++head) {
+    for (int64_t begin = first; begin < last; begin += most) {
+      const int64_t rows = std::min(most, last - begin);
+      AttentionGradBlock block;
+      block.scores = BlockOf(a, batch, head, begin, rows);
+      block.y = block.scores.y;
+      block.y_stride = a.y.row;
+      block.grad_y = HeadOf(g.grad_y, batch, head) + begin * g.grad_y.row;
+      block.grad_y_stride = g.grad_y.row;
+      block.logsumexp = HeadOf(a.logsumexp, batch, head) + begin * a.logsumexp.row;
+      block.logsumexp_stride = a.logsumexp.row;
+      block.grad_q = HeadOf(g.grad_q, batch, head) + begin * g.grad_q.row;
+      block.grad_q_stride = g.grad_q.row;
+      block.grad_k = to.grad_k;
+      block.grad_k_stride = to.grad_k_stride;
+      block.grad_v = to.grad_v;
+      block.grad_v_stride = to.grad_v_stride;
+      tiles.attend_back(block, at::divup(rows, tiles.lanes), room);
+    }
+  }
 }
 
 }  // namespace
@@ -64,5 +141,42 @@ void RunAttention(const Attention& a, runtime::Isa isa) {
 }
 
 void RunAttention(const Attention& attention) { RunAttention(attention, runtime::Active().isa); }
+
+void RunAttentionGradient(const AttentionGradient& g, runtime::Isa isa) {
+  const ProductTiles& tiles = *TilesFor(isa);
+  const Attention& a = g.attention;
+  const int64_t parts = PartsOf(a), heads = a.batch * a.kv_heads, block = tiles.max_vectors * tiles.lanes;
+  const int64_t queries_of_part = at::divup(at::divup(a.queries, parts), block) * block, rows_floats = a.keys * a.width;
+  // What is not the first part of a head: gradients of keys, then of values.
+  const at::Tensor further = at::empty({heads, parts - 1, 2, rows_floats}, at::kFloat);
+  float* const room = parts > 1 ? further.mutable_data_ptr<float>() : nullptr;
+  const auto place = [&](int64_t head, int64_t part) -> KeyGradients {
+    if (part > 0) {
+      float* const rows = room + (head * (parts - 1) + part - 1) * 2 * rows_floats;
+      return {rows, a.width, rows + rows_floats, a.width};
+    }
+    const int64_t batch = head / a.kv_heads, kv_head = head % a.kv_heads;
+    return {HeadOf(g.grad_k, batch, kv_head), g.grad_k.row, HeadOf(g.grad_v, batch, kv_head), g.grad_v.row};
+  };
+  at::parallel_for(0, heads * parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t head = i / parts, part = i % parts, first = std::min(a.queries, part * queries_of_part);
+      RunBack(g, tiles, head / a.kv_heads, head % a.kv_heads, first, std::min(a.queries, first + queries_of_part), place(head, part));
+    }
+  });
+  if (parts == 1) return;
+  at::parallel_for(0, heads, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t head = begin; head < end; ++head) {
+      const KeyGradients sums = place(head, 0);
+      for (int64_t part = 1; part < parts; ++part) {
+        const KeyGradients more = place(head, part);
+        AddRows(more.grad_k, a.keys, a.width, sums.grad_k, sums.grad_k_stride);
+        AddRows(more.grad_v, a.keys, a.width, sums.grad_v, sums.grad_v_stride);
+      }
+    }
+  });
+}
+
+void RunAttentionGradient(const AttentionGradient& gradient) { RunAttentionGradient(gradient, runtime::Active().isa); }
 
 }  // namespace lazuli::codegen

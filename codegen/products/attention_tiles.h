@@ -9,6 +9,14 @@ namespace lazuli::codegen {
 
 constexpr int64_t kKeyBlock = 128;  // Keys whose scores exist at a time.
 
+// Numbers of scores: that of the block's query r and key i at first + r * query + i * key.
+template <class Element>
+struct ScoreRows {
+  const Element* first = nullptr;
+  int64_t query = 0;
+  int64_t key = 0;
+};
+
 // Some queries of one head against all keys that they see. Strides are from row to row.
 struct AttentionBlock {
   int64_t rows;  // Queries.
@@ -24,12 +32,41 @@ struct AttentionBlock {
   int64_t y_stride;
   int64_t hidden_from;  // Key i is hidden from query r of the block if i > r + hidden_from; that and more than `keys` for none.
   float scale;
+  ScoreRows<float> bias;
+  ScoreRows<uint8_t> filled;
+  float fill;
+  bool zero_if_unseen;
+};
+
+// The gradients of such a block: what is added to those of the keys and values that it sees, and that of its queries. `scores.y` is not
+// used.
+struct AttentionGradBlock {
+  AttentionBlock scores;
+  const float* y;
+  int64_t y_stride;
+  const float* grad_y;
+  int64_t grad_y_stride;
+  const float* logsumexp;
+  int64_t logsumexp_stride;
+  float* grad_q;
+  int64_t grad_q_stride;
+  float* grad_k;
+  int64_t grad_k_stride;
+  float* grad_v;
+  int64_t grad_v_stride;
 };
 
 // What ProductTiles::attend takes as scratch memory: queries, results, scores, and what is read past the results when they are turned
 // round.
 inline int64_t AttentionScratchFloats(const ProductTiles& tiles, int64_t vectors, int64_t width) {
   return (2 * width + kKeyBlock + tiles.lanes) * vectors * tiles.lanes;
+}
+
+// The same of ProductTiles::attend_back: queries, gradients and those of queries, both once more as they lie, weights and gradients of scores,
+// and two numbers of each query.
+inline int64_t AttentionGradScratchFloats(const ProductTiles& tiles, int64_t vectors, int64_t width) {
+  const int64_t row = vectors * tiles.lanes, whole_width = (width + tiles.lanes - 1) / tiles.lanes * tiles.lanes;
+  return (3 * width + tiles.lanes + 2 * whole_width + 2 * kKeyBlock + 2) * row;
 }
 
 }  // namespace lazuli::codegen

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "codegen/products/attention.h"
+#include "codegen/products/attention_calls.h"
 #include "codegen/products/gpu_product.h"
 
 namespace lazuli::codegen {
@@ -106,51 +106,6 @@ bool Multiply(const torch::jit::Stack& arguments, torch::jit::Stack*) {
   return true;
 }
 
-// _scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p, is_causal, *, attn_mask, scale) -> (result, logsumexp)
-constexpr int kDropout = 3, kCausal = 4, kMask = 5, kScale = 6;
-
-// Batch, heads, rows, width.
-bool HoldsHeads(const at::Tensor& tensor) {
-  return tensor.scalar_type() == c10::kFloat && tensor.dim() == 4 && tensor.numel() > 0 && (tensor.stride(3) == 1 || tensor.size(3) == 1);
-}
-
-template <class Float>
-HeadRows<Float> RowsOf(const at::Tensor& tensor, Float* data) {
-  return {data, tensor.stride(0), tensor.stride(1), tensor.stride(2)};
-}
-
-bool Attend(const torch::jit::Stack& arguments, torch::jit::Stack* results) {
-  const at::Tensor& query = arguments[0].toTensor();
-  const at::Tensor& key = arguments[1].toTensor();
-  const at::Tensor& value = arguments[2].toTensor();
-  if (arguments[kDropout].toDouble() != 0 || !arguments[kMask].isNone()) return false;
-  if (!HoldsHeads(query) || !HoldsHeads(key) || !HoldsHeads(value) || !key.sizes().equals(value.sizes())) return false;
-  if (query.size(0) != key.size(0) || query.size(1) % key.size(1) != 0 || query.size(3) != key.size(3)) return false;
-  if (!SuitsAttention(query.size(2), key.size(2), query.size(3))) return false;
-  at::Tensor result = at::empty_like(query);
-  at::Tensor logsumexp = at::empty({query.size(0), query.size(2), query.size(1)}, query.options()).transpose(1, 2);
-  if (result.stride(3) != 1 && result.size(3) != 1) return false;
-  Attention attention;
-  attention.batch = query.size(0);
-  attention.heads = query.size(1);
-  attention.kv_heads = key.size(1);
-  attention.queries = query.size(2);
-  attention.keys = key.size(2);
-  attention.width = query.size(3);
-  attention.q = RowsOf(query, query.const_data_ptr<float>());
-  attention.k = RowsOf(key, key.const_data_ptr<float>());
-  attention.v = RowsOf(value, value.const_data_ptr<float>());
-  attention.y = RowsOf(result, result.mutable_data_ptr<float>());
-  attention.logsumexp = {logsumexp.mutable_data_ptr<float>(), logsumexp.stride(0), logsumexp.stride(1), logsumexp.stride(2)};
-  attention.causal = arguments[kCausal].toBool();
-  const bool has_scale = !arguments[kScale].isNone();
-  attention.scale = static_cast<float>(has_scale ? arguments[kScale].toDouble() : 1 / std::sqrt(static_cast<double>(attention.width)));
-  RunAttention(attention);
-  results->emplace_back(std::move(result));
-  results->emplace_back(std::move(logsumexp));
-  return true;
-}
-
 struct Row {
   const char* name;
   decltype(&DescribeMm) describe;
@@ -178,18 +133,6 @@ bool MaySuit(const TensorRef& x, const TensorRef& w_t, const runtime::SymbolTabl
                       symbols.IsSymbolic(x.sizes[1]) ? 1 : x.sizes[1]);
 }
 
-bool MayAttend(const Node& node, const runtime::SymbolTable& symbols) {
-  const TensorRef& query = node.op.args[0].tensors[0];
-  const TensorRef& key = node.op.args[1].tensors[0];
-  const TraceArg& mask = node.op.args[kMask];
-  const bool masked = mask.kind != TraceArg::Kind::kConst && mask.tensors[0].defined();
-  if (masked) return false;
-  if (query.dtype != c10::kFloat || query.sizes.size() != 4 || key.sizes.size() != 4) return false;
-  constexpr int64_t kMany = 64;
-  const auto size = [&](const TensorRef& ref, int d) { return symbols.IsSymbolic(ref.sizes[d]) ? kMany : ref.sizes[d]; };
-  return SuitsAttention(size(query, 2), size(key, 2), size(query, 3));
-}
-
 }  // namespace
 
 bool MayRound(at::Float32Op op) {
@@ -203,7 +146,7 @@ bool IsWritten(const TensorRef& operand, const Graph& graph) {
 }
 
 runtime::DirectCall FindDirectCall(const Node& node, const OpInfo& called, const Graph& graph) {
-  if (called.name == "aten::_scaled_dot_product_flash_attention_for_cpu") return MayAttend(node, graph.symbols) ? &Attend : nullptr;
+  if (const runtime::DirectCall attention = FindAttentionCall(node, called, graph); attention != nullptr) return attention;
   const Row* row = FindRow(called.name);
   if (row == nullptr || row->call == nullptr) return nullptr;
   const TensorRef& w_t = node.op.args[row->w_t].tensors[0];

@@ -7,6 +7,7 @@ namespace lazuli::codegen {
 namespace {
 
 constexpr int kLanes = 8;
+constexpr int kMostVectors = 2;  // Of tiles.
 using Vec = __m256;
 
 // All ones in the first n lanes.
@@ -33,8 +34,11 @@ inline Vec Multiply(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
 inline Vec Divide(Vec a, Vec b) { return _mm256_div_ps(a, b); }
 inline Vec Max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
 inline Vec LaneIndex() { return _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7); }
-inline Vec HideAbove(Vec limit, Vec index, Vec v) {
-  return _mm256_blendv_ps(v, Constant(-__builtin_inff()), _mm256_cmp_ps(index, limit, _CMP_GT_OQ));
+inline Vec LoadBytes(const uint8_t* p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+inline Vec ReplaceAbove(Vec limit, Vec index, Vec other, Vec v) {
+  return _mm256_blendv_ps(v, other, _mm256_cmp_ps(index, limit, _CMP_GT_OQ));
 }
 inline Vec Round(Vec v) { return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 inline Vec ZeroBelow(Vec limit, Vec x, Vec v) { return _mm256_and_ps(v, _mm256_cmp_ps(x, limit, _CMP_NLT_UQ)); }
@@ -56,6 +60,7 @@ inline __m128 AddQuarters(Vec v) { return _mm_add_ps(_mm256_castps256_ps128(v), 
 #include "codegen/products/product_tiles_impl.h"
 
 #include "codegen/products/attention_tiles_impl.h"
+#include "codegen/products/attention_grad_tiles_impl.h"
 
 // fn(shape) with the shape of tiles for so many vectors.
 template <class Fn>
@@ -68,6 +73,6 @@ void ForShape(int64_t vectors, const Fn& fn) {
 
 }  // namespace
 
-const ProductTiles kProductTilesAvx2 = {kLanes, 2, 4, &Pack, &Panel, &Columns, &Direct<3, 1>, &Attend};
+const ProductTiles kProductTilesAvx2 = {kLanes, kMostVectors, 4, &Pack, &Panel, &Columns, &Direct<3, 1>, &Attend, &AttendBack};
 
 }  // namespace lazuli::codegen

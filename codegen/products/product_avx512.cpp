@@ -7,6 +7,7 @@ namespace lazuli::codegen {
 namespace {
 
 constexpr int kLanes = 16;
+constexpr int kMostVectors = 4;  // Of tiles.
 using Vec = __m512;
 
 inline __mmask16 First(int64_t n) { return static_cast<__mmask16>((1u << n) - 1); }
@@ -29,8 +30,11 @@ inline Vec Multiply(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
 inline Vec Divide(Vec a, Vec b) { return _mm512_div_ps(a, b); }
 inline Vec Max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
 inline Vec LaneIndex() { return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15); }
-inline Vec HideAbove(Vec limit, Vec index, Vec v) {
-  return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(index, limit, _CMP_GT_OQ), Constant(-__builtin_inff()));
+inline Vec LoadBytes(const uint8_t* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+inline Vec ReplaceAbove(Vec limit, Vec index, Vec other, Vec v) {
+  return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(index, limit, _CMP_GT_OQ), other);
 }
 inline Vec Round(Vec v) { return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 inline Vec ZeroBelow(Vec limit, Vec x, Vec v) { return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, limit, _CMP_NLT_UQ), v); }
@@ -56,6 +60,7 @@ inline __m128 AddQuarters(Vec v) {
 #include "codegen/products/product_tiles_impl.h"
 
 #include "codegen/products/attention_tiles_impl.h"
+#include "codegen/products/attention_grad_tiles_impl.h"
 
 // fn(shape) with the shape of tiles for so many vectors.
 template <class Fn>
@@ -70,6 +75,6 @@ void ForShape(int64_t vectors, const Fn& fn) {
 
 }  // namespace
 
-const ProductTiles kProductTilesAvx512 = {kLanes, 4, 8, &Pack, &Panel, &Columns, &Direct<6, 2>, &Attend};
+const ProductTiles kProductTilesAvx512 = {kLanes, kMostVectors, 8, &Pack, &Panel, &Columns, &Direct<6, 2>, &Attend, &AttendBack};
 
 }  // namespace lazuli::codegen

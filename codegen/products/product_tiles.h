@@ -11,6 +11,7 @@ constexpr int64_t kProductBlock = 48;    // Columns of y that are collected, tra
 constexpr int64_t kMaxPanelFloats = 64;  // Floats in a panel's row, at most.
 
 struct AttentionBlock;
+struct AttentionGradBlock;
 
 struct ProductTiles {
   int64_t lanes;        // Floats in a vector.
@@ -28,6 +29,8 @@ struct ProductTiles {
   // Attention (attention_tiles.h) of at most `vectors` vectors of queries. `scratch` has room for AttentionScratchFloats. Leaves the
   // largest score and the sum of exp(score - largest) of query r in stats[r] and stats[lanes * vectors + r].
   void (*attend)(const AttentionBlock& block, int64_t vectors, float* scratch, float* stats);
+  // Its gradients. `scratch` has room for AttentionGradScratchFloats.
+  void (*attend_back)(const AttentionGradBlock& block, int64_t vectors, float* scratch);
 };
 
 // Null where there are none for `isa`.

@@ -17,3 +17,7 @@ void Columns(const Product& product, int64_t first, int64_t end, int64_t vectors
 void Attend(const AttentionBlock& block, int64_t vectors, float* scratch, float* stats) {
   ForShape(vectors, [&](auto shape) { AttendBlock<shape.kRows, shape.kVectors>(block, scratch, stats); });
 }
+
+void AttendBack(const AttentionGradBlock& block, int64_t vectors, float* scratch) {
+  ForShape(vectors, [&](auto shape) { AttendBlockBack<shape.kRows, shape.kVectors>(block, scratch); });
+}
