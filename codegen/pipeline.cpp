@@ -1,12 +1,17 @@
 #include "codegen/pipeline.h"
 
+#include <ATen/Context.h>
+
 #include <algorithm>
 #include <chrono>
 #include <functional>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "codegen/graph_builder.h"
+#include "codegen/passes/attention.h"
 #include "codegen/passes/column_sums.h"
 #include "codegen/passes/cse.h"
 #include "codegen/passes/dce.h"
@@ -55,6 +60,17 @@ PipelineOptions ForDevicesOf(const Trace& trace, const PipelineOptions& options)
   return result;
 }
 
+// LibTorch has flash attention from sm_80 on, and prefers cuDNN's from sm_90 on. Programs can forbid either.
+AttentionOptions AttentionOptionsFor(const PipelineOptions& options) {
+  AttentionOptions result;
+  result.cpu = options.backend != "aten" && options.target.precision != "strict";
+  int version = 0;
+  if (!result.cpu || !absl::SimpleAtoi(absl::StripPrefix(options.target.cuda_arch, "sm_"), &version)) return result;
+  result.gpu = version >= 80 && at::globalContext().userEnabledFlashSDP();
+  result.cudnn = result.gpu && version >= 90 && at::globalContext().userEnabledCuDNNSDP();
+  return result;
+}
+
 // What every graph goes through before anything is decided about kernels.
 std::vector<Pass> SimplifyingPasses() { return {{"fold", FoldCopies}, {"dce", EliminateDeadCode}, {"cse", EliminateCommonSubexpressions}}; }
 
@@ -86,10 +102,12 @@ std::vector<Pass> PassesOf(const Trace& trace, const PipelineOptions& options) {
   fuse.enabled = build.use_rows;
   std::vector<Pass> passes = SimplifyingPasses();
   passes.insert(passes.begin(), {"graph", [&trace, build, fuse](Graph) { return Build(trace, build, fuse); }});
+  const std::string& precision = options.target.precision;
+  const AttentionOptions attention = AttentionOptionsFor(options);
+  passes.push_back({"attention", [attention](Graph graph) { return FuseAttention(std::move(graph), attention); }});
   passes.push_back({"remat", Rematerialize});
   passes.push_back({"fuse", [fuse](Graph graph) { return Fuse(std::move(graph), fuse); }});
   passes.push_back({"column_sums", PlaceColumnSums});
-  const std::string& precision = options.target.precision;
   const bool epilogues = options.epilogues && build.use_rows && build.gpu_kernels && precision != "strict";
   passes.push_back({"epilogue", [epilogues, fast = precision == "fast"](Graph graph) {
                       return epilogues ? FuseEpilogues(std::move(graph), fast) : std::move(graph);

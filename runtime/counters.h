@@ -40,6 +40,8 @@ namespace lazuli::runtime {
   X(cublaslt_products)      \
   X(products_tuned)         \
   X(algorithms_timed)       \
+  X(fused_attentions)       \
+  X(unfused_attentions)     \
   X(kernel_launches)        \
   X(aten_calls)             \
   X(cudagraph_captures)     \

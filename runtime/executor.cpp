@@ -260,7 +260,8 @@ class StepProgram : public Program {
 
   static bool KeepsPlansByThread(const StepSpec& step) {
     const auto* call = std::get_if<AtenCall>(&step.work);
-    return call != nullptr && call->name.find("cudnn_attention") != std::string::npos;
+    if (call == nullptr || call->device.is_cpu()) return false;
+    return call->name.find("cudnn_attention") != std::string::npos || call->name.rfind("lazuli::_attention", 0) == 0;
   }
 
   ProgramSpec spec_;

@@ -2,6 +2,7 @@
 #include <c10/core/impl/COW.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "codegen/lower.h"
@@ -232,7 +233,8 @@ bool OpRecording::HasComplexOperand() const {
 
 bool OpRecording::AddScalar(const at::Scalar& value) {
   const c10::ScalarType type = value.type();
-  // Unsigned and complex numbers have no run-time slot; 0 and 1 as alpha and beta decide which formula is compiled.
+  // Unsigned and complex numbers have no run-time slot; 0 and 1 as alpha and beta decide which formula is compiled,
+  // and an infinity that fills scores, whether attention can be.
   const bool has_slot = type == c10::kDouble || type == c10::kLong || type == c10::kBool;
   if (value.isSymbolic() || (!has_slot && type != c10::kComplexDouble)) return false;
   // What ATen makes of a complex number among real operands, mostly an error, is up to its kernel.
@@ -259,7 +261,8 @@ bool OpRecording::AddScalar(const at::Scalar& value) {
   }
   if (!is_default && IsWide(value)) wide_number_ = value;
   const bool is_factor = is_default && (info_.factor_args >> arg & 1) != 0;
-  if (has_slot && !info_.static_scalars && !is_factor) {
+  const bool hides = (info_.hiding_args >> arg & 1) != 0 && type == c10::kDouble && std::isinf(value.toDouble());
+  if (has_slot && !info_.static_scalars && !is_factor && !hides) {
     AddNumberSlot(type, bits);
     return true;
   }

@@ -167,6 +167,7 @@ void ReadArguments(const c10::FunctionSchema& schema, OpInfo* info, bool* encoda
     if (arg.name() == "dropout_p" && arg.type()->kind() == c10::TypeKind::FloatType) info->dropout_arg = i;
     if (arg.name() == "pin_memory") info->pin_memory_arg = i;
     if (arg.name() == "alpha" || arg.name() == "beta") info->factor_args |= uint64_t{1} << i;
+    if (arg.name() == "value" && schema.name().rfind("aten::masked_fill", 0) == 0) info->hiding_args |= uint64_t{1} << i;
     if (arg.type()->kind() == c10::TypeKind::GeneratorType ||
         (arg.type()->kind() == c10::TypeKind::OptionalType && arg.type()->containedTypes()[0]->kind() == c10::TypeKind::GeneratorType)) {
       info->is_random = true;

@@ -37,6 +37,8 @@ struct OpInfo {
   bool is_allocation = false;         // Allocates without writing (empty, empty_like, new_empty_strided, ...).
   // Bit i: argument i is a factor (`alpha`, `beta`) whose values 0 and 1 are part of the skeleton, since they choose the formula.
   uint64_t factor_args = 0;
+  // Bit i: argument i is what hides elements (masked_fill's `value`): an infinity is part of the skeleton.
+  uint64_t hiding_args = 0;
   int dropout_arg = -1;        // The probability of dropout (attention). -1: none.
   bool draws_dropout = false;  // Random numbers are drawn unless that is 0.
   int pin_memory_arg = -1;     // The argument that asks for pinned memory; -1: none.

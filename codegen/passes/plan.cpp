@@ -16,6 +16,7 @@
 #include "codegen/passes/batch.h"
 #include "codegen/passes/sink_updates.h"
 #include "codegen/passes/value_uses.h"
+#include "codegen/products/attention_op.h"
 #include "codegen/products/direct_calls.h"
 #include "codegen/products/fused_product.h"
 #include "codegen/products/gpu_product_call.h"
@@ -367,7 +368,7 @@ class Planner {
     const bool direct = options_.direct_calls && node.op.device.is_cpu();
     if (options_.direct_calls) call.direct = direct ? FindDirectCall(node, called, graph_) : FindGpuProductCall(node, called, lt_choice_);
     if (direct && options_.pack_weights) FindKeptCall(node, &call);
-    spec_.bit_exact &= call.direct == nullptr && call.kept == nullptr;
+    spec_.bit_exact &= call.direct == nullptr && call.kept == nullptr && !IsAttentionOp(*node.op.info);
     products_.resize(spec_.steps.size());
     products_.push_back(direct ? FindProductCall(node, called, graph_) : ProductCall());
     step.work = std::move(call);

@@ -86,6 +86,13 @@ void Weigh(int64_t keys, const float* logsumexp, float* scores) {
   }
 }
 
+// Whether a query sees nothing, and spoils the gradients of all values.
+inline bool Spoils(const AttentionBlock& block, const float* logsumexp) {
+  bool spoils = false;
+  for (int64_t r = 0; r < block.rows; ++r) spoils |= logsumexp[r] == -kInfinity;
+  return spoils && !block.zero_if_unseen;
+}
+
 template <int kRows, int kVectors>
 void AttendBlockBack(const AttentionGradBlock& block, float* scratch) {
   constexpr int64_t kRow = kVectors * kLanes;
@@ -114,10 +121,11 @@ void AttendBlockBack(const AttentionGradBlock& block, float* scratch) {
   query_rows.Pack(s.q, s.q_stride);
   grad_rows.Pack(block.grad_y, block.grad_y_stride);
   const Vec scale = Constant(s.scale);
+  const bool spoils = Spoils(s, logsumexp);
   bool has_results = false;
   for (int64_t begin = 0; begin < s.keys; begin += kKeyBlock) {
     const int64_t end = s.keys - begin < kKeyBlock ? s.keys : begin + kKeyBlock, keys = end - begin;
-    if (AreUnseen(s, begin, end)) continue;
+    if (!spoils && AreUnseen(s, begin, end)) continue;
     Score<kRows, kVectors>(s, queries, begin, end, weights);
     Weigh<kVectors>(keys, logsumexp, weights);
     AddProduct(weights, kRow, keys, grad_rows, block.grad_v + begin * block.grad_v_stride, block.grad_v_stride);

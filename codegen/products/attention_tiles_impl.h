@@ -104,7 +104,9 @@ bool HidesAll(const AttentionBlock& block, const ScoreRows<Element>& table, int6
 // Whether none of the queries sees one of the keys [begin, end).
 inline bool AreUnseen(const AttentionBlock& block, int64_t begin, int64_t end) {
   const auto is_set = [](uint8_t filled) { return filled != 0; };
-  if (block.filled.first != nullptr && block.fill == -kInfinity && HidesAll(block, block.filled, begin, end, is_set)) return true;
+  const bool fills = block.filled.first != nullptr;
+  if (fills && block.fill != -kInfinity) return false;
+  if (fills && HidesAll(block, block.filled, begin, end, is_set)) return true;
   const auto is_infinite = [](float bias) { return bias == -kInfinity; };
   return block.bias.first != nullptr && HidesAll(block, block.bias, begin, end, is_infinite);
 }

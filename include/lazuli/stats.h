@@ -35,6 +35,8 @@ struct LAZULI_API Stats {
   int64_t cublaslt_products = 0;       // Products of matrices on a GPU that programs launched through cuBLASLt themselves.
   int64_t products_tuned = 0;          // Products of matrices on a GPU that LAZULI_MODE=max-autotune timed the library's algorithms of.
   int64_t algorithms_timed = 0;        // Algorithms timed for that, the library's first choices among them.
+  int64_t fused_attentions = 0;        // Attentions, or gradients of one, that a program wrote as a formula and one kernel computed.
+  int64_t unfused_attentions = 0;      // Those that such a kernel refused after all, by their sizes at run time: products and a softmax ran.
   int64_t kernel_launches = 0;         // Fused kernels run.
   int64_t aten_calls = 0;              // Library calls made by programs.
   int64_t cudagraph_captures = 0;      // CUDA graphs made of programs. See LAZULI_MODE.

@@ -56,8 +56,9 @@ class BackendTest : public ::testing::TestWithParam<std::string> {
   // The same for a program of which nothing can be recorded.
   void ExpectSameButEager(const Program& program) const;
 
- private:
   static constexpr int kRuns = 3;
+
+ private:
   void Run(const Program& program, const Options& options, int runs) const;
 };
 

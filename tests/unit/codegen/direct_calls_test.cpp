@@ -124,12 +124,35 @@ TEST_F(DirectCallsTest, Attention) {
   attend(qkv[0].clone(), qkv[1].clone(), qkv[2].clone(), true, {}, 1);
 }
 
-// With a mask it is the library's.
-TEST_F(DirectCallsTest, AttentionWithAMask) {
-  EagerTrace t;
-  const auto q = t.Input(at::randn({1, 2, 40, 16})), mask = t.Input(at::randn({40, 40}));
-  t.Keep(t.Op("aten::_scaled_dot_product_flash_attention_for_cpu", {q, q, q, 0.0, false, mask, c10::IValue()})[0]);
-  Expect(t, 0);
+TEST_F(DirectCallsTest, AttentionWithABias) {
+  const auto attend = [](const at::Tensor& bias, int64_t direct) {
+    SCOPED_TRACE(::testing::Message() << bias.scalar_type() << bias.sizes());
+    EagerTrace t;
+    const auto q = t.Input(at::randn({2, 3, 40, 16})), k = t.Input(at::randn({2, 3, 50, 16})), b = t.Input(bias);
+    t.Keep(t.Op("aten::_scaled_dot_product_flash_attention_for_cpu", {q, k, k, 0.0, false, b, c10::IValue()})[0]);
+    Expect(t, direct);
+  };
+  attend(at::randn({40, 50}), 1);
+  attend(at::randn({1, 50}), 1);
+  attend(at::randn({2, 1, 40, 50}), 1);
+  attend(at::randn({2, 3, 50, 40}).transpose(2, 3), 1);
+}
+
+TEST_F(DirectCallsTest, GradientsOfAttention) {
+  for (const bool causal : {false, true}) {
+    for (const bool has_bias : {false, true}) {
+      if (causal && has_bias) continue;
+      EagerTrace t;
+      const auto q = t.Input(at::randn({2, 40, 3, 16}).transpose(1, 2)), k = t.Input(at::randn({2, 3, 50, 16}));
+      const auto v = t.Input(at::randn({2, 3, 50, 16})), grad = t.Input(at::randn({2, 3, 40, 16}));
+      const c10::IValue bias = has_bias ? c10::IValue(t.Input(at::randn({1, 1, 40, 50}))) : c10::IValue();
+      const auto y = t.Op("aten::_scaled_dot_product_flash_attention_for_cpu", {q, k, v, 0.0, causal, bias, 0.3});
+      const auto grads = t.Op("aten::_scaled_dot_product_flash_attention_for_cpu_backward",
+                              {grad, q, k, v, y[0], y[1], 0.0, causal, bias, 0.3});
+      for (const auto& g : grads) t.Keep(g);
+      Expect(t, 2);
+    }
+  }
 }
 
 TEST_F(DirectCallsTest, ProductsInARowWithKernelsBetween) {

@@ -1,0 +1,284 @@
+#include "codegen/products/attention_op.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_fused_sdp_choice.h>
+#include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
+#include <ATen/ops/_scaled_dot_product_cudnn_attention_backward.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
+#include <ATen/ops/_softmax.h>
+#include <ATen/ops/_softmax_backward_data.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/matmul.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <tuple>
+
+#include "codegen/products/attention.h"
+#include "codegen/products/attention_calls.h"
+#include "runtime/counters.h"
+
+namespace lazuli::codegen {
+namespace {
+
+using OptionalTensor = std::optional<at::Tensor>;
+using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+
+struct Problem {
+  const at::Tensor& query;
+  const at::Tensor& key;
+  const at::Tensor& value;
+  double scale;  // Scores are multiplied by it.
+  const OptionalTensor& bias;
+  const OptionalTensor& filled;
+  double fill;
+
+  bool fixed;
+
+  bool has_bias() const { return bias.has_value() && bias->defined(); }
+  bool has_filled() const { return filled.has_value() && filled->defined(); }
+};
+
+double FactorOf(const at::Scalar& scale, bool divides) { return divides ? 1 / scale.toDouble() : scale.toDouble(); }
+
+at::Tensor EmptyHeads(const at::Tensor& like, int64_t order) {
+  return at::empty_strided(like.sizes(), StridesOf(like.sizes(), static_cast<HeadOrder>(order)), like.options());
+}
+
+// `tensor`, laid out so.
+at::Tensor InOrder(const at::Tensor& tensor, const at::Tensor& like, int64_t order) {
+  at::Tensor result = EmptyHeads(like, order);
+  if (tensor.scalar_type() == like.scalar_type() && tensor.strides() == result.strides()) return tensor;
+  return result.copy_(tensor);
+}
+
+// One number for each score.
+template <class Element, class Data>
+ScoreTable<Element> TableOf(const at::Tensor& numbers, const Problem& p, const Data* data) {
+  const at::Tensor all = numbers.expand({p.query.size(0), p.query.size(1), p.query.size(2), p.key.size(2)});
+  return {reinterpret_cast<const Element*>(data), all.stride(0), all.stride(1), all.stride(2), all.stride(3)};
+}
+
+// False: it is not for attention.h.
+bool Describe(const Problem& p, Attention* attention) {
+  if (!p.query.is_cpu() || !DescribeAttention(p.query, p.key, p.value, attention)) return false;
+  if (p.has_bias()) {
+    if (p.bias->scalar_type() != at::kFloat) return false;
+    attention->bias = TableOf<float>(*p.bias, p, p.bias->const_data_ptr<float>());
+  }
+  if (p.has_filled()) {
+    if (p.filled->scalar_type() != at::kBool) return false;
+    attention->filled = TableOf<uint8_t>(*p.filled, p, p.filled->const_data_ptr<bool>());
+  }
+  attention->scale = static_cast<float>(p.scale);
+  attention->fill = static_cast<float>(p.fill);
+  attention->zero_if_unseen = false;
+  return true;
+}
+
+bool SuitsGpu(const Problem& p) {
+  const at::ScalarType type = p.query.scalar_type();
+  if (!p.query.is_cuda() || (type != at::kHalf && type != at::kBFloat16)) return false;
+  const bool has_rows = p.query.stride(3) == 1 && p.key.stride(3) == 1 && p.value.stride(3) == 1;
+  return has_rows && IsWidthForGpu(p.query.size(3)) && p.value.size(3) == p.query.size(3) && p.query.numel() > 0 && p.key.numel() > 0;
+}
+
+constexpr double kHidden = -std::numeric_limits<double>::infinity();
+
+// Bias and fills as what is added to scores, a number for each query and key; undefined where there are none. NaN for a query that sees
+// nothing, as softmax gives it. Rows are as far apart as kernels want them.
+at::Tensor AddedToScores(const Problem& p) {
+  if (!p.has_bias() && !p.has_filled()) return {};
+  const int64_t queries = p.query.size(2), keys = p.key.size(2);
+  int64_t shared[] = {1, 1};
+  for (const OptionalTensor* table : {&p.bias, &p.filled}) {
+    for (int64_t d = 0; d < 2 && table->has_value() && (*table)->defined(); ++d) {
+      if ((*table)->dim() >= 4 - d) shared[d] = std::max(shared[d], (*table)->size((*table)->dim() - 4 + d));
+    }
+  }
+  constexpr int64_t kApart = 16;
+  at::Tensor added = at::empty({shared[0], shared[1], queries, (keys + kApart - 1) / kApart * kApart}, p.query.options());
+  added = added.slice(3, 0, keys);
+  if (p.has_bias()) {
+    added.copy_(*p.bias);
+  } else {
+    added.zero_();
+  }
+  if (p.has_filled()) added.masked_fill_(*p.filled, p.fill);
+  return added.masked_fill_(added.amax({-1}, /*keepdim=*/true).eq(kHidden), std::numeric_limits<double>::quiet_NaN());
+}
+
+enum class Kernel : uint8_t { kCudnn, kFlash, kProducts };
+
+// `added`: AddedToScores(p), where the kernel is to be told.
+Kernel KernelOf(const Problem& p, at::Tensor* added) {
+  if (!SuitsGpu(p) || (p.has_filled() && p.fill != kHidden)) return Kernel::kProducts;
+  constexpr int64_t kCudnnChosen = 3;  // at::SDPBackend::cudnn_attention.
+  if (p.fixed) {
+    *added = AddedToScores(p);
+    const OptionalTensor mask = added->defined() ? OptionalTensor(*added) : std::nullopt;
+    if (at::_fused_sdp_choice(p.query, p.key, p.value, mask, 0.0, false, p.scale) == kCudnnChosen) return Kernel::kCudnn;
+  }
+  return p.has_bias() || p.has_filled() ? Kernel::kProducts : Kernel::kFlash;
+}
+
+at::Tensor ScoresOf(const Problem& p) {
+  at::Tensor scores = at::matmul(p.query, p.key.transpose(-2, -1));
+  scores = scores.mul_(p.scale);
+  if (p.has_bias()) scores = scores.add_(*p.bias);
+  if (p.has_filled()) scores = scores.masked_fill_(*p.filled, p.fill);
+  return scores;
+}
+
+std::tuple<at::Tensor, at::Tensor> Attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const at::Scalar& scale,
+                                          bool divides, const OptionalTensor& bias, const OptionalTensor& filled, const at::Scalar& fill,
+                                          c10::IntArrayRef orders, bool fixed) {
+  const Problem p{query, key, value, FactorOf(scale, divides), bias, filled, fill.toDouble(), fixed};
+  runtime::Counters& counters = runtime::Counters::Get();
+  at::Tensor added;
+  const Kernel kernel = KernelOf(p, &added);
+  if (kernel == Kernel::kCudnn) {
+    counters.fused_attentions.Add();
+    const OptionalTensor mask = added.defined() ? OptionalTensor(added) : std::nullopt;
+    auto results = at::_scaled_dot_product_cudnn_attention(query, key, value, mask, true, 0.0, false, false, p.scale);
+    return {InOrder(std::get<0>(results), query, orders[0]), std::get<1>(results).squeeze(-1)};
+  }
+  if (kernel == Kernel::kFlash) {
+    counters.fused_attentions.Add();
+    auto results = at::_scaled_dot_product_flash_attention(query, key, value, 0.0, false, false, p.scale);
+    return {InOrder(std::get<0>(results), query, orders[0]), std::get<1>(results)};
+  }
+  at::Tensor logsumexp = at::empty({query.size(0), query.size(1), query.size(2)}, query.options().dtype(at::kFloat));
+  Attention attention;
+  if (Describe(p, &attention)) {
+    counters.fused_attentions.Add();
+    at::Tensor y = EmptyHeads(query, orders[0]);
+    attention.y = RowsOf(y, y.mutable_data_ptr<float>());
+    attention.logsumexp = {logsumexp.mutable_data_ptr<float>(), logsumexp.stride(0), logsumexp.stride(1), 1};
+    RunAttention(attention);
+    return {std::move(y), std::move(logsumexp)};
+  }
+  counters.unfused_attentions.Add();
+  const at::Tensor scores = ScoresOf(p);
+  logsumexp.copy_(at::logsumexp(scores, {-1}));
+  return {InOrder(at::matmul(at::_softmax(scores, -1, false), value), query, orders[0]), std::move(logsumexp)};
+}
+
+Gradients AttendBackUnfused(const at::Tensor& grad, const Problem& p, double grad_scale, double grad_fill, c10::IntArrayRef orders) {
+  const at::Tensor weights = at::_softmax(ScoresOf(p), -1, false);
+  const at::Tensor grad_v = at::matmul(weights.transpose(-2, -1), grad);
+  at::Tensor grad_scores = at::_softmax_backward_data(at::matmul(grad, p.value.transpose(-2, -1)), weights, -1, weights.scalar_type());
+  if (p.has_filled()) grad_scores = grad_scores.masked_fill_(*p.filled, grad_fill);
+  grad_scores = grad_scores.mul_(grad_scale);
+  return {InOrder(at::matmul(grad_scores, p.key), p.query, orders[0]),
+          InOrder(at::matmul(grad_scores.transpose(-2, -1), p.query), p.key, orders[1]), InOrder(grad_v, p.value, orders[2])};
+}
+
+Gradients AttendBackOnCpu(const at::Tensor& grad, const at::Tensor& y, const at::Tensor& logsumexp, AttentionGradient* gradient,
+                          const Problem& p, c10::IntArrayRef orders) {
+  const auto result = [&](const at::Tensor& like, int64_t order) {
+    const bool has_rows = static_cast<HeadOrder>(order) != HeadOrder::kHeadsColumns;
+    return EmptyHeads(like, has_rows ? order : static_cast<int64_t>(HeadOrder::kHeadsRows));
+  };
+  const at::Tensor grad_rows = HasHeadRows(grad) ? grad : grad.contiguous();
+  at::Tensor grad_q = result(p.query, orders[0]), grad_k = result(p.key, orders[1]), grad_v = result(p.value, orders[2]);
+  // Only read.
+  gradient->attention.y = RowsOf(y, const_cast<float*>(y.const_data_ptr<float>()));
+  gradient->attention.logsumexp = {const_cast<float*>(logsumexp.const_data_ptr<float>()), logsumexp.stride(0), logsumexp.stride(1), 1};
+  gradient->grad_y = RowsOf(grad_rows, grad_rows.const_data_ptr<float>());
+  gradient->grad_q = RowsOf(grad_q, grad_q.mutable_data_ptr<float>());
+  gradient->grad_k = RowsOf(grad_k, grad_k.mutable_data_ptr<float>());
+  gradient->grad_v = RowsOf(grad_v, grad_v.mutable_data_ptr<float>());
+  RunAttentionGradient(*gradient);
+  return {InOrder(grad_q, p.query, orders[0]), InOrder(grad_k, p.key, orders[1]), InOrder(grad_v, p.value, orders[2])};
+}
+
+Gradients AttendBackOnGpu(Kernel kernel, const at::Tensor& grad, const at::Tensor& y, const at::Tensor& logsumexp, const Problem& p,
+                          const at::Tensor& added, c10::IntArrayRef orders) {
+  const at::Tensor grad_rows = grad.stride(3) == 1 ? grad : grad.contiguous();
+  const int64_t queries = p.query.size(2), keys = p.key.size(2);
+  // The seed and offset of a dropout that there is not.
+  const auto unused = [&](at::IntArrayRef sizes, at::ScalarType type) { return at::empty(sizes, p.query.options().dtype(type)); };
+  const auto [grad_q, grad_k, grad_v] =
+      kernel == Kernel::kCudnn
+          ? at::_scaled_dot_product_cudnn_attention_backward(grad_rows, p.query, p.key, p.value, y, logsumexp.unsqueeze(-1),
+                                                             unused({}, at::kLong), unused({}, at::kLong), added, {}, {}, queries, keys,
+                                                             0.0, false, p.scale)
+          : at::_scaled_dot_product_flash_attention_backward(grad_rows, p.query, p.key, p.value, y, logsumexp, {}, {}, queries, keys, 0.0,
+                                                             false, unused({2}, at::kUInt64), unused({}, at::kUInt64), p.scale);
+  return {InOrder(grad_q, p.query, orders[0]), InOrder(grad_k, p.key, orders[1]), InOrder(grad_v, p.value, orders[2])};
+}
+
+Gradients AttendBack(const at::Tensor& grad, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const at::Tensor& y,
+                     const at::Tensor& logsumexp, const at::Scalar& scale, bool divides, const OptionalTensor& bias,
+                     const OptionalTensor& filled, const at::Scalar& fill, const at::Scalar& grad_scale, const at::Scalar& grad_fill,
+                     c10::IntArrayRef orders, bool fixed) {
+  const Problem p{query, key, value, FactorOf(scale, divides), bias, filled, fill.toDouble(), fixed};
+  const double grad_factor = FactorOf(grad_scale, divides);
+  const bool is_gradient = grad_factor == p.scale && grad_fill.toDouble() == 0 && value.sizes() == key.sizes();
+  runtime::Counters& counters = runtime::Counters::Get();
+  AttentionGradient gradient;
+  at::Tensor added;
+  const Kernel kernel = is_gradient ? KernelOf(p, &added) : Kernel::kProducts;
+  if (kernel != Kernel::kProducts) {
+    counters.fused_attentions.Add();
+    return AttendBackOnGpu(kernel, grad, y, logsumexp, p, added, orders);
+  }
+  if (is_gradient && HasHeadRows(y) && Describe(p, &gradient.attention)) {
+    counters.fused_attentions.Add();
+    return AttendBackOnCpu(grad, y, logsumexp, &gradient, p, orders);
+  }
+  counters.unfused_attentions.Add();
+  return AttendBackUnfused(grad, p, grad_factor, grad_fill.toDouble(), orders);
+}
+
+TORCH_LIBRARY_FRAGMENT(lazuli, m) {
+  m.def(
+      "_attention(Tensor query, Tensor key, Tensor value, Scalar scale, bool divides, Tensor? bias, Tensor? filled, Scalar fill,"
+      " int[] orders, bool fixed) -> (Tensor, Tensor)");
+  m.def(
+      "_attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor y, Tensor logsumexp, Scalar scale, bool divides,"
+      " Tensor? bias, Tensor? filled, Scalar fill, Scalar grad_scale, Scalar grad_fill, int[] orders, bool fixed) -> (Tensor, Tensor, Tensor)");
+}
+
+void Implement(torch::Library& m) {
+  m.impl("_attention", &Attend);
+  m.impl("_attention_backward", &AttendBack);
+}
+
+TORCH_LIBRARY_IMPL(lazuli, CPU, m) { Implement(m); }
+TORCH_LIBRARY_IMPL(lazuli, CUDA, m) { Implement(m); }
+
+}  // namespace
+
+c10::DimVector StridesOf(c10::IntArrayRef heads, HeadOrder order) {
+  const int64_t count = heads[1], rows = heads[2], width = heads[3];
+  switch (order) {
+    case HeadOrder::kHeadsRows:
+      return {count * rows * width, rows * width, width, 1};
+    case HeadOrder::kRowsHeads:
+      return {rows * count * width, width, count * width, 1};
+    case HeadOrder::kHeadsColumns:
+      return {count * width * rows, width * rows, 1, rows};
+  }
+  TORCH_CHECK(false, "no such order of heads: ", static_cast<int64_t>(order));
+}
+
+const OpInfo* AttentionOp() {
+  static const OpInfo* const info = FindOpInfo("lazuli::_attention");
+  return info;
+}
+
+const OpInfo* AttentionGradientOp() {
+  static const OpInfo* const info = FindOpInfo("lazuli::_attention_backward");
+  return info;
+}
+
+bool IsAttentionOp(const OpInfo& info) { return &info == AttentionOp() || &info == AttentionGradientOp(); }
+
+}  // namespace lazuli::codegen

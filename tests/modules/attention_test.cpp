@@ -1,0 +1,198 @@
+// Attention that a program writes as its formula: one kernel computes it, and its gradient, wherever that is the same.
+#include <torch/torch.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/support/same_as_eager.h"
+#include "tests/support/test_device.h"
+
+namespace lazuli::testing {
+namespace {
+
+namespace F = torch::nn::functional;
+
+constexpr float kHidden = -std::numeric_limits<float>::infinity();
+
+class AttentionByHandTest : public BackendTest {
+ protected:
+  // Floats on the CPU; halves on a GPU, where eager rounds scores and weights.
+  static torch::TensorOptions Type() { return torch::dtype(TestDevice().is_cpu() ? torch::kFloat : torch::kBFloat16).device(TestDevice()); }
+  bool fuses() const { return GetParam() != "aten"; }
+
+  // Batch 2, 3 heads of `width` elements, in rows as a layer makes them.
+  struct Rows {
+    torch::Tensor q, k, v;
+    torch::Tensor Heads(const torch::Tensor& rows) const { return rows.view({rows.size(0), rows.size(1), 3, -1}).transpose(1, 2); }
+    torch::Tensor Join(const torch::Tensor& heads) const { return heads.transpose(1, 2).reshape({heads.size(0), heads.size(2), -1}); }
+  };
+  static Rows MakeRows(int64_t queries, int64_t keys, int64_t width = 16, bool grad = false) {
+    const auto make = [&](int64_t rows) { return torch::randn({2, rows, 3 * width}, Type()).requires_grad_(grad); };
+    return {make(queries), make(keys), make(keys)};
+  }
+
+  using Change = std::function<torch::Tensor(torch::Tensor scores)>;
+
+  // softmax(change(q k^T / sqrt(width))) v, and gradients.
+  static Program Attention(int64_t queries, int64_t keys, const Change& change, int64_t width = 16) {
+    return [=] {
+      const Rows rows = MakeRows(queries, keys, width, /*grad=*/true);
+      const auto q = rows.Heads(rows.q * 1.5), k = rows.Heads(rows.k * 0.5), v = rows.Heads(rows.v + 1);
+      const auto scores = torch::matmul(q, k.transpose(-2, -1)) / std::sqrt(static_cast<double>(width));
+      const auto y = rows.Join(torch::matmul(torch::softmax(change(scores), -1), v));
+      const auto loss = (y * y.detach().cos()).sum();
+      auto results = torch::autograd::grad({loss}, {rows.q, rows.k, rows.v});
+      results.push_back(y.detach());
+      return results;
+    };
+  }
+
+  // Forward and backward are each one call in each of the runs that are not eager's.
+  void ExpectFused(const Program& program, int64_t calls = 2) const { ExpectCalls(program, fuses() ? calls : 0); }
+  void ExpectCalls(const Program& program, int64_t calls) const {
+    const StatsDelta stats;
+    ExpectSameAsEager(program);
+    EXPECT_EQ(stats.of(&Stats::fused_attentions), kRuns * calls);
+    EXPECT_EQ(stats.of(&Stats::unfused_attentions), 0);
+  }
+
+  static torch::Tensor Causal(int64_t queries, int64_t keys) { return torch::ones({queries, keys}, Type()).tril(); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Backends, AttentionByHandTest, ::testing::Values("llvm", "aten"));
+
+TEST_P(AttentionByHandTest, Plain) {
+  for (const auto& [queries, keys] : {std::pair(16, 16), std::pair(65, 65), std::pair(40, 200), std::pair(130, 17)}) {
+    lazuli::reset();
+    ExpectFused(Attention(queries, keys, [](torch::Tensor scores) { return scores; }));
+  }
+}
+
+TEST_P(AttentionByHandTest, WithoutAGradient) {
+  ExpectFused(
+      [] {
+        const torch::NoGradGuard guard;
+        const Rows rows = MakeRows(40, 40);
+        const auto scores = torch::matmul(rows.Heads(rows.q) * 0.25, rows.Heads(rows.k).transpose(-2, -1));
+        return Tensors{rows.Join(torch::matmul(scores.softmax(-1), rows.Heads(rows.v)))};
+      },
+      1);
+}
+
+// Masks need the library's products on a GPU.
+TEST_P(AttentionByHandTest, Masks) {
+  const int64_t calls = TestDevice().is_cpu() && fuses() ? 2 : 0;
+  const auto hide_later = [](torch::Tensor scores) { return scores.masked_fill(Causal(70, 150) == 0, kHidden); };
+  ExpectCalls(Attention(70, 150, hide_later), calls);
+  const auto in_place = [](torch::Tensor scores) { return scores.masked_fill_(Causal(40, 40).view({1, 1, 40, 40}) == 0, -1e9); };
+  ExpectCalls(Attention(40, 40, in_place), calls);
+  const auto padding = [](torch::Tensor scores) {
+    const auto lengths = torch::tensor({30, 17}, torch::dtype(torch::kLong).device(TestDevice()));
+    const auto keys = torch::arange(40, torch::dtype(torch::kLong).device(TestDevice()));
+    return scores.masked_fill((keys.unsqueeze(0) >= lengths.unsqueeze(1)).view({2, 1, 1, 40}), kHidden);
+  };
+  ExpectCalls(Attention(33, 40, padding), calls);
+  const auto bias = [](torch::Tensor scores) { return scores + torch::linspace(-2, 2, 3 * 40 * 40, Type()).view({3, 40, 40}); };
+  ExpectCalls(Attention(40, 40, bias), calls);
+  const auto both = [](torch::Tensor scores) {
+    return (torch::linspace(-2, 2, 40, Type()) + scores).masked_fill(Causal(40, 40) == 0, kHidden);
+  };
+  ExpectCalls(Attention(40, 40, both), calls);
+}
+
+// softmax gives NaN to a query that sees no key, and so does eager's gradient to all values.
+TEST_P(AttentionByHandTest, AQueryThatSeesNothing) {
+  const int64_t calls = TestDevice().is_cpu() && fuses() ? 2 : 0;
+  ExpectCalls(Attention(40, 40, [](torch::Tensor scores) { return scores.masked_fill(Causal(40, 40).tril(-1) == 0, kHidden); }), calls);
+}
+
+TEST_P(AttentionByHandTest, LayersOfLibTorch) {
+  // Its heads are a batch of matrices, whose masks are of four dimensions.
+  if (!TestDevice().is_cpu()) GTEST_SKIP() << "layers of floats have no flash attention";
+  ExpectFused(
+      [] {
+        const torch::NoGradGuard guard;
+        torch::nn::TransformerEncoderLayer layer(torch::nn::TransformerEncoderLayerOptions(32, 4).dropout(0));
+        const auto padding = torch::arange(20).unsqueeze(0) >= torch::tensor({20, 13}).unsqueeze(1);
+        return Tensors{layer(torch::randn({20, 2, 32})), layer(torch::randn({20, 2, 32}), torch::Tensor(), padding),
+                       layer(torch::randn({20, 2, 32}), torch::randn({20, 20}))};
+      },
+      3);
+}
+
+TEST_P(AttentionByHandTest, LengthsThatChange) {
+  const StatsDelta stats;
+  const std::vector<int64_t> lengths = {24, 25, 31, 48, 50, 77};
+  for (const int64_t length : lengths) {
+    const Program program = Attention(length, length, [](torch::Tensor scores) { return scores; });
+    torch::manual_seed(length);
+    const Tensors eager = program();
+    torch::manual_seed(length);
+    Tensors lazy;
+    {
+      const DeviceMode mode(options());
+      lazy = program();
+      lazuli::sync();
+    }
+    for (size_t i = 0; i < eager.size(); ++i) ExpectSame(eager[i].cpu(), lazy[i].cpu(), exact(), "result " + std::to_string(i));
+  }
+  EXPECT_EQ(stats.of(&Stats::fused_attentions), fuses() ? 2 * static_cast<int64_t>(lengths.size()) : 0);
+  EXPECT_EQ(stats.of(&Stats::unfused_attentions), 0);
+  EXPECT_LE(stats.of(&Stats::programs_compiled), 3);
+}
+
+// Where somebody looks at what is between, or it is another formula, it stays as it is.
+TEST_P(AttentionByHandTest, OthersStayAsTheyAre) {
+  const auto over = [](int64_t dim) {
+    return [dim] {
+      const Rows rows = MakeRows(24, 24);
+      const auto scores = torch::matmul(rows.Heads(rows.q), rows.Heads(rows.k).transpose(-2, -1));
+      const auto weights = scores.softmax(dim);
+      return Tensors{torch::matmul(weights, rows.Heads(rows.v)), dim == -1 ? weights : weights.sum()};
+    };
+  };
+  ExpectCalls(over(-1), 0);
+  ExpectCalls(over(-2), 0);
+  // The scale is not the last but one.
+  ExpectCalls(Attention(24, 24, [](torch::Tensor scores) { return scores.masked_fill(Causal(24, 24) == 0, -4) * 2; }), 0);
+  // A bias that learns.
+  ExpectCalls(
+      [] {
+        const Rows rows = MakeRows(24, 24);
+        const auto bias = torch::randn({24, 24}, Type()).requires_grad_();
+        const auto scores = torch::matmul(rows.Heads(rows.q), rows.Heads(rows.k).transpose(-2, -1)) + bias;
+        const auto y = torch::matmul(scores.softmax(-1), rows.Heads(rows.v));
+        return torch::autograd::grad({(y * y).sum()}, {bias});
+      },
+      0);
+  ExpectCalls(Attention(24, 24, [](torch::Tensor scores) { return scores.relu(); }), 0);
+}
+
+// The gradient's numbers need not be those of the formula: then products compute it, and it is counted.
+TEST_P(AttentionByHandTest, AGradientOfAnotherScale) {
+  struct Halved : torch::autograd::Function<Halved> {
+    static torch::Tensor forward(torch::autograd::AutogradContext*, const torch::Tensor& scores) { return scores * 0.5; }
+    static torch::autograd::variable_list backward(torch::autograd::AutogradContext*, torch::autograd::variable_list grads) {
+      return {grads[0] * 0.25};
+    }
+  };
+  const Program program = [] {
+    const Rows rows = MakeRows(24, 24, 16, /*grad=*/true);
+    const auto scores = torch::matmul(rows.Heads(rows.q), rows.Heads(rows.k).transpose(-2, -1));
+    const auto y = torch::matmul(Halved::apply(scores).softmax(-1), rows.Heads(rows.v));
+    return torch::autograd::grad({(y * y).sum()}, {rows.q, rows.k, rows.v});
+  };
+  const StatsDelta stats;
+  ExpectSameAsEager(program);
+  EXPECT_EQ(stats.of(&Stats::fused_attentions), fuses() ? kRuns : 0);
+  EXPECT_EQ(stats.of(&Stats::unfused_attentions), fuses() ? kRuns : 0);
+}
+
+TEST_P(AttentionByHandTest, StrictAsEager) {
+  const StatsDelta stats;
+  ExpectSameAsEager(Attention(24, 24, [](torch::Tensor scores) { return scores; }), options().precision("strict"));
+  EXPECT_EQ(stats.of(&Stats::fused_attentions), 0);
+}
+
+}  // namespace
+}  // namespace lazuli::testing
