@@ -3,6 +3,8 @@
 #include <ATen/Context.h>
 #include <torch/torch.h>
 
+#include <limits>
+
 #include "tests/support/gpu_modes.h"
 
 namespace lazuli::testing {
@@ -121,6 +123,116 @@ TEST_F(GpuAttentionTest, GradientsWithDropout) {
     }
   }
   EXPECT_GE(kernels, 2);
+}
+
+// softmax(q k^T / 8 + ...) v by hand, of halves. Eager rounds scores and weights to halves, a kernel does not.
+class GpuAttentionByHandTest : public GpuAttentionTest {
+ protected:
+  using Change = std::function<torch::Tensor(torch::Tensor scores)>;
+
+  // Of numbers that `type` holds, computed as `as`.
+  static Tensors Attention(int64_t queries, int64_t keys, const Change& change, torch::Dtype type, torch::Dtype as, bool float_softmax) {
+    torch::manual_seed(3);
+    const auto rows = [&](int64_t count) { return torch::randn({4, count, 8 * 64}, OnGpu(type)).to(as).requires_grad_(); };
+    const auto x = rows(queries), y = rows(keys), z = rows(keys);
+    const auto heads = [](const torch::Tensor& t) { return t.view({4, -1, 8, 64}).transpose(1, 2); };
+    auto scores = change(torch::matmul(heads(x), heads(y).transpose(-2, -1)) / 8);
+    const auto weights = float_softmax ? scores.to(torch::kFloat).softmax(-1).to(as) : scores.softmax(-1);
+    const auto result = torch::matmul(weights, heads(z)).transpose(1, 2).reshape({4, queries, -1});
+    auto results = torch::autograd::grad({(result * result.detach().cos()).sum()}, {x, y, z});
+    results.push_back(result.detach());
+    return results;
+  }
+
+  static double ErrorOf(const torch::Tensor& result, const torch::Tensor& exact) {
+    return (result.to(torch::kDouble) - exact).abs().max().item<double>();
+  }
+
+  // Four runs in a mode, no further from the truth than eager by more than a last rounding.
+  static void ExpectAsGoodAsEager(const std::function<Tensors(torch::Dtype as)>& program, torch::Dtype type, const std::string& mode) {
+    const Tensors exact = program(torch::kDouble), eager = program(type);
+    for (int run = 0; run < 4; ++run) {
+      Tensors lazy;
+      {
+        const DeviceMode device_mode(Options().mode(mode).disk_cache(false));
+        lazy = program(type);
+        lazuli::sync();
+      }
+      ASSERT_EQ(lazy.size(), exact.size());
+      for (size_t i = 0; i < exact.size(); ++i) {
+        const double rounding = (type == torch::kHalf ? 0x1p-11 : 0x1p-8) * exact[i].abs().max().item<double>();
+        EXPECT_LE(ErrorOf(lazy[i], exact[i]), 1.5 * ErrorOf(eager[i], exact[i]) + rounding) << mode << ", run " << run << ", result " << i;
+        EXPECT_EQ(lazy[i].strides(), eager[i].strides());
+      }
+    }
+  }
+
+  void ExpectFused(int64_t queries, int64_t keys, const Change& change, int64_t calls = 2) {
+    for (const auto type : {torch::kBFloat16, torch::kHalf}) {
+      for (const bool float_softmax : {false, true}) {
+        for (const std::string mode : {"default", "reduce-overhead"}) {
+          lazuli::reset();
+          const StatsDelta stats;
+          const auto program = [&](torch::Dtype as) {
+            return Attention(queries, keys, change, type, as, float_softmax && as != torch::kDouble);
+          };
+          ExpectAsGoodAsEager(program, type, mode);
+          // Graphs are captured and launched without another call.
+          EXPECT_GE(stats.of(&Stats::fused_attentions), calls);
+          EXPECT_LE(stats.of(&Stats::fused_attentions), 4 * calls);
+          EXPECT_TRUE(mode != "default" || stats.of(&Stats::fused_attentions) == 4 * calls);
+          EXPECT_EQ(stats.of(&Stats::unfused_attentions), 0);
+        }
+      }
+    }
+  }
+
+  static torch::Tensor Later(int64_t queries, int64_t keys) { return torch::ones({queries, keys}, OnGpu(torch::kBool)).triu(1); }
+  static constexpr float kHidden = -std::numeric_limits<float>::infinity();
+};
+
+TEST_F(GpuAttentionByHandTest, Plain) {
+  for (const auto& [queries, keys] : {std::pair(512, 512), std::pair(300, 517)}) ExpectFused(queries, keys, [](auto scores) { return scores; });
+}
+
+TEST_F(GpuAttentionByHandTest, Masks) {
+  if (!Runs(Kernel::kCudnn, torch::randn({2, 4, 24, 64}, OnGpu(torch::kBFloat16)))) GTEST_SKIP() << "this GPU has no cuDNN attention";
+  TearDown();
+  ExpectFused(512, 512, [](auto scores) { return scores.masked_fill(Later(512, 512), kHidden); });
+  ExpectFused(300, 517, [](auto scores) { return scores.masked_fill_(Later(300, 517), kHidden); });
+  // Numbers that halves hold.
+  const auto bias = torch::arange(8 * 512, OnGpu(torch::kFloat)).remainder(16).sub(8).div(4).view({8, 512, 1}).expand({8, 512, 300});
+  ExpectFused(512, 300, [&](auto scores) { return scores + bias.to(scores.scalar_type()); });
+  ExpectFused(512, 300, [&](auto scores) {
+    return (scores + bias.to(scores.scalar_type())).masked_fill(Later(4, 300).view({4, 1, 1, 300}), kHidden);
+  });
+}
+
+// What a query sees that sees nothing depends on the number that fills.
+TEST_F(GpuAttentionByHandTest, OtherNumbersThanInfinityStayProducts) {
+  ExpectFused(512, 512, [](auto scores) { return scores.masked_fill(Later(512, 512), -1e4); }, 0);
+}
+
+// softmax gives NaN.
+TEST_F(GpuAttentionByHandTest, AQueryThatSeesNothing) {
+  const auto program = [] {
+    const torch::NoGradGuard guard;
+    torch::manual_seed(3);
+    const auto heads = torch::randn({4, 8, 512, 64}, OnGpu(torch::kBFloat16));
+    const auto scores = torch::matmul(heads, heads.transpose(-2, -1)).masked_fill(Later(512, 512).logical_not(), kHidden);
+    return torch::matmul(scores.softmax(-1), heads).isnan();
+  };
+  const auto eager = program();
+  const StatsDelta stats;
+  torch::Tensor lazy;
+  {
+    const DeviceMode mode(Options().disk_cache(false));
+    lazy = program();
+    lazuli::sync();
+  }
+  EXPECT_EQ(stats.of(&Stats::fused_attentions), 1);
+  EXPECT_EQ(eager.sum().item<int64_t>(), 4 * 8 * 64);
+  EXPECT_TRUE(torch::equal(lazy, eager));
 }
 
 // A cache of keys that grows, and one query.

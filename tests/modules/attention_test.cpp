@@ -16,9 +16,9 @@ constexpr float kHidden = -std::numeric_limits<float>::infinity();
 
 class AttentionByHandTest : public BackendTest {
  protected:
-  // Floats on the CPU; halves on a GPU, where eager rounds scores and weights.
-  static torch::TensorOptions Type() { return torch::dtype(TestDevice().is_cpu() ? torch::kFloat : torch::kBFloat16).device(TestDevice()); }
-  bool fuses() const { return GetParam() != "aten"; }
+  static torch::TensorOptions Type() { return torch::dtype(torch::kFloat).device(TestDevice()); }
+  // On a GPU that is for halves, and many of them (tests/gpu).
+  bool fuses() const { return GetParam() != "aten" && TestDevice().is_cpu(); }
 
   // Batch 2, 3 heads of `width` elements, in rows as a layer makes them.
   struct Rows {
@@ -79,36 +79,33 @@ TEST_P(AttentionByHandTest, WithoutAGradient) {
       1);
 }
 
-// Masks need the library's products on a GPU.
 TEST_P(AttentionByHandTest, Masks) {
-  const int64_t calls = TestDevice().is_cpu() && fuses() ? 2 : 0;
   const auto hide_later = [](torch::Tensor scores) { return scores.masked_fill(Causal(70, 150) == 0, kHidden); };
-  ExpectCalls(Attention(70, 150, hide_later), calls);
+  ExpectFused(Attention(70, 150, hide_later));
   const auto in_place = [](torch::Tensor scores) { return scores.masked_fill_(Causal(40, 40).view({1, 1, 40, 40}) == 0, -1e9); };
-  ExpectCalls(Attention(40, 40, in_place), calls);
+  ExpectFused(Attention(40, 40, in_place));
   const auto padding = [](torch::Tensor scores) {
     const auto lengths = torch::tensor({30, 17}, torch::dtype(torch::kLong).device(TestDevice()));
     const auto keys = torch::arange(40, torch::dtype(torch::kLong).device(TestDevice()));
     return scores.masked_fill((keys.unsqueeze(0) >= lengths.unsqueeze(1)).view({2, 1, 1, 40}), kHidden);
   };
-  ExpectCalls(Attention(33, 40, padding), calls);
+  ExpectFused(Attention(33, 40, padding));
   const auto bias = [](torch::Tensor scores) { return scores + torch::linspace(-2, 2, 3 * 40 * 40, Type()).view({3, 40, 40}); };
-  ExpectCalls(Attention(40, 40, bias), calls);
+  ExpectFused(Attention(40, 40, bias));
   const auto both = [](torch::Tensor scores) {
     return (torch::linspace(-2, 2, 40, Type()) + scores).masked_fill(Causal(40, 40) == 0, kHidden);
   };
-  ExpectCalls(Attention(40, 40, both), calls);
+  ExpectFused(Attention(40, 40, both));
 }
 
 // softmax gives NaN to a query that sees no key, and so does eager's gradient to all values.
 TEST_P(AttentionByHandTest, AQueryThatSeesNothing) {
-  const int64_t calls = TestDevice().is_cpu() && fuses() ? 2 : 0;
-  ExpectCalls(Attention(40, 40, [](torch::Tensor scores) { return scores.masked_fill(Causal(40, 40).tril(-1) == 0, kHidden); }), calls);
+  ExpectFused(Attention(40, 40, [](torch::Tensor scores) { return scores.masked_fill(Causal(40, 40).tril(-1) == 0, kHidden); }));
 }
 
 TEST_P(AttentionByHandTest, LayersOfLibTorch) {
   // Its heads are a batch of matrices, whose masks are of four dimensions.
-  if (!TestDevice().is_cpu()) GTEST_SKIP() << "layers of floats have no flash attention";
+  if (!TestDevice().is_cpu()) GTEST_SKIP() << "fused on the CPU alone";
   ExpectFused(
       [] {
         const torch::NoGradGuard guard;
