@@ -260,8 +260,9 @@ class StepProgram : public Program {
 
   static bool KeepsPlansByThread(const StepSpec& step) {
     const auto* call = std::get_if<AtenCall>(&step.work);
-    if (call == nullptr || call->device.is_cpu()) return false;
-    return call->name.find("cudnn_attention") != std::string::npos || call->name.rfind("lazuli::_attention", 0) == 0;
+    if (call == nullptr) return false;
+    if (call->name.find("cudnn_attention") != std::string::npos) return true;
+    return !call->device.is_cpu() && call->name.rfind("lazuli::_attention", 0) == 0;
   }
 
   ProgramSpec spec_;

@@ -40,7 +40,11 @@ constexpr int64_t kManyScores = 1 << 22;
 class AttentionFuser {
  public:
   AttentionFuser(Graph* graph, const AttentionOptions& options)
-      : graph_(*graph), options_(options), pinned_(PinnedValues(*graph)), overwritten_(OverwrittenValues(*graph)), keep_(graph->nodes.size(), true) {}
+      : graph_(*graph),
+        options_(options),
+        pinned_(PinnedValues(*graph)),
+        overwritten_(OverwrittenValues(*graph)),
+        keep_(graph->nodes.size(), true) {}
 
   bool Run() {
     const AttentionMatcher matcher(graph_);
@@ -93,7 +97,8 @@ class AttentionFuser {
   std::optional<Operands> OperandsOf(const AttentionMatch& match, int64_t batch, int64_t heads) const {
     Operands o{HeadsOf(match.q, batch, heads), Turned(HeadsOf(match.k_t, batch, heads)), HeadsOf(match.v, batch, heads)};
     for (const TensorRef* ref : {&o.q, &o.k, &o.v}) {
-      if (ref->strides[3] != 1 || overwritten_[ref->storage] || ref->dtype != o.q.dtype || ref->sizes[3] != o.q.sizes[3]) return std::nullopt;
+      if (ref->strides[3] != 1 || overwritten_[ref->storage] || ref->dtype != o.q.dtype || ref->sizes[3] != o.q.sizes[3])
+        return std::nullopt;
     }
     return Suits(match, o) ? std::make_optional(std::move(o)) : std::nullopt;
   }
@@ -117,7 +122,8 @@ class AttentionFuser {
 
   // Other numbers weigh something where a query sees nothing.
   static bool IsHiding(const TraceArg& fill) {
-    return fill.kind == TraceArg::Kind::kConst && fill.value.isDouble() && fill.value.toDouble() == -std::numeric_limits<double>::infinity();
+    return fill.kind == TraceArg::Kind::kConst && fill.value.isDouble() &&
+           fill.value.toDouble() == -std::numeric_limits<double>::infinity();
   }
 
   // Batch, heads, queries, keys. A batch of one where the program knows heads only.
@@ -200,8 +206,12 @@ class AttentionFuser {
     y.storage = attention.results[0];
     Node node = graph_.nodes[at];
     node.op.info = AttentionGradientOp();
-    node.op.args = {TensorArgument(GradOf(match, batch, heads)), TensorArgument(o.q), TensorArgument(o.k), TensorArgument(o.v),
-                    TensorArgument(y), TensorArgument(logsumexp)};
+    node.op.args = {TensorArgument(GradOf(match, batch, heads)),
+                    TensorArgument(o.q),
+                    TensorArgument(o.k),
+                    TensorArgument(o.v),
+                    TensorArgument(y),
+                    TensorArgument(logsumexp)};
     AppendScores(match, &node.op.args);
     node.op.args.push_back(OrNumber(match.grad_scale, 1));
     node.op.args.push_back(OrNumber(match.grad_fill, 0));

@@ -25,8 +25,8 @@ struct AttentionMatch {
   bool divides = false;           // divided.
   TensorRef bias, filled;         // Undefined: none. They are broadcast to scores of
   c10::DimVector bias_to, filled_to;
-  std::optional<TraceArg> fill;   // With `filled`.
-  std::vector<NodeId> inner;      // All nodes but the second product.
+  std::optional<TraceArg> fill;  // With `filled`.
+  std::vector<NodeId> inner;     // All nodes but the second product.
 
   // The gradient's; kNoNode and undefined where there is none.
   NodeId grad_weights = kNoNode, grad_q = kNoNode, grad_k_t = kNoNode, grad_v = kNoNode;

@@ -243,7 +243,8 @@ TORCH_LIBRARY_FRAGMENT(lazuli, m) {
       " int[] orders, bool fixed) -> (Tensor, Tensor)");
   m.def(
       "_attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor y, Tensor logsumexp, Scalar scale, bool divides,"
-      " Tensor? bias, Tensor? filled, Scalar fill, Scalar grad_scale, Scalar grad_fill, int[] orders, bool fixed) -> (Tensor, Tensor, Tensor)");
+      " Tensor? bias, Tensor? filled, Scalar fill, Scalar grad_scale, Scalar grad_fill, int[] orders, bool fixed) -> (Tensor, Tensor, "
+      "Tensor)");
 }
 
 void Implement(torch::Library& m) {

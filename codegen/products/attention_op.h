@@ -10,9 +10,9 @@
 //                               int[] orders, bool fixed) -> (Tensor, Tensor, Tensor)
 //     Gradients of query, key and value. `grad_scale` and `grad_fill` are what the program uses in place of `scale` and of 0.
 //
-// `orders`: the layout of y, or of each gradient: a HeadOrder. `fixed`: sizes are the same in all runs, so that what takes long for the first
-// of them pays. Floats on the CPU are computed by attention.h; halves on a GPU by cuDNN where LibTorch's own choice is that and sizes are
-// fixed, else, without bias and fills, by flash attention; all else by LibTorch's products, which is counted
+// `orders`: the layout of y, or of each gradient: a HeadOrder. `fixed`: sizes are the same in all runs, so that what takes long for the
+// first of them pays. Floats on the CPU are computed by attention.h; halves on a GPU by cuDNN where LibTorch's own choice is that and sizes
+// are fixed, else, without bias and fills, by flash attention; all else by LibTorch's products, which is counted
 // (stats().unfused_attentions).
 #pragma once
 
@@ -26,9 +26,9 @@ namespace lazuli::codegen {
 
 // From the outermost dimension in.
 enum class HeadOrder : int64_t {
-  kHeadsRows = 0,      // Batch, heads, rows, width.
-  kRowsHeads = 1,      // Batch, rows, heads, width.
-  kHeadsColumns = 2,   // Batch, heads, width, rows.
+  kHeadsRows = 0,     // Batch, heads, rows, width.
+  kRowsHeads = 1,     // Batch, rows, heads, width.
+  kHeadsColumns = 2,  // Batch, heads, width, rows.
 };
 
 // Strides of [batch, heads, rows, width].

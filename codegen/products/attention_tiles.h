@@ -62,8 +62,8 @@ inline int64_t AttentionScratchFloats(const ProductTiles& tiles, int64_t vectors
   return (2 * width + kKeyBlock + tiles.lanes) * vectors * tiles.lanes;
 }
 
-// The same of ProductTiles::attend_back: queries, gradients and those of queries, both once more as they lie, weights and gradients of scores,
-// and two numbers of each query.
+// The same of ProductTiles::attend_back: queries, gradients and those of queries, both once more as they lie, weights and gradients of
+// scores, and two numbers of each query.
 inline int64_t AttentionGradScratchFloats(const ProductTiles& tiles, int64_t vectors, int64_t width) {
   const int64_t row = vectors * tiles.lanes, whole_width = (width + tiles.lanes - 1) / tiles.lanes * tiles.lanes;
   return (3 * width + tiles.lanes + 2 * whole_width + 2 * kKeyBlock + 2) * row;

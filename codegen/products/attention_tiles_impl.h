@@ -138,8 +138,7 @@ void Score(const AttentionBlock& block, const float* queries, int64_t begin, int
 // Replaces the scores of `keys` keys by exp(score - max), with the larger of the old and the new maximum; results so far, if any, and their
 // sum are scaled to it.
 template <int kVectors>
-void Exponentiate(const AttentionBlock& block, int64_t keys, bool has_results, float* scores, float* results,
-                  QueryStats<kVectors>* stats) {
+void Exponentiate(const AttentionBlock& block, int64_t keys, bool has_results, float* scores, float* results, QueryStats<kVectors>* stats) {
   constexpr int64_t kRow = kVectors * kLanes;
   Vec max[kVectors], base[kVectors], sum[kVectors];
 #pragma GCC unroll 4

@@ -60,6 +60,7 @@ inline __m128 AddQuarters(Vec v) { return _mm_add_ps(_mm256_castps256_ps128(v), 
 #include "codegen/products/product_tiles_impl.h"
 
 #include "codegen/products/attention_tiles_impl.h"
+
 #include "codegen/products/attention_grad_tiles_impl.h"
 
 // fn(shape) with the shape of tiles for so many vectors.

@@ -192,7 +192,8 @@ class GpuAttentionByHandTest : public GpuAttentionTest {
 };
 
 TEST_F(GpuAttentionByHandTest, Plain) {
-  for (const auto& [queries, keys] : {std::pair(512, 512), std::pair(300, 517)}) ExpectFused(queries, keys, [](auto scores) { return scores; });
+  for (const auto& [queries, keys] : {std::pair(512, 512), std::pair(300, 517)})
+    ExpectFused(queries, keys, [](auto scores) { return scores; });
 }
 
 TEST_F(GpuAttentionByHandTest, Masks) {
@@ -210,7 +211,8 @@ TEST_F(GpuAttentionByHandTest, Masks) {
 
 // What a query sees that sees nothing depends on the number that fills.
 TEST_F(GpuAttentionByHandTest, OtherNumbersThanInfinityStayProducts) {
-  ExpectFused(512, 512, [](auto scores) { return scores.masked_fill(Later(512, 512), -1e4); }, 0);
+  ExpectFused(
+      512, 512, [](auto scores) { return scores.masked_fill(Later(512, 512), -1e4); }, 0);
 }
 
 // softmax gives NaN.

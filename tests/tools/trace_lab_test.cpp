@@ -187,7 +187,8 @@ TEST(TraceCommandTest, PrintsTheGraphAfterAPass) {
   int status = -1;
   EXPECT_THAT(RunTrace("print FILE --stop-after=fuse", kOneFunction, &status), HasSubstr("\ngroup ["));
   EXPECT_EQ(status, 0);
-  EXPECT_THAT(RunTrace("print FILE --stop-after=nothing", kOneFunction, &status), HasSubstr("passes: graph, fold, dce, cse, remat, fuse"));
+  EXPECT_THAT(RunTrace("print FILE --stop-after=nothing", kOneFunction, &status),
+              HasSubstr("passes: graph, fold, dce, cse, attention, remat, fuse"));
   EXPECT_EQ(status, 2);
 }
 

@@ -147,8 +147,8 @@ TEST_F(DirectCallsTest, GradientsOfAttention) {
       const auto v = t.Input(at::randn({2, 3, 50, 16})), grad = t.Input(at::randn({2, 3, 40, 16}));
       const c10::IValue bias = has_bias ? c10::IValue(t.Input(at::randn({1, 1, 40, 50}))) : c10::IValue();
       const auto y = t.Op("aten::_scaled_dot_product_flash_attention_for_cpu", {q, k, v, 0.0, causal, bias, 0.3});
-      const auto grads = t.Op("aten::_scaled_dot_product_flash_attention_for_cpu_backward",
-                              {grad, q, k, v, y[0], y[1], 0.0, causal, bias, 0.3});
+      const auto grads =
+          t.Op("aten::_scaled_dot_product_flash_attention_for_cpu_backward", {grad, q, k, v, y[0], y[1], 0.0, causal, bias, 0.3});
       for (const auto& g : grads) t.Keep(g);
       Expect(t, 2);
     }
