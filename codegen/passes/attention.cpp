@@ -2,7 +2,6 @@
 
 #include <ATen/Context.h>
 
-#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -30,7 +29,10 @@ TraceArg ConstArgument(c10::IValue value) {
   return arg;
 }
 
-TraceArg OrNumber(const std::optional<TraceArg>& arg, double otherwise) { return arg.has_value() ? *arg : ConstArgument(otherwise); }
+// Undefined where there is none, and for minus infinity.
+TraceArg NumberArgument(const std::optional<TraceArg>& number) {
+  return number.has_value() && !IsMinusInfinity(*number) ? *number : TensorArgument({});
+}
 
 bool IsHalf(c10::ScalarType type) { return type == c10::kHalf || type == c10::kBFloat16; }
 
@@ -67,13 +69,22 @@ class AttentionFuser {
     TensorRef q, k, v;
   };
 
+  // Without dimensions of one element at the end, as einsum has them.
+  static TensorRef WithoutLast(TensorRef ref) {
+    while (ref.sizes.size() > 4 && ref.sizes.back() == 1) {
+      ref.sizes.pop_back();
+      ref.strides.pop_back();
+    }
+    return ref;
+  }
+
   // A batch of matrices as heads, of which there are `batch` times `heads`. Where they were copied for the product, what was.
   TensorRef HeadsOf(const TensorRef& matrices, int64_t batch, int64_t heads) const {
     const NodeId n = graph_.values[matrices.storage].producer;
     if (n != kNoNode) {
       const Node& node = graph_.nodes[n];
       const TensorRef* const copied = node.kind == Node::Kind::kCompute && node.results.size() == 1 ? CopiedBy(node.op) : nullptr;
-      if (copied != nullptr && IsCopyOfHeads(node, *copied, matrices, batch, heads)) return *copied;
+      if (copied != nullptr && IsCopyOfHeads(node, WithoutLast(*copied), matrices, batch, heads)) return WithoutLast(*copied);
     }
     TensorRef result = matrices;
     result.sizes = {batch, heads, matrices.sizes[1], matrices.sizes[2]};
@@ -117,13 +128,8 @@ class AttentionFuser {
     const int64_t scores = hint(o.q.numel()) / hint(o.q.sizes[3]) * hint(o.k.sizes[2]);
     if (!IsHalf(o.q.dtype) || graph_.symbols.IsSymbolic(o.q.sizes[3]) || !IsWidthForGpu(o.q.sizes[3]) || scores < kManyScores) return false;
     if (!match.bias.defined() && !match.filled.defined()) return true;
-    return options_.cudnn && IsFixed(o) && (!match.fill.has_value() || IsHiding(*match.fill));
-  }
-
-  // Other numbers weigh something where a query sees nothing.
-  static bool IsHiding(const TraceArg& fill) {
-    return fill.kind == TraceArg::Kind::kConst && fill.value.isDouble() &&
-           fill.value.toDouble() == -std::numeric_limits<double>::infinity();
+    // Other numbers than minus infinity weigh something where a query sees nothing.
+    return options_.cudnn && IsFixed(o) && (!match.fill.has_value() || IsMinusInfinity(*match.fill));
   }
 
   // Batch, heads, queries, keys. A batch of one where the program knows heads only.
@@ -190,11 +196,12 @@ class AttentionFuser {
   }
 
   static void AppendScores(const AttentionMatch& match, std::vector<TraceArg>* args) {
-    args->push_back(OrNumber(match.scale, 1));
+    args->push_back(NumberArgument(match.scale));
     args->push_back(ConstArgument(match.divides));
     args->push_back(TensorArgument(match.bias));
     args->push_back(TensorArgument(match.filled));
-    args->push_back(OrNumber(match.fill, 0));
+    args->push_back(ConstArgument(match.keeps));
+    args->push_back(NumberArgument(match.fill));
   }
 
   // Of the gradient's products the first becomes all of it: the others' results are made there.
@@ -213,8 +220,8 @@ class AttentionFuser {
                     TensorArgument(y),
                     TensorArgument(logsumexp)};
     AppendScores(match, &node.op.args);
-    node.op.args.push_back(OrNumber(match.grad_scale, 1));
-    node.op.args.push_back(OrNumber(match.grad_fill, 0));
+    node.op.args.push_back(NumberArgument(match.grad_scale));
+    node.op.args.push_back(NumberArgument(match.grad_fill));
     node.op.results.clear();
     node.results.clear();
     std::vector<int64_t> orders;

@@ -1,6 +1,7 @@
 #include "codegen/passes/attention_match.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include "codegen/passes/value_uses.h"
@@ -42,10 +43,6 @@ bool IsTranspose(const TensorRef& a, const TensorRef& b) {
          SameDims(a, b, 2, 1);
 }
 
-bool IsNumber(const TraceArg& arg) {
-  return arg.kind == TraceArg::Kind::kScalar || (arg.kind == TraceArg::Kind::kConst && (arg.value.isDouble() || arg.value.isInt()));
-}
-
 bool IsOne(const TraceArg& arg) { return arg.kind == TraceArg::Kind::kConst && arg.value.isScalar() && arg.value.toScalar().equal(1); }
 
 const TensorRef& Operand(const Node& node, size_t arg) { return node.op.args[arg].tensors[0]; }
@@ -71,6 +68,11 @@ bool IsBroadcast(const TensorRef& number, const TensorRef& scores) {
 }
 
 }  // namespace
+
+bool IsMinusInfinity(const TraceArg& number) {
+  return number.kind == TraceArg::Kind::kConst && number.value.isDouble() &&
+         number.value.toDouble() == -std::numeric_limits<double>::infinity();
+}
 
 std::vector<std::vector<ValueUse>> UsesOfValues(const Graph& graph) {
   std::vector<std::vector<ValueUse>> uses(graph.values.size());
@@ -138,11 +140,39 @@ bool AttentionMatcher::TakeStep(const Node& node, AttentionMatch* match, const T
   }
   if (match->bias.defined()) return false;
   if (Is(node, "add.Tensor")) return TakeAdd(node, match, before);
-  if (!Is(node, "masked_fill.Scalar") || match->filled.defined() || !IsNumber(node.op.args[2])) return false;
-  match->filled = Operand(node, 1);
+  return TakeFill(node, match, before);
+}
+
+bool AttentionMatcher::IsNumber(const TraceArg& arg) const {
+  if (arg.kind == TraceArg::Kind::kScalar) return true;
+  if (arg.kind == TraceArg::Kind::kTensor) {
+    return arg.tensors[0].defined() && arg.tensors[0].sizes.empty() && DeviceOf(graph_, arg.tensors[0].storage).is_cpu() &&
+           !overwritten_[arg.tensors[0].storage];
+  }
+  return IsMinusInfinity(arg);
+}
+
+std::optional<AttentionMatcher::Fill> AttentionMatcher::FillOf(const Node& node) const {
+  std::optional<Fill> fill;
+  if (Is(node, "masked_fill.Scalar") || Is(node, "masked_fill.Tensor")) {
+    fill = Fill{0, 1, 2, false};
+  } else if (Is(node, "where.self")) {
+    const bool keeps = IsNumber(node.op.args[2]);
+    fill = Fill{keeps ? size_t{1} : size_t{2}, 0, keeps ? size_t{2} : size_t{1}, keeps};
+  }
+  if (!fill.has_value() || !IsTensor(node, fill->scores) || !IsTensor(node, fill->mask)) return std::nullopt;
+  return IsNumber(node.op.args[fill->number]) ? fill : std::nullopt;
+}
+
+bool AttentionMatcher::TakeFill(const Node& node, AttentionMatch* match, const TensorRef** before) const {
+  const std::optional<Fill> fill = FillOf(node);
+  if (!fill.has_value() || match->filled.defined()) return false;
+  *before = &Operand(node, fill->scores);
+  match->filled = Operand(node, fill->mask);
   match->filled_to = node.op.results[0].sizes;
-  match->fill = node.op.args[2];
-  return IsBroadcast(match->filled, node.op.results[0]);
+  match->keeps = fill->keeps;
+  match->fill = node.op.args[fill->number];
+  return match->filled.dtype == c10::kBool && IsBroadcast(match->filled, node.op.results[0]);
 }
 
 bool AttentionMatcher::TakeAdd(const Node& node, AttentionMatch* match, const TensorRef** before) const {
@@ -256,9 +286,10 @@ bool AttentionMatcher::TakeGradientStep(const Node& node, AttentionMatch* match)
     match->grad_scale = node.op.args[1];
     return true;
   }
-  if (!Is(node, "masked_fill.Scalar") || match->grad_fill.has_value() || !match->fill.has_value()) return false;
-  match->grad_fill = node.op.args[2];
-  return Operand(node, 1) == match->filled && IsNumber(node.op.args[2]);
+  const std::optional<Fill> fill = FillOf(node);
+  if (!fill.has_value() || match->grad_fill.has_value() || !match->fill.has_value()) return false;
+  match->grad_fill = node.op.args[fill->number];
+  return Operand(node, fill->mask) == match->filled && fill->keeps == match->keeps;
 }
 
 bool AttentionMatcher::TakeGradientProduct(const ValueUse& use, AttentionMatch* match) const {

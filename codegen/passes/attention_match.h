@@ -17,15 +17,19 @@ struct ValueUse {
 // By value: who uses it. Results that are other values' memory are not told.
 std::vector<std::vector<ValueUse>> UsesOfValues(const Graph& graph);
 
+// Whether an argument is that, in all runs.
+bool IsMinusInfinity(const TraceArg& number);
+
 // Nodes of an attention over n heads. q is [n, queries, width], k_t [n, width, keys], v [n, keys, width]: the operands of its products.
 struct AttentionMatch {
   NodeId scores = kNoNode, softmax = kNoNode, product = kNoNode;  // The first product, and the second.
   TensorRef q, k_t, v;
-  std::optional<TraceArg> scale;  // What scores are multiplied by, or
+  std::optional<TraceArg> scale;  // The number that scores are multiplied by, or
   bool divides = false;           // divided.
   TensorRef bias, filled;         // Undefined: none. They are broadcast to scores of
   c10::DimVector bias_to, filled_to;
-  std::optional<TraceArg> fill;  // With `filled`.
+  bool keeps = false;            // `filled` says where scores are kept instead.
+  std::optional<TraceArg> fill;  // With `filled`: a number.
   std::vector<NodeId> inner;     // All nodes but the second product.
 
   // The gradient's; kNoNode and undefined where there is none.
@@ -47,6 +51,7 @@ class AttentionMatcher {
  private:
   bool WalkToScores(const TensorRef& end, AttentionMatch* match) const;
   bool TakeStep(const Node& node, AttentionMatch* match, const TensorRef** before) const;
+  bool TakeFill(const Node& node, AttentionMatch* match, const TensorRef** before) const;
   bool TakeAdd(const Node& node, AttentionMatch* match, const TensorRef** before) const;
   bool FindProducts(AttentionMatch* match) const;
   bool TakeUse(const ValueUse& use, const TensorRef& scores, AttentionMatch* match) const;
@@ -54,6 +59,15 @@ class AttentionMatcher {
   bool WalkToGradients(AttentionMatch* match) const;
   bool TakeGradientStep(const Node& node, AttentionMatch* match) const;
   bool TakeGradientProduct(const ValueUse& use, AttentionMatch* match) const;
+
+  // A number that the host can read when the attention runs: a slot's, a tensor's on the CPU, or minus infinity.
+  bool IsNumber(const TraceArg& arg) const;
+  // Fills, whatever they are written with: the arguments that hold the scores, the mask and the number.
+  struct Fill {
+    size_t scores, mask, number;
+    bool keeps;
+  };
+  std::optional<Fill> FillOf(const Node& node) const;
 
   // Nobody but one node looks at it, and it is not changed.
   bool IsInner(ValueId value) const { return uses_[value].size() == 1 && IsHidden(value); }

@@ -42,6 +42,7 @@ AttentionBlock BlockOf(const Attention& a, int64_t batch, int64_t head, int64_t 
   block.scale = a.scale;
   block.bias = ScoresOf(a.bias, batch, head, first);
   block.filled = ScoresOf(a.filled, batch, head, first);
+  block.keeps = a.keeps;
   block.fill = a.fill;
   block.zero_if_unseen = a.zero_if_unseen;
   return block;

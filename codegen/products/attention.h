@@ -44,6 +44,7 @@ struct Attention {
   float scale = 1;
   ScoreTable<float> bias;      // Added to scaled scores.
   ScoreTable<uint8_t> filled;  // 1: the score is `fill` whatever q, k and bias are; 0.
+  bool keeps = false;          // `filled` is 0 there and 1 elsewhere.
   float fill = 0;
   bool zero_if_unseen = true;  // A query that sees no key (all scores are minus infinity) gives 0. Else it gives NaN, as softmax does.
 };

@@ -27,6 +27,8 @@ namespace lazuli::codegen {
 namespace {
 
 using OptionalTensor = std::optional<at::Tensor>;
+constexpr double kHidden = -std::numeric_limits<double>::infinity();
+
 using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
 struct Problem {
@@ -36,6 +38,7 @@ struct Problem {
   double scale;  // Scores are multiplied by it.
   const OptionalTensor& bias;
   const OptionalTensor& filled;
+  bool keeps;
   double fill;
 
   bool fixed;
@@ -44,7 +47,17 @@ struct Problem {
   bool has_filled() const { return filled.has_value() && filled->defined(); }
 };
 
-double FactorOf(const at::Scalar& scale, bool divides) { return divides ? 1 / scale.toDouble() : scale.toDouble(); }
+double NumberOf(const OptionalTensor& number, double otherwise) {
+  return number.has_value() && number->defined() ? number->item().toDouble() : otherwise;
+}
+
+double FactorOf(const OptionalTensor& scale, bool divides) {
+  const double number = NumberOf(scale, 1);
+  return divides ? 1 / number : number;
+}
+
+// Where scores are filled.
+at::Tensor FilledOf(const Problem& p) { return p.keeps ? p.filled->logical_not() : *p.filled; }
 
 at::Tensor EmptyHeads(const at::Tensor& like, int64_t order) {
   return at::empty_strided(like.sizes(), StridesOf(like.sizes(), static_cast<HeadOrder>(order)), like.options());
@@ -74,6 +87,7 @@ bool Describe(const Problem& p, Attention* attention) {
   if (p.has_filled()) {
     if (p.filled->scalar_type() != at::kBool) return false;
     attention->filled = TableOf<uint8_t>(*p.filled, p, p.filled->const_data_ptr<bool>());
+    attention->keeps = p.keeps;
   }
   attention->scale = static_cast<float>(p.scale);
   attention->fill = static_cast<float>(p.fill);
@@ -87,8 +101,6 @@ bool SuitsGpu(const Problem& p) {
   const bool has_rows = p.query.stride(3) == 1 && p.key.stride(3) == 1 && p.value.stride(3) == 1;
   return has_rows && IsWidthForGpu(p.query.size(3)) && p.value.size(3) == p.query.size(3) && p.query.numel() > 0 && p.key.numel() > 0;
 }
-
-constexpr double kHidden = -std::numeric_limits<double>::infinity();
 
 // Bias and fills as what is added to scores, a number for each query and key; undefined where there are none. NaN for a query that sees
 // nothing, as softmax gives it. Rows are as far apart as kernels want them.
@@ -109,7 +121,7 @@ at::Tensor AddedToScores(const Problem& p) {
   } else {
     added.zero_();
   }
-  if (p.has_filled()) added.masked_fill_(*p.filled, p.fill);
+  if (p.has_filled()) added.masked_fill_(FilledOf(p), p.fill);
   return added.masked_fill_(added.amax({-1}, /*keepdim=*/true).eq(kHidden), std::numeric_limits<double>::quiet_NaN());
 }
 
@@ -131,14 +143,15 @@ at::Tensor ScoresOf(const Problem& p) {
   at::Tensor scores = at::matmul(p.query, p.key.transpose(-2, -1));
   scores = scores.mul_(p.scale);
   if (p.has_bias()) scores = scores.add_(*p.bias);
-  if (p.has_filled()) scores = scores.masked_fill_(*p.filled, p.fill);
+  if (p.has_filled()) scores = scores.masked_fill_(FilledOf(p), p.fill);
   return scores;
 }
 
-std::tuple<at::Tensor, at::Tensor> Attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const at::Scalar& scale,
-                                          bool divides, const OptionalTensor& bias, const OptionalTensor& filled, const at::Scalar& fill,
-                                          c10::IntArrayRef orders, bool fixed) {
-  const Problem p{query, key, value, FactorOf(scale, divides), bias, filled, fill.toDouble(), fixed};
+std::tuple<at::Tensor, at::Tensor> Attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                                          const OptionalTensor& scale, bool divides, const OptionalTensor& bias,
+                                          const OptionalTensor& filled, bool keeps, const OptionalTensor& fill, c10::IntArrayRef orders,
+                                          bool fixed) {
+  const Problem p{query, key, value, FactorOf(scale, divides), bias, filled, keeps, NumberOf(fill, kHidden), fixed};
   runtime::Counters& counters = runtime::Counters::Get();
   at::Tensor added;
   const Kernel kernel = KernelOf(p, &added);
@@ -173,7 +186,7 @@ Gradients AttendBackUnfused(const at::Tensor& grad, const Problem& p, double gra
   const at::Tensor weights = at::_softmax(ScoresOf(p), -1, false);
   const at::Tensor grad_v = at::matmul(weights.transpose(-2, -1), grad);
   at::Tensor grad_scores = at::_softmax_backward_data(at::matmul(grad, p.value.transpose(-2, -1)), weights, -1, weights.scalar_type());
-  if (p.has_filled()) grad_scores = grad_scores.masked_fill_(*p.filled, grad_fill);
+  if (p.has_filled()) grad_scores = grad_scores.masked_fill_(FilledOf(p), grad_fill);
   grad_scores = grad_scores.mul_(grad_scale);
   return {InOrder(at::matmul(grad_scores, p.key), p.query, orders[0]),
           InOrder(at::matmul(grad_scores.transpose(-2, -1), p.query), p.key, orders[1]), InOrder(grad_v, p.value, orders[2])};
@@ -215,12 +228,13 @@ Gradients AttendBackOnGpu(Kernel kernel, const at::Tensor& grad, const at::Tenso
 }
 
 Gradients AttendBack(const at::Tensor& grad, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const at::Tensor& y,
-                     const at::Tensor& logsumexp, const at::Scalar& scale, bool divides, const OptionalTensor& bias,
-                     const OptionalTensor& filled, const at::Scalar& fill, const at::Scalar& grad_scale, const at::Scalar& grad_fill,
-                     c10::IntArrayRef orders, bool fixed) {
-  const Problem p{query, key, value, FactorOf(scale, divides), bias, filled, fill.toDouble(), fixed};
+                     const at::Tensor& logsumexp, const OptionalTensor& scale, bool divides, const OptionalTensor& bias,
+                     const OptionalTensor& filled, bool keeps, const OptionalTensor& fill, const OptionalTensor& grad_scale,
+                     const OptionalTensor& grad_fill, c10::IntArrayRef orders, bool fixed) {
+  const Problem p{query, key, value, FactorOf(scale, divides), bias, filled, keeps, NumberOf(fill, kHidden), fixed};
   const double grad_factor = FactorOf(grad_scale, divides);
-  const bool is_gradient = grad_factor == p.scale && grad_fill.toDouble() == 0 && value.sizes() == key.sizes();
+  const double grad_filled = NumberOf(grad_fill, 0);
+  const bool is_gradient = grad_factor == p.scale && grad_filled == 0 && value.sizes() == key.sizes();
   runtime::Counters& counters = runtime::Counters::Get();
   AttentionGradient gradient;
   at::Tensor added;
@@ -234,17 +248,17 @@ Gradients AttendBack(const at::Tensor& grad, const at::Tensor& query, const at::
     return AttendBackOnCpu(grad, y, logsumexp, &gradient, p, orders);
   }
   counters.unfused_attentions.Add();
-  return AttendBackUnfused(grad, p, grad_factor, grad_fill.toDouble(), orders);
+  return AttendBackUnfused(grad, p, grad_factor, grad_filled, orders);
 }
 
 TORCH_LIBRARY_FRAGMENT(lazuli, m) {
   m.def(
-      "_attention(Tensor query, Tensor key, Tensor value, Scalar scale, bool divides, Tensor? bias, Tensor? filled, Scalar fill,"
-      " int[] orders, bool fixed) -> (Tensor, Tensor)");
+      "_attention(Tensor query, Tensor key, Tensor value, Tensor? scale, bool divides, Tensor? bias, Tensor? filled, bool keeps,"
+      " Tensor? fill, int[] orders, bool fixed) -> (Tensor, Tensor)");
   m.def(
-      "_attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor y, Tensor logsumexp, Scalar scale, bool divides,"
-      " Tensor? bias, Tensor? filled, Scalar fill, Scalar grad_scale, Scalar grad_fill, int[] orders, bool fixed) -> (Tensor, Tensor, "
-      "Tensor)");
+      "_attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor y, Tensor logsumexp, Tensor? scale, bool divides,"
+      " Tensor? bias, Tensor? filled, bool keeps, Tensor? fill, Tensor? grad_scale, Tensor? grad_fill, int[] orders, bool fixed)"
+      " -> (Tensor, Tensor, Tensor)");
 }
 
 void Implement(torch::Library& m) {

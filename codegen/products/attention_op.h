@@ -1,13 +1,13 @@
 // Attention as operators, which passes/attention.h makes of a program's formula:
 //
-//   lazuli::_attention(Tensor query, Tensor key, Tensor value, Scalar scale, bool divides, Tensor? bias, Tensor? filled, Scalar fill,
-//                      int[] orders, bool fixed) -> (Tensor, Tensor)
+//   lazuli::_attention(Tensor query, Tensor key, Tensor value, Tensor? scale, bool divides, Tensor? bias, Tensor? filled, bool keeps,
+//                      Tensor? fill, int[] orders, bool fixed) -> (Tensor, Tensor)
 //     y and the logsumexp of each query's scores (float, [batch, heads, queries]). With heads [batch, heads, rows, width]:
-//     scores = query key^T, times `scale` or divided by it, plus `bias`, and `fill` where `filled` (both broadcast);
-//     y = softmax(scores) value.
-//   lazuli::_attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor y, Tensor logsumexp, Scalar scale,
-//                               bool divides, Tensor? bias, Tensor? filled, Scalar fill, Scalar grad_scale, Scalar grad_fill,
-//                               int[] orders, bool fixed) -> (Tensor, Tensor, Tensor)
+//     scores = query key^T, times the number `scale` or divided by it, plus `bias`, and the number `fill` where `filled` (or, if it says
+//     what it `keeps`, where it is false), both broadcast; y = softmax(scores) value. Scale 1 and fill minus infinity where there are none.
+//   lazuli::_attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor y, Tensor logsumexp, Tensor? scale,
+//                               bool divides, Tensor? bias, Tensor? filled, bool keeps, Tensor? fill, Tensor? grad_scale,
+//                               Tensor? grad_fill, int[] orders, bool fixed) -> (Tensor, Tensor, Tensor)
 //     Gradients of query, key and value. `grad_scale` and `grad_fill` are what the program uses in place of `scale` and of 0.
 //
 // `orders`: the layout of y, or of each gradient: a HeadOrder. `fixed`: sizes are the same in all runs, so that what takes long for the

@@ -34,6 +34,7 @@ struct AttentionBlock {
   float scale;
   ScoreRows<float> bias;
   ScoreRows<uint8_t> filled;
+  bool keeps;  // It is 0 where scores are filled.
   float fill;
   bool zero_if_unseen;
 };

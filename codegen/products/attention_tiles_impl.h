@@ -86,7 +86,11 @@ void ChangeScores(const AttentionBlock& block, const ScoreRows<Element>& table, 
 template <int kVectors>
 void FillScores(const AttentionBlock& block, int64_t begin, int64_t end, float fill, float* scores) {
   const Vec instead = Constant(fill);
-  const auto change = [&](Vec score, Vec filled) __attribute__((always_inline)) { return ReplaceAbove(Zero(), filled, instead, score); };
+  // Above a half where they are filled.
+  const Vec sign = Constant(block.keeps ? -1.0f : 1.0f), shift = Constant(block.keeps ? 1.0f : 0.0f), half = Constant(0.5f);
+  const auto change = [&](Vec score, Vec number) __attribute__((always_inline)) {
+    return ReplaceAbove(half, MultiplyAdd(number, sign, shift), instead, score);
+  };
   ChangeScores<kVectors>(block, block.filled, begin, end, scores, change);
 }
 
@@ -103,7 +107,7 @@ bool HidesAll(const AttentionBlock& block, const ScoreRows<Element>& table, int6
 
 // Whether none of the queries sees one of the keys [begin, end).
 inline bool AreUnseen(const AttentionBlock& block, int64_t begin, int64_t end) {
-  const auto is_set = [](uint8_t filled) { return filled != 0; };
+  const auto is_set = [&](uint8_t number) { return (number != 0) != block.keeps; };
   const bool fills = block.filled.first != nullptr;
   if (fills && block.fill != -kInfinity) return false;
   if (fills && HidesAll(block, block.filled, begin, end, is_set)) return true;

@@ -98,6 +98,28 @@ TEST_P(AttentionByHandTest, Masks) {
   ExpectFused(Attention(40, 40, both));
 }
 
+TEST_P(AttentionByHandTest, NumbersThatAreTensorsAndWhere) {
+  ExpectFused(Attention(40, 40, [](torch::Tensor scores) { return torch::where(Causal(40, 40).to(torch::kBool), scores, kHidden); }));
+  ExpectFused(Attention(40, 40, [](torch::Tensor scores) { return torch::where(Causal(40, 40) == 0, torch::tensor(-1e9f), scores); }));
+  ExpectFused(Attention(40, 40, [](torch::Tensor scores) { return scores.masked_fill(Causal(40, 40) == 0, torch::tensor(-5.0f)); }));
+  ExpectFused([] {
+    const Rows rows = MakeRows(33, 40, 16, /*grad=*/true);
+    const auto scores = torch::matmul(rows.Heads(rows.q), rows.Heads(rows.k).transpose(-2, -1));
+    const auto y = torch::matmul((scores / torch::sqrt(torch::tensor(16.0f))).softmax(-1), rows.Heads(rows.v));
+    return torch::autograd::grad({(y * y).sum()}, {rows.q, rows.k, rows.v});
+  });
+}
+
+TEST_P(AttentionByHandTest, Einsum) {
+  ExpectFused([] {
+    const Rows rows = MakeRows(33, 40, 16, /*grad=*/true);
+    const auto heads = [](const torch::Tensor& t) { return t.view({2, -1, 3, 16}); };
+    const auto scores = torch::einsum("bthd,bshd->bhts", {heads(rows.q), heads(rows.k)}) * 0.25;
+    const auto y = torch::einsum("bhts,bshd->bthd", {scores.softmax(-1), heads(rows.v)});
+    return torch::autograd::grad({(y * y).sum()}, {rows.q, rows.k, rows.v});
+  });
+}
+
 // softmax gives NaN to a query that sees no key, and so does eager's gradient to all values.
 TEST_P(AttentionByHandTest, AQueryThatSeesNothing) {
   ExpectFused(Attention(40, 40, [](torch::Tensor scores) { return scores.masked_fill(Causal(40, 40).tril(-1) == 0, kHidden); }));

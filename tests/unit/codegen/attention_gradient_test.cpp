@@ -188,9 +188,12 @@ TEST_P(AttentionGradientTest, BiasesOfEveryShape) {
 TEST_P(AttentionGradientTest, FilledScoresOfEveryShape) {
   for (const TableShape& shape : TableShapes()) {
     for (const float fill : {kMinusInfinity, -4.0f}) {
-      GradientCase c({2, 2, 1, 37, 140, 8});
-      c.SetFilled(shape, fill, [&](int64_t, int64_t) { return c.OneOf(3); });
-      ASSERT_NO_FATAL_FAILURE(ExpectRight(&c)) << shape << ", fill " << fill;
+      for (const bool keeps : {false, true}) {
+        GradientCase c({2, 2, 1, 37, 140, 8});
+        c.SetFilled(
+            shape, fill, [&](int64_t, int64_t) { return c.OneOf(3); }, keeps);
+        ASSERT_NO_FATAL_FAILURE(ExpectRight(&c)) << shape << ", fill " << fill << ", keeps " << keeps;
+      }
     }
   }
 }

@@ -119,8 +119,10 @@ class AttentionCase {
     attention_.bias = Tabulate(shape, number, std::numeric_limits<float>::quiet_NaN(), &bias_);
   }
   template <class IsFilled>
-  void SetFilled(const TableShape& shape, float fill, const IsFilled& is_filled) {
-    attention_.filled = Tabulate(shape, is_filled, uint8_t{1}, &filled_);
+  void SetFilled(const TableShape& shape, float fill, const IsFilled& is_filled, bool keeps = false) {
+    const auto number = [&](int64_t query, int64_t key) { return static_cast<uint8_t>(is_filled(query, key) != keeps); };
+    attention_.filled = Tabulate(shape, number, uint8_t{!keeps}, &filled_);
+    attention_.keeps = keeps;
     attention_.fill = fill;
   }
   // The same by either table.
@@ -243,7 +245,7 @@ class AttentionReference {
   static Key ScoreOf(const Attention& a, int64_t batch, int64_t head, int64_t i, int64_t j) {
     const float bias = NumberOf(a.bias, batch, head, i, j);
     Key key;
-    key.filled = NumberOf(a.filled, batch, head, i, j) != 0;
+    key.filled = a.filled.data != nullptr && (NumberOf(a.filled, batch, head, i, j) != 0) != a.keeps;
     key.seen = (!a.causal || j <= i) && (key.filled ? a.fill : bias) != kMinusInfinity;
     if (key.filled) key.score = a.fill;
     if (!key.seen || key.filled) return key;

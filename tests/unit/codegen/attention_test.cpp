@@ -83,9 +83,12 @@ TEST_P(AttentionTest, BiasesOfEveryShape) {
 TEST_P(AttentionTest, FilledScoresOfEveryShape) {
   for (const TableShape& shape : TableShapes()) {
     for (const float fill : {kMinusInfinity, -4.0f}) {
-      AttentionCase c({2, 2, 1, 37, 140, 8});
-      c.SetFilled(shape, fill, [&](int64_t, int64_t) { return c.OneOf(3); });
-      ASSERT_NO_FATAL_FAILURE(ExpectRight(&c)) << shape << ", fill " << fill;
+      for (const bool keeps : {false, true}) {
+        AttentionCase c({2, 2, 1, 37, 140, 8});
+        c.SetFilled(
+            shape, fill, [&](int64_t, int64_t) { return c.OneOf(3); }, keeps);
+        ASSERT_NO_FATAL_FAILURE(ExpectRight(&c)) << shape << ", fill " << fill << ", keeps " << keeps;
+      }
     }
   }
 }
@@ -156,7 +159,7 @@ TEST_P(AttentionTest, ThreadsDoNotChangeBits) {
   for (const bool filled : {false, true}) {
     AttentionCase c({2, 3, 3, 200, 200, 32, !filled});
     const auto hidden = [&](int64_t query, int64_t key) { return (query >= 144 && query < 160 && key < 128) || c.OneOf(2); };
-    if (filled) c.SetFilled({true, false, true, true}, kMinusInfinity, hidden);
+    if (filled) c.SetFilled({true, false, true, true}, kMinusInfinity, hidden, /*keeps=*/true);
     at::set_num_threads(1);
     c.Run(GetParam());
     const std::vector<float> one = c.y().all();
