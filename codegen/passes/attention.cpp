@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -32,6 +33,13 @@ TraceArg ConstArgument(c10::IValue value) {
 // Undefined where there is none, and for minus infinity.
 TraceArg NumberArgument(const std::optional<TraceArg>& number) {
   return number.has_value() && !IsMinusInfinity(*number) ? *number : TensorArgument({});
+}
+
+bool IsExpanded(const TensorRef& ref) {
+  for (size_t d = 0; d < ref.sizes.size(); ++d) {
+    if (ref.strides[d] == 0 && ref.sizes[d] != 1) return true;
+  }
+  return false;
 }
 
 bool IsHalf(c10::ScalarType type) { return type == c10::kHalf || type == c10::kBFloat16; }
@@ -127,7 +135,9 @@ class AttentionFuser {
     }
     const int64_t scores = hint(o.q.numel()) / hint(o.q.sizes[3]) * hint(o.k.sizes[2]);
     if (!IsHalf(o.q.dtype) || graph_.symbols.IsSymbolic(o.q.sizes[3]) || !IsWidthForGpu(o.q.sizes[3]) || scores < kManyScores) return false;
+    if (IsExpanded(o.q) || IsExpanded(o.k) || IsExpanded(o.v)) return false;
     if (!match.bias.defined() && !match.filled.defined()) return true;
+    if (match.bias.defined() && match.bias.dtype != o.q.dtype) return false;
     // Other numbers than minus infinity weigh something where a query sees nothing.
     return options_.cudnn && IsFixed(o) && (!match.fill.has_value() || IsMinusInfinity(*match.fill));
   }
@@ -152,7 +162,8 @@ class AttentionFuser {
     if (!sizes.has_value()) return false;
     const int64_t batch = (*sizes)[0], heads = (*sizes)[1];
     const std::optional<Operands> operands = OperandsOf(match, batch, heads);
-    if (!operands.has_value()) return false;
+    // The gradient reads y again.
+    if (!operands.has_value() || (match.has_gradient() && overwritten_[graph_.nodes[match.product].results[0]])) return false;
     const TensorRef logsumexp = MakeAttention(match, *operands);
     if (match.has_gradient()) MakeGradient(match, *operands, logsumexp, batch, heads);
     return true;
@@ -305,7 +316,8 @@ class AttentionFuser {
 }  // namespace
 
 absl::StatusOr<Graph> FuseAttention(Graph graph, const AttentionOptions& options) {
-  if (!options.any() || !AttentionFuser(&graph, options).Run()) return graph;
+  const bool has_softmax = std::any_of(graph.nodes.begin(), graph.nodes.end(), &AttentionMatcher::MayBeSoftmax);
+  if (!options.any() || !has_softmax || !AttentionFuser(&graph, options).Run()) return graph;
   // Copies for the products, and of what lies as it is wanted now.
   auto folded = FoldCopies(std::move(graph));
   return folded.ok() ? EliminateDeadCode(*std::move(folded)) : folded;

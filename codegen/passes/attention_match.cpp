@@ -93,9 +93,11 @@ const Node* AttentionMatcher::MakerOf(const TensorRef& use) const {
   return makes && IsWhole(use, node.op.results[0]) ? &node : nullptr;
 }
 
+bool AttentionMatcher::MayBeSoftmax(const Node& node) { return Is(node, "_softmax"); }
+
 std::optional<AttentionMatch> AttentionMatcher::Match(NodeId n) const {
   const Node& softmax = graph_.nodes[n];
-  if (!Is(softmax, "_softmax") || !IsOverLastDim(softmax, 1)) return std::nullopt;
+  if (!MayBeSoftmax(softmax) || !IsOverLastDim(softmax, 1)) return std::nullopt;
   AttentionMatch match;
   match.softmax = n;
   match.inner.push_back(n);
@@ -146,8 +148,9 @@ bool AttentionMatcher::TakeStep(const Node& node, AttentionMatch* match, const T
 bool AttentionMatcher::IsNumber(const TraceArg& arg) const {
   if (arg.kind == TraceArg::Kind::kScalar) return true;
   if (arg.kind == TraceArg::Kind::kTensor) {
-    return arg.tensors[0].defined() && arg.tensors[0].sizes.empty() && DeviceOf(graph_, arg.tensors[0].storage).is_cpu() &&
-           !overwritten_[arg.tensors[0].storage];
+    const TensorRef& number = arg.tensors[0];
+    return number.defined() && number.sizes.empty() && DeviceOf(graph_, number.storage).is_cpu() &&
+           graph_.values[number.storage].producer == kNoNode && !overwritten_[number.storage];
   }
   return IsMinusInfinity(arg);
 }

@@ -45,6 +45,8 @@ class AttentionMatcher {
  public:
   explicit AttentionMatcher(const Graph& graph);
 
+  // Whether Match may find something.
+  static bool MayBeSoftmax(const Node& node);
   // The attention whose softmax is node `n`. None: it is none, or somebody else looks at what is between.
   std::optional<AttentionMatch> Match(NodeId n) const;
 
@@ -60,7 +62,7 @@ class AttentionMatcher {
   bool TakeGradientStep(const Node& node, AttentionMatch* match) const;
   bool TakeGradientProduct(const ValueUse& use, AttentionMatch* match) const;
 
-  // A number that the host can read when the attention runs: a slot's, a tensor's on the CPU, or minus infinity.
+  // A number that the host can read when the attention runs: a slot's, an input's on the CPU, or minus infinity.
   bool IsNumber(const TraceArg& arg) const;
   // Fills, whatever they are written with: the arguments that hold the scores, the mask and the number.
   struct Fill {

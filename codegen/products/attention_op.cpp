@@ -26,9 +26,9 @@
 namespace lazuli::codegen {
 namespace {
 
-using OptionalTensor = std::optional<at::Tensor>;
 constexpr double kHidden = -std::numeric_limits<double>::infinity();
 
+using OptionalTensor = std::optional<at::Tensor>;
 using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
 struct Problem {
@@ -40,7 +40,6 @@ struct Problem {
   const OptionalTensor& filled;
   bool keeps;
   double fill;
-
   bool fixed;
 
   bool has_bias() const { return bias.has_value() && bias->defined(); }
@@ -65,9 +64,10 @@ at::Tensor EmptyHeads(const at::Tensor& like, int64_t order) {
 
 // `tensor`, laid out so.
 at::Tensor InOrder(const at::Tensor& tensor, const at::Tensor& like, int64_t order) {
-  at::Tensor result = EmptyHeads(like, order);
-  if (tensor.scalar_type() == like.scalar_type() && tensor.strides() == result.strides()) return tensor;
-  return result.copy_(tensor);
+  const c10::DimVector strides = StridesOf(like.sizes(), static_cast<HeadOrder>(order));
+  bool is_so = tensor.scalar_type() == like.scalar_type();
+  for (int64_t d = 0; d < tensor.dim(); ++d) is_so = is_so && (tensor.size(d) == 1 || tensor.stride(d) == strides[d]);
+  return is_so ? tensor : EmptyHeads(like, order).copy_(tensor);
 }
 
 // One number for each score.
@@ -95,11 +95,19 @@ bool Describe(const Problem& p, Attention* attention) {
   return true;
 }
 
+// Rows that kernels read as whole vectors of 16 bytes.
+bool HasWholeVectors(const at::Tensor& heads) {
+  constexpr int64_t kVectorBytes = 16, kVector = 8;
+  bool has = heads.stride(3) == 1 && reinterpret_cast<uintptr_t>(heads.const_data_ptr()) % kVectorBytes == 0;
+  for (int64_t d = 0; d < 3; ++d) has = has && (heads.size(d) == 1 || (heads.stride(d) > 0 && heads.stride(d) % kVector == 0));
+  return has;
+}
+
 bool SuitsGpu(const Problem& p) {
   const at::ScalarType type = p.query.scalar_type();
-  if (!p.query.is_cuda() || (type != at::kHalf && type != at::kBFloat16)) return false;
-  const bool has_rows = p.query.stride(3) == 1 && p.key.stride(3) == 1 && p.value.stride(3) == 1;
-  return has_rows && IsWidthForGpu(p.query.size(3)) && p.value.size(3) == p.query.size(3) && p.query.numel() > 0 && p.key.numel() > 0;
+  if (!p.query.is_cuda() || (type != at::kHalf && type != at::kBFloat16) || p.query.numel() == 0 || p.key.numel() == 0) return false;
+  if (!IsWidthForGpu(p.query.size(3)) || p.value.size(3) != p.query.size(3)) return false;
+  return HasWholeVectors(p.query) && HasWholeVectors(p.key) && HasWholeVectors(p.value);
 }
 
 // Bias and fills as what is added to scores, a number for each query and key; undefined where there are none. NaN for a query that sees
@@ -213,7 +221,7 @@ Gradients AttendBackOnCpu(const at::Tensor& grad, const at::Tensor& y, const at:
 
 Gradients AttendBackOnGpu(Kernel kernel, const at::Tensor& grad, const at::Tensor& y, const at::Tensor& logsumexp, const Problem& p,
                           const at::Tensor& added, c10::IntArrayRef orders) {
-  const at::Tensor grad_rows = grad.stride(3) == 1 ? grad : grad.contiguous();
+  const at::Tensor grad_rows = HasWholeVectors(grad) ? grad : grad.contiguous();
   const int64_t queries = p.query.size(2), keys = p.key.size(2);
   // The seed and offset of a dropout that there is not.
   const auto unused = [&](at::IntArrayRef sizes, at::ScalarType type) { return at::empty(sizes, p.query.options().dtype(type)); };

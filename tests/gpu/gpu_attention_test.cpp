@@ -177,10 +177,9 @@ class GpuAttentionByHandTest : public GpuAttentionTest {
             return Attention(queries, keys, change, type, as, float_softmax && as != torch::kDouble);
           };
           ExpectAsGoodAsEager(program, type, mode);
-          // Graphs are captured and launched without another call.
-          EXPECT_GE(stats.of(&Stats::fused_attentions), calls);
+          // A first run may be cut where shapes are observed; graphs are captured and then launched without another call.
+          EXPECT_GE(stats.of(&Stats::fused_attentions), (mode == "default" ? 3 : 1) * calls);
           EXPECT_LE(stats.of(&Stats::fused_attentions), 4 * calls);
-          EXPECT_TRUE(mode != "default" || stats.of(&Stats::fused_attentions) == 4 * calls);
           EXPECT_EQ(stats.of(&Stats::unfused_attentions), 0);
         }
       }

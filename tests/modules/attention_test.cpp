@@ -187,6 +187,30 @@ TEST_P(AttentionByHandTest, OthersStayAsTheyAre) {
   ExpectCalls(Attention(24, 24, [](torch::Tensor scores) { return scores.relu(); }), 0);
 }
 
+// Products save nothing of their result, which may be written in part before the gradient is computed; an attention's gradient reads it.
+TEST_P(AttentionByHandTest, AResultThatIsWrittenInPart) {
+  ExpectCalls(
+      [] {
+        const Rows rows = MakeRows(24, 24, 16, /*grad=*/true);
+        const auto scores = torch::matmul(rows.Heads(rows.q), rows.Heads(rows.k).transpose(-2, -1)) * 0.25;
+        const auto y = torch::matmul(scores.softmax(-1), rows.Heads(rows.v));
+        y.select(1, 2).mul_(3);
+        return torch::autograd::grad({(y * y.detach()).sum()}, {rows.q, rows.k, rows.v});
+      },
+      0);
+}
+
+// Heads that share keys, as a view that repeats them.
+TEST_P(AttentionByHandTest, ExpandedKeys) {
+  ExpectFused([] {
+    const Rows rows = MakeRows(24, 24, 16, /*grad=*/true);
+    const auto k = rows.Heads(rows.k).slice(1, 0, 1).expand({2, 3, 24, 16}), v = rows.Heads(rows.v).slice(1, 2, 3).expand({2, 3, 24, 16});
+    const auto scores = torch::matmul(rows.Heads(rows.q), k.transpose(-2, -1)) * 0.25;
+    const auto y = torch::matmul(scores.softmax(-1), v);
+    return torch::autograd::grad({(y * y.detach()).sum()}, {rows.q, rows.k, rows.v});
+  });
+}
+
 // The gradient's numbers need not be those of the formula: then products compute it, and it is counted.
 TEST_P(AttentionByHandTest, AGradientOfAnotherScale) {
   struct Halved : torch::autograd::Function<Halved> {
