@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "codegen/ir/dtypes.h"
 #include "codegen/passes/attention_match.h"
 #include "codegen/passes/dce.h"
 #include "codegen/passes/fold.h"
@@ -41,8 +42,6 @@ bool IsExpanded(const TensorRef& ref) {
   }
   return false;
 }
-
-bool IsHalf(c10::ScalarType type) { return type == c10::kHalf || type == c10::kBFloat16; }
 
 // With fewer scores a GPU is done with products and a softmax before the host has launched another kernel for them.
 constexpr int64_t kManyScores = 1 << 22;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
+#include "codegen/ir/dtypes.h"
 #include "codegen/passes/value_uses.h"
 #include "codegen/products/gpu_product.h"
 #include "codegen/products/product_activation.h"
@@ -15,8 +16,6 @@ namespace {
 constexpr int64_t kWholeVectors = 8;  // Elements of 2 bytes that are loaded together: with other sizes GELU's epilogues are slow.
 
 bool IsUnit(const TraceArg& factor) { return factor.kind == TraceArg::Kind::kConst && IsUnitFactor(factor.value); }
-
-bool IsHalf(c10::ScalarType type) { return type == c10::kHalf || type == c10::kBFloat16; }
 
 class EpilogueFuser {
  public:

@@ -19,6 +19,7 @@
 #include <optional>
 #include <tuple>
 
+#include "codegen/ir/dtypes.h"
 #include "codegen/products/attention.h"
 #include "codegen/products/attention_calls.h"
 #include "runtime/counters.h"
@@ -26,12 +27,12 @@
 namespace lazuli::codegen {
 namespace {
 
-constexpr double kHidden = -std::numeric_limits<double>::infinity();
+constexpr double kHiddenScore = -std::numeric_limits<double>::infinity();
 
 using OptionalTensor = std::optional<at::Tensor>;
 using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
-struct Problem {
+struct AttentionProblem {
   const at::Tensor& query;
   const at::Tensor& key;
   const at::Tensor& value;
@@ -56,7 +57,7 @@ double FactorOf(const OptionalTensor& scale, bool divides) {
 }
 
 // Where scores are filled.
-at::Tensor FilledOf(const Problem& p) { return p.keeps ? p.filled->logical_not() : *p.filled; }
+at::Tensor FilledOf(const AttentionProblem& p) { return p.keeps ? p.filled->logical_not() : *p.filled; }
 
 at::Tensor EmptyHeads(const at::Tensor& like, int64_t order) {
   return at::empty_strided(like.sizes(), StridesOf(like.sizes(), static_cast<HeadOrder>(order)), like.options());
@@ -72,21 +73,21 @@ at::Tensor InOrder(const at::Tensor& tensor, const at::Tensor& like, int64_t ord
 
 // One number for each score.
 template <class Element, class Data>
-ScoreTable<Element> TableOf(const at::Tensor& numbers, const Problem& p, const Data* data) {
+ScoreTable<Element> ScoreTableOf(const at::Tensor& numbers, const AttentionProblem& p, const Data* data) {
   const at::Tensor all = numbers.expand({p.query.size(0), p.query.size(1), p.query.size(2), p.key.size(2)});
   return {reinterpret_cast<const Element*>(data), all.stride(0), all.stride(1), all.stride(2), all.stride(3)};
 }
 
 // False: it is not for attention.h.
-bool Describe(const Problem& p, Attention* attention) {
+bool DescribeForCpu(const AttentionProblem& p, Attention* attention) {
   if (!p.query.is_cpu() || !DescribeAttention(p.query, p.key, p.value, attention)) return false;
   if (p.has_bias()) {
     if (p.bias->scalar_type() != at::kFloat) return false;
-    attention->bias = TableOf<float>(*p.bias, p, p.bias->const_data_ptr<float>());
+    attention->bias = ScoreTableOf<float>(*p.bias, p, p.bias->const_data_ptr<float>());
   }
   if (p.has_filled()) {
     if (p.filled->scalar_type() != at::kBool) return false;
-    attention->filled = TableOf<uint8_t>(*p.filled, p, p.filled->const_data_ptr<bool>());
+    attention->filled = ScoreTableOf<uint8_t>(*p.filled, p, p.filled->const_data_ptr<bool>());
     attention->keeps = p.keeps;
   }
   attention->scale = static_cast<float>(p.scale);
@@ -103,16 +104,15 @@ bool HasWholeVectors(const at::Tensor& heads) {
   return has;
 }
 
-bool SuitsGpu(const Problem& p) {
-  const at::ScalarType type = p.query.scalar_type();
-  if (!p.query.is_cuda() || (type != at::kHalf && type != at::kBFloat16) || p.query.numel() == 0 || p.key.numel() == 0) return false;
+bool SuitsGpu(const AttentionProblem& p) {
+  if (!p.query.is_cuda() || !IsHalf(p.query.scalar_type()) || p.query.numel() == 0 || p.key.numel() == 0) return false;
   if (!IsWidthForGpu(p.query.size(3)) || p.value.size(3) != p.query.size(3)) return false;
   return HasWholeVectors(p.query) && HasWholeVectors(p.key) && HasWholeVectors(p.value);
 }
 
 // Bias and fills as what is added to scores, a number for each query and key; undefined where there are none. NaN for a query that sees
 // nothing, as softmax gives it. Rows are as far apart as kernels want them.
-at::Tensor AddedToScores(const Problem& p) {
+at::Tensor AddedToScores(const AttentionProblem& p) {
   if (!p.has_bias() && !p.has_filled()) return {};
   const int64_t queries = p.query.size(2), keys = p.key.size(2);
   int64_t shared[] = {1, 1};
@@ -130,24 +130,24 @@ at::Tensor AddedToScores(const Problem& p) {
     added.zero_();
   }
   if (p.has_filled()) added.masked_fill_(FilledOf(p), p.fill);
-  return added.masked_fill_(added.amax({-1}, /*keepdim=*/true).eq(kHidden), std::numeric_limits<double>::quiet_NaN());
+  return added.masked_fill_(added.amax({-1}, /*keepdim=*/true).eq(kHiddenScore), std::numeric_limits<double>::quiet_NaN());
 }
 
-enum class Kernel : uint8_t { kCudnn, kFlash, kProducts };
+enum class GpuAttention : uint8_t { kCudnn, kFlash, kProducts };
 
 // `added`: AddedToScores(p), where the kernel is to be told.
-Kernel KernelOf(const Problem& p, at::Tensor* added) {
-  if (!SuitsGpu(p) || (p.has_filled() && p.fill != kHidden)) return Kernel::kProducts;
+GpuAttention GpuAttentionOf(const AttentionProblem& p, at::Tensor* added) {
+  if (!SuitsGpu(p) || (p.has_filled() && p.fill != kHiddenScore)) return GpuAttention::kProducts;
   constexpr int64_t kCudnnChosen = 3;  // at::SDPBackend::cudnn_attention.
   if (p.fixed) {
     *added = AddedToScores(p);
     const OptionalTensor mask = added->defined() ? OptionalTensor(*added) : std::nullopt;
-    if (at::_fused_sdp_choice(p.query, p.key, p.value, mask, 0.0, false, p.scale) == kCudnnChosen) return Kernel::kCudnn;
+    if (at::_fused_sdp_choice(p.query, p.key, p.value, mask, 0.0, false, p.scale) == kCudnnChosen) return GpuAttention::kCudnn;
   }
-  return p.has_bias() || p.has_filled() ? Kernel::kProducts : Kernel::kFlash;
+  return p.has_bias() || p.has_filled() ? GpuAttention::kProducts : GpuAttention::kFlash;
 }
 
-at::Tensor ScoresOf(const Problem& p) {
+at::Tensor UnfusedScores(const AttentionProblem& p) {
   at::Tensor scores = at::matmul(p.query, p.key.transpose(-2, -1));
   scores = scores.mul_(p.scale);
   if (p.has_bias()) scores = scores.add_(*p.bias);
@@ -155,28 +155,28 @@ at::Tensor ScoresOf(const Problem& p) {
   return scores;
 }
 
-std::tuple<at::Tensor, at::Tensor> Attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                                          const OptionalTensor& scale, bool divides, const OptionalTensor& bias,
-                                          const OptionalTensor& filled, bool keeps, const OptionalTensor& fill, c10::IntArrayRef orders,
-                                          bool fixed) {
-  const Problem p{query, key, value, FactorOf(scale, divides), bias, filled, keeps, NumberOf(fill, kHidden), fixed};
+std::tuple<at::Tensor, at::Tensor> ComputeAttention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                                                    const OptionalTensor& scale, bool divides, const OptionalTensor& bias,
+                                                    const OptionalTensor& filled, bool keeps, const OptionalTensor& fill,
+                                                    c10::IntArrayRef orders, bool fixed) {
+  const AttentionProblem p{query, key, value, FactorOf(scale, divides), bias, filled, keeps, NumberOf(fill, kHiddenScore), fixed};
   runtime::Counters& counters = runtime::Counters::Get();
   at::Tensor added;
-  const Kernel kernel = KernelOf(p, &added);
-  if (kernel == Kernel::kCudnn) {
+  const GpuAttention kernel = GpuAttentionOf(p, &added);
+  if (kernel == GpuAttention::kCudnn) {
     counters.fused_attentions.Add();
     const OptionalTensor mask = added.defined() ? OptionalTensor(added) : std::nullopt;
     auto results = at::_scaled_dot_product_cudnn_attention(query, key, value, mask, true, 0.0, false, false, p.scale);
     return {InOrder(std::get<0>(results), query, orders[0]), std::get<1>(results).squeeze(-1)};
   }
-  if (kernel == Kernel::kFlash) {
+  if (kernel == GpuAttention::kFlash) {
     counters.fused_attentions.Add();
     auto results = at::_scaled_dot_product_flash_attention(query, key, value, 0.0, false, false, p.scale);
     return {InOrder(std::get<0>(results), query, orders[0]), std::get<1>(results)};
   }
   at::Tensor logsumexp = at::empty({query.size(0), query.size(1), query.size(2)}, query.options().dtype(at::kFloat));
   Attention attention;
-  if (Describe(p, &attention)) {
+  if (DescribeForCpu(p, &attention)) {
     counters.fused_attentions.Add();
     at::Tensor y = EmptyHeads(query, orders[0]);
     attention.y = RowsOf(y, y.mutable_data_ptr<float>());
@@ -185,13 +185,14 @@ std::tuple<at::Tensor, at::Tensor> Attend(const at::Tensor& query, const at::Ten
     return {std::move(y), std::move(logsumexp)};
   }
   counters.unfused_attentions.Add();
-  const at::Tensor scores = ScoresOf(p);
+  const at::Tensor scores = UnfusedScores(p);
   logsumexp.copy_(at::logsumexp(scores, {-1}));
   return {InOrder(at::matmul(at::_softmax(scores, -1, false), value), query, orders[0]), std::move(logsumexp)};
 }
 
-Gradients AttendBackUnfused(const at::Tensor& grad, const Problem& p, double grad_scale, double grad_fill, c10::IntArrayRef orders) {
-  const at::Tensor weights = at::_softmax(ScoresOf(p), -1, false);
+Gradients UnfusedGradients(const at::Tensor& grad, const AttentionProblem& p, double grad_scale, double grad_fill,
+                           c10::IntArrayRef orders) {
+  const at::Tensor weights = at::_softmax(UnfusedScores(p), -1, false);
   const at::Tensor grad_v = at::matmul(weights.transpose(-2, -1), grad);
   at::Tensor grad_scores = at::_softmax_backward_data(at::matmul(grad, p.value.transpose(-2, -1)), weights, -1, weights.scalar_type());
   if (p.has_filled()) grad_scores = grad_scores.masked_fill_(FilledOf(p), grad_fill);
@@ -200,8 +201,8 @@ Gradients AttendBackUnfused(const at::Tensor& grad, const Problem& p, double gra
           InOrder(at::matmul(grad_scores.transpose(-2, -1), p.query), p.key, orders[1]), InOrder(grad_v, p.value, orders[2])};
 }
 
-Gradients AttendBackOnCpu(const at::Tensor& grad, const at::Tensor& y, const at::Tensor& logsumexp, AttentionGradient* gradient,
-                          const Problem& p, c10::IntArrayRef orders) {
+Gradients GradientsOnCpu(const at::Tensor& grad, const at::Tensor& y, const at::Tensor& logsumexp, AttentionGradient* gradient,
+                         const AttentionProblem& p, c10::IntArrayRef orders) {
   const auto result = [&](const at::Tensor& like, int64_t order) {
     const bool has_rows = static_cast<HeadOrder>(order) != HeadOrder::kHeadsColumns;
     return EmptyHeads(like, has_rows ? order : static_cast<int64_t>(HeadOrder::kHeadsRows));
@@ -219,14 +220,14 @@ Gradients AttendBackOnCpu(const at::Tensor& grad, const at::Tensor& y, const at:
   return {InOrder(grad_q, p.query, orders[0]), InOrder(grad_k, p.key, orders[1]), InOrder(grad_v, p.value, orders[2])};
 }
 
-Gradients AttendBackOnGpu(Kernel kernel, const at::Tensor& grad, const at::Tensor& y, const at::Tensor& logsumexp, const Problem& p,
-                          const at::Tensor& added, c10::IntArrayRef orders) {
+Gradients GradientsOnGpu(GpuAttention kernel, const at::Tensor& grad, const at::Tensor& y, const at::Tensor& logsumexp,
+                         const AttentionProblem& p, const at::Tensor& added, c10::IntArrayRef orders) {
   const at::Tensor grad_rows = HasWholeVectors(grad) ? grad : grad.contiguous();
   const int64_t queries = p.query.size(2), keys = p.key.size(2);
   // The seed and offset of a dropout that there is not.
   const auto unused = [&](at::IntArrayRef sizes, at::ScalarType type) { return at::empty(sizes, p.query.options().dtype(type)); };
   const auto [grad_q, grad_k, grad_v] =
-      kernel == Kernel::kCudnn
+      kernel == GpuAttention::kCudnn
           ? at::_scaled_dot_product_cudnn_attention_backward(grad_rows, p.query, p.key, p.value, y, logsumexp.unsqueeze(-1),
                                                              unused({}, at::kLong), unused({}, at::kLong), added, {}, {}, queries, keys,
                                                              0.0, false, p.scale)
@@ -235,28 +236,28 @@ Gradients AttendBackOnGpu(Kernel kernel, const at::Tensor& grad, const at::Tenso
   return {InOrder(grad_q, p.query, orders[0]), InOrder(grad_k, p.key, orders[1]), InOrder(grad_v, p.value, orders[2])};
 }
 
-Gradients AttendBack(const at::Tensor& grad, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const at::Tensor& y,
-                     const at::Tensor& logsumexp, const OptionalTensor& scale, bool divides, const OptionalTensor& bias,
-                     const OptionalTensor& filled, bool keeps, const OptionalTensor& fill, const OptionalTensor& grad_scale,
-                     const OptionalTensor& grad_fill, c10::IntArrayRef orders, bool fixed) {
-  const Problem p{query, key, value, FactorOf(scale, divides), bias, filled, keeps, NumberOf(fill, kHidden), fixed};
+Gradients ComputeGradients(const at::Tensor& grad, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                           const at::Tensor& y, const at::Tensor& logsumexp, const OptionalTensor& scale, bool divides,
+                           const OptionalTensor& bias, const OptionalTensor& filled, bool keeps, const OptionalTensor& fill,
+                           const OptionalTensor& grad_scale, const OptionalTensor& grad_fill, c10::IntArrayRef orders, bool fixed) {
+  const AttentionProblem p{query, key, value, FactorOf(scale, divides), bias, filled, keeps, NumberOf(fill, kHiddenScore), fixed};
   const double grad_factor = FactorOf(grad_scale, divides);
   const double grad_filled = NumberOf(grad_fill, 0);
   const bool is_gradient = grad_factor == p.scale && grad_filled == 0 && value.sizes() == key.sizes();
   runtime::Counters& counters = runtime::Counters::Get();
   AttentionGradient gradient;
   at::Tensor added;
-  const Kernel kernel = is_gradient ? KernelOf(p, &added) : Kernel::kProducts;
-  if (kernel != Kernel::kProducts) {
+  const GpuAttention kernel = is_gradient ? GpuAttentionOf(p, &added) : GpuAttention::kProducts;
+  if (kernel != GpuAttention::kProducts) {
     counters.fused_attentions.Add();
-    return AttendBackOnGpu(kernel, grad, y, logsumexp, p, added, orders);
+    return GradientsOnGpu(kernel, grad, y, logsumexp, p, added, orders);
   }
-  if (is_gradient && HasHeadRows(y) && Describe(p, &gradient.attention)) {
+  if (is_gradient && HasHeadRows(y) && DescribeForCpu(p, &gradient.attention)) {
     counters.fused_attentions.Add();
-    return AttendBackOnCpu(grad, y, logsumexp, &gradient, p, orders);
+    return GradientsOnCpu(grad, y, logsumexp, &gradient, p, orders);
   }
   counters.unfused_attentions.Add();
-  return AttendBackUnfused(grad, p, grad_factor, grad_filled, orders);
+  return UnfusedGradients(grad, p, grad_factor, grad_filled, orders);
 }
 
 TORCH_LIBRARY_FRAGMENT(lazuli, m) {
@@ -269,13 +270,13 @@ TORCH_LIBRARY_FRAGMENT(lazuli, m) {
       " -> (Tensor, Tensor, Tensor)");
 }
 
-void Implement(torch::Library& m) {
-  m.impl("_attention", &Attend);
-  m.impl("_attention_backward", &AttendBack);
+void ImplementAttention(torch::Library& m) {
+  m.impl("_attention", &ComputeAttention);
+  m.impl("_attention_backward", &ComputeGradients);
 }
 
-TORCH_LIBRARY_IMPL(lazuli, CPU, m) { Implement(m); }
-TORCH_LIBRARY_IMPL(lazuli, CUDA, m) { Implement(m); }
+TORCH_LIBRARY_IMPL(lazuli, CPU, m) { ImplementAttention(m); }
+TORCH_LIBRARY_IMPL(lazuli, CUDA, m) { ImplementAttention(m); }
 
 }  // namespace
 

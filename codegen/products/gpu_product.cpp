@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "codegen/ir/dtypes.h"
 #include "codegen/ir/trace_text.h"
 
 namespace lazuli::codegen {
@@ -34,9 +35,7 @@ int32_t AlignmentOf(const void* address, const GpuProductShape& shape, int64_t s
   return static_cast<int32_t>(bits & ~(bits - 1));
 }
 
-bool IsProductType(c10::ScalarType type) {
-  return type == c10::kFloat || type == c10::kDouble || type == c10::kHalf || type == c10::kBFloat16;
-}
+bool IsProductType(c10::ScalarType type) { return type == c10::kFloat || type == c10::kDouble || IsHalf(type); }
 
 bool IsBias(const at::Tensor& bias, const at::Tensor& out) {
   if (bias.scalar_type() != out.scalar_type() || bias.dim() == 0 || bias.numel() != out.size(-1)) return false;
