@@ -55,19 +55,18 @@ class AttentionFuser {
         overwritten_(OverwrittenValues(*graph)),
         keep_(graph->nodes.size(), true) {}
 
-  bool Run() {
+  // The first that there is. False: there is none.
+  bool RunOnce() {
     const AttentionMatcher matcher(graph_);
-    std::vector<AttentionMatch> found;
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
       const Node& node = graph_.nodes[n];
       if (node.kind != Node::Kind::kCompute || (node.op.device.is_cpu() ? !options_.cpu : !options_.gpu)) continue;
-      std::optional<AttentionMatch> match = matcher.Match(static_cast<NodeId>(n));
-      if (match.has_value()) found.push_back(*std::move(match));
+      const std::optional<AttentionMatch> match = matcher.Match(static_cast<NodeId>(n));
+      if (!match.has_value() || !TryFuse(*match)) continue;
+      EraseNodes(&graph_, keep_);
+      return true;
     }
-    bool changed = false;
-    for (const AttentionMatch& match : found) changed |= TryFuse(match);
-    if (changed) EraseNodes(&graph_, keep_);
-    return changed;
+    return false;
   }
 
  private:
@@ -113,6 +112,10 @@ class AttentionFuser {
   }
 
   std::optional<Operands> OperandsOf(const AttentionMatch& match, int64_t batch, int64_t heads) const {
+    for (const TensorRef* matrices : {&match.q, &match.k_t, &match.v}) {
+      if (matrices->sizes[0] != batch * heads) return std::nullopt;
+    }
+    if (match.k_t.sizes[2] != match.v.sizes[1]) return std::nullopt;
     Operands o{HeadsOf(match.q, batch, heads), Turned(HeadsOf(match.k_t, batch, heads)), HeadsOf(match.v, batch, heads)};
     for (const TensorRef* ref : {&o.q, &o.k, &o.v}) {
       if (ref->strides[3] != 1 || overwritten_[ref->storage] || ref->dtype != o.q.dtype || ref->sizes[3] != o.q.sizes[3])
@@ -136,7 +139,8 @@ class AttentionFuser {
     if (!IsHalf(o.q.dtype) || graph_.symbols.IsSymbolic(o.q.sizes[3]) || !IsWidthForGpu(o.q.sizes[3]) || scores < kManyScores) return false;
     if (IsExpanded(o.q) || IsExpanded(o.k) || IsExpanded(o.v)) return false;
     if (!match.bias.defined() && !match.filled.defined()) return true;
-    if (match.bias.defined() && match.bias.dtype != o.q.dtype) return false;
+    // Where a bias leaves nothing of a query's scores, the gradient needs more of them than the one number that these kernels keep.
+    if (match.bias.defined() && (match.bias.dtype != o.q.dtype || match.has_gradient())) return false;
     // Other numbers than minus infinity weigh something where a query sees nothing.
     return options_.cudnn && IsFixed(o) && (!match.fill.has_value() || IsMinusInfinity(*match.fill));
   }
@@ -161,11 +165,20 @@ class AttentionFuser {
     if (!sizes.has_value()) return false;
     const int64_t batch = (*sizes)[0], heads = (*sizes)[1];
     const std::optional<Operands> operands = OperandsOf(match, batch, heads);
-    // The gradient reads y again.
-    if (!operands.has_value() || (match.has_gradient() && overwritten_[graph_.nodes[match.product].results[0]])) return false;
+    if (!operands.has_value() || (match.has_gradient() && !MayReadResult(match))) return false;
     const TensorRef logsumexp = MakeAttention(match, *operands);
     if (match.has_gradient()) MakeGradient(match, *operands, logsumexp, batch, heads);
     return true;
+  }
+
+  // The gradient comes after y, and reads it.
+  bool MayReadResult(const AttentionMatch& match) const {
+    return PlaceOfGradient(match) > match.product && !overwritten_[graph_.nodes[match.product].results[0]];
+  }
+
+  // Of its products, the first.
+  static NodeId PlaceOfGradient(const AttentionMatch& match) {
+    return match.grad_v != kNoNode ? std::min(match.grad_weights, match.grad_v) : match.grad_weights;
   }
 
   bool IsFixed(const Operands& o) const {
@@ -185,6 +198,11 @@ class AttentionFuser {
     logsumexp.dtype = c10::kFloat;
     logsumexp.sizes = {o.q.sizes[0], o.q.sizes[1], o.q.sizes[2]};
     logsumexp.strides = {o.q.sizes[1] * o.q.sizes[2], o.q.sizes[2], 1};
+    if (node.op.device.is_cpu()) {  // In two parts.
+      logsumexp.sizes.push_back(2);
+      for (int64_t& stride : logsumexp.strides) stride *= 2;
+      logsumexp.strides.push_back(1);
+    }
     const int64_t bytes = logsumexp.numel() * static_cast<int64_t>(sizeof(float));
     graph_.storages.push_back({false, false, false, bytes, node.op.device});
     graph_.contents.push_back(kNoValue);
@@ -216,8 +234,7 @@ class AttentionFuser {
 
   // Of the gradient's products the first becomes all of it: the others' results are made there.
   void MakeGradient(const AttentionMatch& match, const Operands& o, const TensorRef& logsumexp, int64_t batch, int64_t heads) {
-    NodeId at = match.grad_weights;
-    if (match.grad_v != kNoNode) at = std::min(at, match.grad_v);
+    const NodeId at = PlaceOfGradient(match);
     const Node& attention = graph_.nodes[match.product];
     TensorRef y = attention.op.results[0];
     y.storage = attention.results[0];
@@ -316,7 +333,9 @@ class AttentionFuser {
 
 absl::StatusOr<Graph> FuseAttention(Graph graph, const AttentionOptions& options) {
   const bool has_softmax = std::any_of(graph.nodes.begin(), graph.nodes.end(), &AttentionMatcher::MayBeSoftmax);
-  if (!options.any() || !has_softmax || !AttentionFuser(&graph, options).Run()) return graph;
+  if (!options.any() || !has_softmax || !AttentionFuser(&graph, options).RunOnce()) return graph;
+  while (AttentionFuser(&graph, options).RunOnce()) {
+  }
   // Copies for the products, and of what lies as it is wanted now.
   auto folded = FoldCopies(std::move(graph));
   return folded.ok() ? EliminateDeadCode(*std::move(folded)) : folded;

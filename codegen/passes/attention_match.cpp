@@ -4,6 +4,7 @@
 #include <limits>
 #include <string>
 
+#include "codegen/ir/dtypes.h"
 #include "codegen/passes/value_uses.h"
 
 namespace lazuli::codegen {
@@ -27,6 +28,15 @@ bool IsWhole(const TensorRef& use, const TensorRef& layout) {
   return use.offset_slot == -1 && use.dtype == layout.dtype && use.numel() == layout.numel() && use.is_contiguous() &&
          layout.is_contiguous();
 }
+
+// Whether a step from the one to the other changes elements, and neither repeats nor moves them.
+bool IsElementwise(const TensorRef& from, const TensorRef& to) {
+  const size_t a = from.sizes.size(), b = to.sizes.size();
+  return a >= 2 && b >= 2 && from.numel() == to.numel() && from.sizes[a - 1] == to.sizes[b - 1] && from.sizes[a - 2] == to.sizes[b - 2];
+}
+
+// Whether a copy from the one dtype to the other changes no number that a kernel sees, which computes scores as floats.
+bool IsExact(c10::ScalarType from, c10::ScalarType to) { return from == to || (IsHalf(from) && to == c10::kFloat); }
 
 bool SameDims(const TensorRef& a, const TensorRef& b, int a_dim, int b_dim) {
   if (a.sizes[a_dim] != b.sizes[b_dim]) return false;
@@ -121,7 +131,7 @@ bool AttentionMatcher::WalkToScores(const TensorRef& end, AttentionMatch* match)
       match->scores = n;
       return true;
     }
-    if (node->kind != Node::Kind::kCompute || !TakeStep(*node, match, &use)) return false;
+    if (node->kind != Node::Kind::kCompute || !TakeStep(*node, match, &use) || !IsElementwise(*use, node->op.results[0])) return false;
   }
 }
 
@@ -130,7 +140,7 @@ bool AttentionMatcher::TakeStep(const Node& node, AttentionMatch* match, const T
   const TensorRef* const copied = CopiedBy(node.op);
   if (copied != nullptr) {
     *before = copied;
-    return true;
+    return IsExact(copied->dtype, node.op.results[0].dtype);
   }
   if (node.op.args.empty() || !IsTensor(node, 0) || match->scale.has_value()) return false;
   *before = &Operand(node, 0);
@@ -206,9 +216,8 @@ bool AttentionMatcher::FindProducts(AttentionMatch* match) const {
       if (!TakeUse(use, scores, match)) return false;
       continue;
     }
-    if (!IsWhole(*copied, scores) || !node.op.results[0].is_contiguous() || node.results[0] == kNoValue || !IsHidden(node.results[0])) {
-      return false;
-    }
+    if (node.results[0] == kNoValue || !IsHidden(node.results[0]) || !IsExact(node.op.results[0].dtype, copied->dtype)) return false;
+    if (!IsWhole(*copied, scores) || !node.op.results[0].is_contiguous() || !IsElementwise(*copied, node.op.results[0])) return false;
     match->inner.push_back(use.node);
     for (const ValueUse& use_of_copy : uses_[node.results[0]]) {
       if (!TakeUse(use_of_copy, node.op.results[0], match)) return false;
@@ -252,7 +261,7 @@ bool AttentionMatcher::MatchGradient(AttentionMatch* match) const {
     match->grad_inner.push_back(match->grad_weights);
     if (IsProduct(*node)) break;
     use = node->kind == Node::Kind::kCompute ? CopiedBy(node->op) : nullptr;
-    if (use == nullptr) return false;
+    if (use == nullptr || !IsExact(use->dtype, node->op.results[0].dtype) || !IsElementwise(*use, node->op.results[0])) return false;
   }
   const Node& product = graph_.nodes[match->grad_weights];
   match->grad_y = Operand(product, 0);
@@ -270,8 +279,9 @@ bool AttentionMatcher::WalkToGradients(AttentionMatch* match) const {
     if (IsProduct(reader)) break;
     if (uses_[made].size() != 1 || reader.kind != Node::Kind::kCompute || reader.results.size() != 1 || reader.results[0] == kNoValue)
       return false;
-    if (!IsWhole(Operand(reader, uses_[made][0].arg), node->op.results[0]) || !reader.op.results[0].is_contiguous()) return false;
-    if (!TakeGradientStep(reader, match)) return false;
+    const TensorRef& read = Operand(reader, uses_[made][0].arg);
+    if (!IsWhole(read, node->op.results[0]) || !reader.op.results[0].is_contiguous()) return false;
+    if (!TakeGradientStep(reader, match) || !IsElementwise(read, reader.op.results[0])) return false;
     match->grad_inner.push_back(uses_[made][0].node);
     node = &reader;
   }
@@ -283,7 +293,8 @@ bool AttentionMatcher::WalkToGradients(AttentionMatch* match) const {
 
 // In the order of: filled, scale.
 bool AttentionMatcher::TakeGradientStep(const Node& node, AttentionMatch* match) const {
-  if (CopiedBy(node.op) != nullptr) return true;
+  const TensorRef* const copied = CopiedBy(node.op);
+  if (copied != nullptr) return IsExact(node.op.results[0].dtype, copied->dtype);
   if (match->grad_scale.has_value()) return false;
   if (Is(node, match->divides ? "div.Tensor" : "mul.Tensor") && IsNumber(node.op.args[1])) {
     match->grad_scale = node.op.args[1];

@@ -56,7 +56,12 @@ void RunBlock(const Attention& a, const ProductTiles& tiles, int64_t batch, int6
   float* const stats = room + floats;
   tiles.attend(BlockOf(a, batch, head, first, rows), vectors, room, stats);
   float* const logsumexp = HeadOf(a.logsumexp, batch, head) + first * a.logsumexp.row;
-  for (int64_t r = 0; r < rows; ++r) logsumexp[r * a.logsumexp.row] = stats[r] + std::log(stats[vectors * tiles.lanes + r]);
+  float* const max = a.max.data != nullptr ? HeadOf(a.max, batch, head) + first * a.max.row : nullptr;
+  for (int64_t r = 0; r < rows; ++r) {
+    const float log_sum = std::log(stats[vectors * tiles.lanes + r]);
+    logsumexp[r * a.logsumexp.row] = max != nullptr ? log_sum : stats[r] + log_sum;
+    if (max != nullptr) max[r * a.max.row] = stats[r];
+  }
 }
 
 // Sums over queries are taken in so many parts, one after another in each, so that few heads are work enough for many threads.
@@ -105,6 +110,8 @@ void RunBack(const AttentionGradient& g, const ProductTiles& tiles, int64_t batc
       block.grad_y_stride = g.grad_y.row;
       block.logsumexp = HeadOf(a.logsumexp, batch, head) + begin * a.logsumexp.row;
       block.logsumexp_stride = a.logsumexp.row;
+      block.max = a.max.data != nullptr ? HeadOf(a.max, batch, head) + begin * a.max.row : nullptr;
+      block.max_stride = a.max.row;
       block.grad_q = HeadOf(g.grad_q, batch, head) + begin * g.grad_q.row;
       block.grad_q_stride = g.grad_q.row;
       block.grad_k = to.grad_k;

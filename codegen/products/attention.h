@@ -39,8 +39,9 @@ struct Attention {
   int64_t width = 0;  // Of a head, in q, k, v and y.
   HeadRows<const float> q, k, v;
   HeadRows<float> y;
-  HeadRows<float> logsumexp;  // Of each query's scores: rows of one float.
-  bool causal = false;        // Query i sees keys 0 to i.
+  HeadRows<float> logsumexp;  // Of each query's scores: rows of one float,
+  HeadRows<float> max;  // or, where there is `max`, of that: logsumexp without max. Nothing of it is lost then, however large scores are.
+  bool causal = false;  // Query i sees keys 0 to i.
   float scale = 1;
   ScoreTable<float> bias;      // Added to scaled scores.
   ScoreTable<uint8_t> filled;  // 1: the score is `fill` whatever q, k and bias are; 0.

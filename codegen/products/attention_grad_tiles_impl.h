@@ -56,9 +56,9 @@ void AddProduct(const float* weights, int64_t weights_row, int64_t keys, const R
   });
 }
 
-// Of each query: its logsumexp, and the sum of y * grad_y.
+// Of each query: its largest score and the rest of its logsumexp, and the sum of y * grad_y.
 template <int kVectors>
-void SumQueries(const AttentionGradBlock& block, const float* ys, const float* grads, float* logsumexp, float* sums) {
+void SumQueries(const AttentionGradBlock& block, const float* ys, const float* grads, float* max, float* logsumexp, float* sums) {
   constexpr int64_t kRow = kVectors * kLanes;
   for (int v = 0; v < kVectors; ++v) {
     Vec sum = Zero();
@@ -68,28 +68,31 @@ void SumQueries(const AttentionGradBlock& block, const float* ys, const float* g
     Store(sums + v * kLanes, sum);
   }
   // The weights of queries that there are not are exp(-inf).
-  for (int64_t r = 0; r < kRow; ++r) logsumexp[r] = r < block.scores.rows ? block.logsumexp[r * block.logsumexp_stride] : kInfinity;
+  for (int64_t r = 0; r < kRow; ++r) {
+    logsumexp[r] = r < block.scores.rows ? block.logsumexp[r * block.logsumexp_stride] : kInfinity;
+    max[r] = r < block.scores.rows && block.max != nullptr ? block.max[r * block.max_stride] : 0.0f;
+  }
 }
 
-// Replaces scores by exp(score - logsumexp).
+// Replaces scores by exp(score - max - logsumexp).
 template <int kVectors>
-void Weigh(int64_t keys, const float* logsumexp, float* scores) {
-  Vec base[kVectors];
+void Weigh(int64_t keys, const float* max, const float* logsumexp, float* scores) {
+  Vec base[kVectors], rest[kVectors];
 #pragma GCC unroll 4
-  for (int v = 0; v < kVectors; ++v) base[v] = Load(logsumexp + v * kLanes);
+  for (int v = 0; v < kVectors; ++v) base[v] = Load(max + v * kLanes), rest[v] = Load(logsumexp + v * kLanes);
   for (int64_t key = 0; key < keys; ++key) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
       float* place = scores + (key * kVectors + v) * kLanes;
-      Store(place, ExpOfNegative(Subtract(Load(place), base[v])));
+      Store(place, ExpOfNegative(Subtract(Subtract(Load(place), base[v]), rest[v])));
     }
   }
 }
 
-// Whether a query sees nothing, and spoils the gradients of all values.
+// Whether a query sees nothing, or what is not a number, and spoils the gradients of all values.
 inline bool Spoils(const AttentionBlock& block, const float* logsumexp) {
   bool spoils = false;
-  for (int64_t r = 0; r < block.rows; ++r) spoils |= logsumexp[r] == -kInfinity;
+  for (int64_t r = 0; r < block.rows; ++r) spoils |= !(logsumexp[r] > -kInfinity);
   return spoils && !block.zero_if_unseen;
 }
 
@@ -107,6 +110,7 @@ void AttendBlockBack(const AttentionGradBlock& block, float* scratch) {
   float* const grad_scores = weights + kKeyBlock * kRow;
   float* const logsumexp = grad_scores + kKeyBlock * kRow;
   float* const sums = logsumexp + kRow;
+  float* const max = sums + kRow;
   const auto pack = [&](const float* data, int64_t stride, float* panel) {
     Product rows;
     rows.depth = s.width;
@@ -117,7 +121,7 @@ void AttendBlockBack(const AttentionGradBlock& block, float* scratch) {
   pack(s.q, s.q_stride, queries);
   pack(block.grad_y, block.grad_y_stride, grads);
   pack(block.y, block.y_stride, results);
-  SumQueries<kVectors>(block, results, grads, logsumexp, sums);
+  SumQueries<kVectors>(block, results, grads, max, logsumexp, sums);
   query_rows.Pack(s.q, s.q_stride);
   grad_rows.Pack(block.grad_y, block.grad_y_stride);
   const Vec scale = Constant(s.scale);
@@ -127,7 +131,7 @@ void AttendBlockBack(const AttentionGradBlock& block, float* scratch) {
     const int64_t end = s.keys - begin < kKeyBlock ? s.keys : begin + kKeyBlock, keys = end - begin;
     if (!spoils && AreUnseen(s, begin, end)) continue;
     Score<kRows, kVectors>(s, queries, begin, end, weights);
-    Weigh<kVectors>(keys, logsumexp, weights);
+    Weigh<kVectors>(keys, max, logsumexp, weights);
     AddProduct(weights, kRow, keys, grad_rows, block.grad_v + begin * block.grad_v_stride, block.grad_v_stride);
     const auto sink = [&](int64_t key, int v, Vec grad_weight) __attribute__((always_inline)) {
       const Vec weight = Load(weights + (key * kVectors + v) * kLanes);

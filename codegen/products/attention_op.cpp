@@ -1,5 +1,6 @@
 #include "codegen/products/attention_op.h"
 
+#include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_fused_sdp_choice.h>
 #include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
@@ -10,7 +11,6 @@
 #include <ATen/ops/_softmax_backward_data.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/logsumexp.h>
 #include <ATen/ops/matmul.h>
 #include <torch/library.h>
 
@@ -96,6 +96,12 @@ bool DescribeForCpu(const AttentionProblem& p, Attention* attention) {
   return true;
 }
 
+// [batch, heads, queries, 2]: the largest score, and the logarithm of the sum of exp(score - largest).
+void SetLogsumexp(const at::Tensor& parts, float* data, Attention* attention) {
+  attention->max = {data, parts.stride(0), parts.stride(1), parts.stride(2)};
+  attention->logsumexp = {data + 1, parts.stride(0), parts.stride(1), parts.stride(2)};
+}
+
 // Rows that kernels read as whole vectors of 16 bytes.
 bool HasWholeVectors(const at::Tensor& heads) {
   constexpr int64_t kVectorBytes = 16, kVector = 8;
@@ -139,12 +145,14 @@ enum class GpuAttention : uint8_t { kCudnn, kFlash, kProducts };
 GpuAttention GpuAttentionOf(const AttentionProblem& p, at::Tensor* added) {
   if (!SuitsGpu(p) || (p.has_filled() && p.fill != kHiddenScore)) return GpuAttention::kProducts;
   constexpr int64_t kCudnnChosen = 3;  // at::SDPBackend::cudnn_attention.
-  if (p.fixed) {
+  const at::Context& context = at::globalContext();
+  // It throws where what the program allows takes nothing, which the formula's products never do.
+  if (p.fixed && context.userEnabledCuDNNSDP() && context.userEnabledMathSDP()) {
     *added = AddedToScores(p);
     const OptionalTensor mask = added->defined() ? OptionalTensor(*added) : std::nullopt;
     if (at::_fused_sdp_choice(p.query, p.key, p.value, mask, 0.0, false, p.scale) == kCudnnChosen) return GpuAttention::kCudnn;
   }
-  return p.has_bias() || p.has_filled() ? GpuAttention::kProducts : GpuAttention::kFlash;
+  return p.has_bias() || p.has_filled() || !context.userEnabledFlashSDP() ? GpuAttention::kProducts : GpuAttention::kFlash;
 }
 
 at::Tensor UnfusedScores(const AttentionProblem& p) {
@@ -174,19 +182,22 @@ std::tuple<at::Tensor, at::Tensor> ComputeAttention(const at::Tensor& query, con
     auto results = at::_scaled_dot_product_flash_attention(query, key, value, 0.0, false, false, p.scale);
     return {InOrder(std::get<0>(results), query, orders[0]), std::get<1>(results)};
   }
-  at::Tensor logsumexp = at::empty({query.size(0), query.size(1), query.size(2)}, query.options().dtype(at::kFloat));
+  // On the CPU the largest score and the rest.
+  at::DimVector sizes = {query.size(0), query.size(1), query.size(2)};
+  if (query.is_cpu()) sizes.push_back(2);
+  at::Tensor logsumexp = at::empty(sizes, query.options().dtype(at::kFloat));
   Attention attention;
   if (DescribeForCpu(p, &attention)) {
     counters.fused_attentions.Add();
     at::Tensor y = EmptyHeads(query, orders[0]);
     attention.y = RowsOf(y, y.mutable_data_ptr<float>());
-    attention.logsumexp = {logsumexp.mutable_data_ptr<float>(), logsumexp.stride(0), logsumexp.stride(1), 1};
+    SetLogsumexp(logsumexp, logsumexp.mutable_data_ptr<float>(), &attention);
     RunAttention(attention);
     return {std::move(y), std::move(logsumexp)};
   }
   counters.unfused_attentions.Add();
   const at::Tensor scores = UnfusedScores(p);
-  logsumexp.copy_(at::logsumexp(scores, {-1}));
+  logsumexp.fill_(std::numeric_limits<double>::quiet_NaN());  // UnfusedGradients does without it.
   return {InOrder(at::matmul(at::_softmax(scores, -1, false), value), query, orders[0]), std::move(logsumexp)};
 }
 
@@ -211,7 +222,7 @@ Gradients GradientsOnCpu(const at::Tensor& grad, const at::Tensor& y, const at::
   at::Tensor grad_q = result(p.query, orders[0]), grad_k = result(p.key, orders[1]), grad_v = result(p.value, orders[2]);
   // Only read.
   gradient->attention.y = RowsOf(y, const_cast<float*>(y.const_data_ptr<float>()));
-  gradient->attention.logsumexp = {const_cast<float*>(logsumexp.const_data_ptr<float>()), logsumexp.stride(0), logsumexp.stride(1), 1};
+  SetLogsumexp(logsumexp, const_cast<float*>(logsumexp.const_data_ptr<float>()), &gradient->attention);
   gradient->grad_y = RowsOf(grad_rows, grad_rows.const_data_ptr<float>());
   gradient->grad_q = RowsOf(grad_q, grad_q.mutable_data_ptr<float>());
   gradient->grad_k = RowsOf(grad_k, grad_k.mutable_data_ptr<float>());

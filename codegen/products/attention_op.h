@@ -2,9 +2,10 @@
 //
 //   lazuli::_attention(Tensor query, Tensor key, Tensor value, Tensor? scale, bool divides, Tensor? bias, Tensor? filled, bool keeps,
 //                      Tensor? fill, int[] orders, bool fixed) -> (Tensor, Tensor)
-//     y and the logsumexp of each query's scores (float, [batch, heads, queries]). With heads [batch, heads, rows, width]:
-//     scores = query key^T, times the number `scale` or divided by it, plus `bias`, and the number `fill` where `filled` (or, if it says
-//     what it `keeps`, where it is false), both broadcast; y = softmax(scores) value. Scale 1 and fill minus infinity where there are none.
+//     y and the logsumexp of each query's scores (float, [batch, heads, queries]; on the CPU [batch, heads, queries, 2]: the largest, and
+//     the logsumexp of what scores are less). With heads [batch, heads, rows, width]: scores = query key^T, times the number `scale` or
+//     divided by it, plus `bias`, and the number `fill` where `filled` (or, if it says what it `keeps`, where it is false), both broadcast;
+//     y = softmax(scores) value. Scale 1 and fill minus infinity where there are none.
 //   lazuli::_attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor y, Tensor logsumexp, Tensor? scale,
 //                               bool divides, Tensor? bias, Tensor? filled, bool keeps, Tensor? fill, Tensor? grad_scale,
 //                               Tensor? grad_fill, int[] orders, bool fixed) -> (Tensor, Tensor, Tensor)

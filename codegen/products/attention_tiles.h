@@ -49,6 +49,8 @@ struct AttentionGradBlock {
   int64_t grad_y_stride;
   const float* logsumexp;
   int64_t logsumexp_stride;
+  const float* max;  // Null: it is in logsumexp.
+  int64_t max_stride;
   float* grad_q;
   int64_t grad_q_stride;
   float* grad_k;
@@ -64,10 +66,10 @@ inline int64_t AttentionScratchFloats(const ProductTiles& tiles, int64_t vectors
 }
 
 // The same of ProductTiles::attend_back: queries, gradients and those of queries, both once more as they lie, weights and gradients of
-// scores, and two numbers of each query.
+// scores, and three numbers of each query.
 inline int64_t AttentionGradScratchFloats(const ProductTiles& tiles, int64_t vectors, int64_t width) {
   const int64_t row = vectors * tiles.lanes, whole_width = (width + tiles.lanes - 1) / tiles.lanes * tiles.lanes;
-  return (3 * width + tiles.lanes + 2 * whole_width + 2 * kKeyBlock + 2) * row;
+  return (3 * width + tiles.lanes + 2 * whole_width + 2 * kKeyBlock + 3) * row;
 }
 
 }  // namespace lazuli::codegen

@@ -50,6 +50,7 @@ class AttentionByHandTest : public BackendTest {
   // Forward and backward are each one call in each of the runs that are not eager's.
   void ExpectFused(const Program& program, int64_t calls = 2) const { ExpectCalls(program, fuses() ? calls : 0); }
   void ExpectCalls(const Program& program, int64_t calls) const {
+    lazuli::reset();
     const StatsDelta stats;
     ExpectSameAsEager(program);
     EXPECT_EQ(stats.of(&Stats::fused_attentions), kRuns * calls);
@@ -63,7 +64,6 @@ INSTANTIATE_TEST_SUITE_P(Backends, AttentionByHandTest, ::testing::Values("llvm"
 
 TEST_P(AttentionByHandTest, Plain) {
   for (const auto& [queries, keys] : {std::pair(16, 16), std::pair(65, 65), std::pair(40, 200), std::pair(130, 17)}) {
-    lazuli::reset();
     ExpectFused(Attention(queries, keys, [](torch::Tensor scores) { return scores; }));
   }
 }
@@ -209,6 +209,80 @@ TEST_P(AttentionByHandTest, ExpandedKeys) {
     const auto y = torch::matmul(scores.softmax(-1), v);
     return torch::autograd::grad({(y * y.detach()).sum()}, {rows.q, rows.k, rows.v});
   });
+}
+
+// Each reads what the one before it made, wherever that lies by then.
+TEST_P(AttentionByHandTest, AttentionOfAttention) {
+  ExpectFused(
+      [] {
+        const auto rows = torch::randn({1, 24, 48}, Type()).requires_grad_();
+        const auto k = torch::randn({1, 3, 20, 16}, Type()), v = torch::randn({1, 3, 20, 16}, Type());
+        auto x = rows.view({1, 24, 3, 16}).transpose(1, 2);
+        for (int i = 0; i < 3; ++i) x = torch::matmul((torch::matmul(x, k.transpose(-2, -1)) * 0.3).softmax(-1), v);
+        const auto y = torch::matmul((torch::matmul(x, x.transpose(-2, -1)) * 0.3).softmax(-1), x).transpose(1, 2).reshape({24, 48}) * 2;
+        auto results = torch::autograd::grad({(y * y).sum()}, {rows});
+        results.push_back(y.detach());
+        return results;
+      },
+      2 * 4);
+}
+
+// Scores of one batch or of one key, which a mask or a bias repeats, are another formula.
+TEST_P(AttentionByHandTest, ScoresThatAreRepeated) {
+  const auto attend = [](int64_t batch, int64_t keys, bool where) {
+    return [=] {
+      const torch::NoGradGuard guard;
+      const auto q = torch::randn({batch, 3, 24, 16}, Type()), k = torch::randn({batch, 3, keys, 16}, Type());
+      const auto v = torch::randn({2, 3, 20, 16}, Type());
+      const auto scores = torch::matmul(q, k.transpose(-2, -1));
+      const auto table = torch::randn({2, 1, 24, 20}, Type());
+      const auto changed = where ? torch::where(table > 0, scores, -1e4) : table + scores;
+      return Tensors{torch::matmul(changed.softmax(-1), v)};
+    };
+  };
+  for (const bool where : {false, true}) {
+    ExpectCalls(attend(1, 20, where), 0);
+    ExpectCalls(attend(2, 1, where), 0);
+  }
+}
+
+// A query of which a large number leaves nothing sees all keys alike; each weighs its share in the gradient, too.
+TEST_P(AttentionByHandTest, QueriesOfWhichNothingIsLeft) {
+  const auto rows = [] { return (torch::arange(40, torch::dtype(torch::kLong).device(TestDevice())) < 5).view({40, 1}); };
+  for (const float number : {-1e9f, std::numeric_limits<float>::lowest()}) {
+    ExpectFused(Attention(40, 40, [&](torch::Tensor scores) { return scores.masked_fill(rows(), number); }));
+    ExpectFused(Attention(40, 40, [&](torch::Tensor scores) { return scores + rows().to(torch::kFloat) * number; }));
+  }
+}
+
+// A copy to another dtype that rounds is part of the formula.
+TEST_P(AttentionByHandTest, RoundingBetween) {
+  const auto attend = [](torch::Dtype scores_as, torch::Dtype softmax_as) {
+    return [=] {
+      const torch::NoGradGuard guard;
+      const Rows rows = MakeRows(24, 24);
+      const auto scores = torch::matmul(rows.Heads(rows.q), rows.Heads(rows.k).transpose(-2, -1)).to(scores_as).to(softmax_as);
+      return Tensors{torch::matmul(scores.softmax(-1).to(torch::kFloat), rows.Heads(rows.v))};
+    };
+  };
+  ExpectCalls(attend(torch::kInt, torch::kFloat), 0);
+  ExpectCalls(attend(torch::kDouble, torch::kDouble), 0);
+  ExpectCalls(attend(torch::kFloat, torch::kFloat), 1 * fuses());
+}
+
+// By hand, in the order that suits the writer.
+TEST_P(AttentionByHandTest, AGradientBeforeTheResult) {
+  ExpectCalls(
+      [] {
+        const torch::NoGradGuard guard;
+        const auto heads = [] { return torch::randn({3, 24, 16}, Type()); };
+        const auto q = heads(), k = heads(), v = heads(), grad = heads();
+        const auto grad_weights = torch::bmm(grad, v.transpose(1, 2));
+        const auto weights = torch::bmm(q, k.transpose(1, 2)).softmax(-1);
+        const auto grad_scores = at::_softmax_backward_data(grad_weights, weights, -1, torch::kFloat);
+        return Tensors{torch::bmm(weights, v), torch::bmm(grad_scores, k)};
+      },
+      0);
 }
 
 // The gradient's numbers need not be those of the formula: then products compute it, and it is counted.
