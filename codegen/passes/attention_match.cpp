@@ -302,6 +302,7 @@ bool AttentionMatcher::TakeGradientStep(const Node& node, AttentionMatch* match)
   }
   const std::optional<Fill> fill = FillOf(node);
   if (!fill.has_value() || match->grad_fill.has_value() || !match->fill.has_value()) return false;
+  if (IsMinusInfinity(node.op.args[fill->number])) return false;
   match->grad_fill = node.op.args[fill->number];
   return Operand(node, fill->mask) == match->filled && fill->keeps == match->keeps;
 }

@@ -305,6 +305,33 @@ TEST_P(AttentionByHandTest, AGradientOfAnotherScale) {
   EXPECT_EQ(stats.of(&Stats::unfused_attentions), fuses() ? kRuns : 0);
 }
 
+TEST_P(AttentionByHandTest, AGradientThatIsFilledWithAnotherNumber) {
+  struct Hide : torch::autograd::Function<Hide> {
+    static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& scores, const torch::Tensor& mask,
+                                 double number) {
+      context->save_for_backward({mask});
+      context->saved_data["number"] = number;
+      return scores.masked_fill(mask, kHidden);
+    }
+    static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list grads) {
+      const auto mask = context->get_saved_variables()[0];
+      return {grads[0].masked_fill(mask, context->saved_data["number"].toDouble()), {}, {}};
+    }
+  };
+  const auto program = [](double number) {
+    return [number] {
+      const Rows rows = MakeRows(24, 24, 16, /*grad=*/true);
+      const auto scores = torch::matmul(rows.Heads(rows.q), rows.Heads(rows.k).transpose(-2, -1));
+      const auto y = torch::matmul(Hide::apply(scores, Causal(24, 24) == 0, number).softmax(-1), rows.Heads(rows.v));
+      return torch::autograd::grad({(y * y).sum()}, {rows.q, rows.k, rows.v});
+    };
+  };
+  const StatsDelta stats;
+  ExpectSameAsEager(program(0.5));
+  EXPECT_EQ(stats.of(&Stats::unfused_attentions), fuses() ? kRuns : 0);
+  ExpectCalls(program(kHidden), 0);
+}
+
 TEST_P(AttentionByHandTest, StrictAsEager) {
   const StatsDelta stats;
   ExpectSameAsEager(Attention(24, 24, [](torch::Tensor scores) { return scores; }), options().precision("strict"));
