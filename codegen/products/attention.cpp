@@ -65,9 +65,9 @@ void RunBlock(const Attention& a, const ProductTiles& tiles, int64_t batch, int6
 }
 
 // Sums over queries are taken in so many parts, one after another in each, so that few heads are work enough for many threads.
-constexpr int64_t kManyHeads = 32, kQueriesOfPart = 256;
+constexpr int64_t kManyHeads = 48, kQueriesOfPart = 64;
 
-int64_t PartsOf(const Attention& a) {
+int64_t MostParts(const Attention& a) {
   return std::clamp<int64_t>(a.queries / kQueriesOfPart, 1, at::divup(kManyHeads, a.batch * a.kv_heads));
 }
 
@@ -83,10 +83,8 @@ void ZeroRows(float* rows, int64_t count, int64_t width, int64_t stride) {
   for (int64_t r = 0; r < count; ++r) std::fill_n(rows + r * stride, width, 0.0f);
 }
 
-void AddRows(const float* rows, int64_t count, int64_t width, float* sums, int64_t stride) {
-  for (int64_t r = 0; r < count; ++r) {
-    for (int64_t e = 0; e < width; ++e) sums[r * stride + e] += rows[r * width + e];
-  }
+void AddRow(const float* row, int64_t width, float* sums) {
+  for (int64_t e = 0; e < width; ++e) sums[e] += row[e];
 }
 
 // Queries [first, last) of all heads that share these keys.
@@ -153,8 +151,9 @@ void RunAttention(const Attention& attention) { RunAttention(attention, runtime:
 void RunAttentionGradient(const AttentionGradient& g, runtime::Isa isa) {
   const ProductTiles& tiles = *TilesFor(isa);
   const Attention& a = g.attention;
-  const int64_t parts = PartsOf(a), heads = a.batch * a.kv_heads, block = tiles.max_vectors * tiles.lanes;
-  const int64_t queries_of_part = at::divup(at::divup(a.queries, parts), block) * block, rows_floats = a.keys * a.width;
+  const int64_t heads = a.batch * a.kv_heads, rows_floats = a.keys * a.width, block = tiles.max_vectors * tiles.lanes;
+  const int64_t queries_of_part = at::divup(at::divup(a.queries, MostParts(a)), block) * block;
+  const int64_t parts = at::divup(a.queries, queries_of_part);
   // What is not the first part of a head: gradients of keys, then of values.
   const at::Tensor further = at::empty({heads, parts - 1, 2, rows_floats}, at::kFloat);
   float* const room = parts > 1 ? further.mutable_data_ptr<float>() : nullptr;
@@ -173,13 +172,15 @@ void RunAttentionGradient(const AttentionGradient& g, runtime::Isa isa) {
     }
   });
   if (parts == 1) return;
-  at::parallel_for(0, heads, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t head = begin; head < end; ++head) {
+  constexpr int64_t kRowsOfTask = 32;
+  at::parallel_for(0, heads * a.keys, kRowsOfTask, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t head = i / a.keys, key = i % a.keys;
       const KeyGradients sums = place(head, 0);
       for (int64_t part = 1; part < parts; ++part) {
         const KeyGradients more = place(head, part);
-        AddRows(more.grad_k, a.keys, a.width, sums.grad_k, sums.grad_k_stride);
-        AddRows(more.grad_v, a.keys, a.width, sums.grad_v, sums.grad_v_stride);
+        AddRow(more.grad_k + key * more.grad_k_stride, a.width, sums.grad_k + key * sums.grad_k_stride);
+        AddRow(more.grad_v + key * more.grad_v_stride, a.width, sums.grad_v + key * sums.grad_v_stride);
       }
     }
   });

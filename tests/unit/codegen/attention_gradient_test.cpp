@@ -154,7 +154,7 @@ TEST_P(AttentionGradientTest, CausalWithMoreKeysOrMoreQueries) {
 // Most weights are less than a float can be.
 TEST_P(AttentionGradientTest, LargeScores) { Expect({1, 2, 2, 40, 400, 16, false, 12}); }
 
-// Few heads of so many queries that their sums are taken in parts: two; four, and of two heads; six, of which one is empty.
+// Few heads of so many queries that their sums are taken in parts, the last of which may be shorter.
 TEST_P(AttentionGradientTest, SumsInParts) {
   Expect({1, 2, 2, 600, 40, 16});
   Expect({2, 4, 2, 1100, 50, 8, true});
