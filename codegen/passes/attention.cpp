@@ -1,7 +1,5 @@
 #include "codegen/passes/attention.h"
 
-#include <ATen/Context.h>
-
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -89,7 +87,7 @@ class AttentionFuser {
     const NodeId n = graph_.values[matrices.storage].producer;
     if (n != kNoNode) {
       const Node& node = graph_.nodes[n];
-      const TensorRef* const copied = node.kind == Node::Kind::kCompute && node.results.size() == 1 ? CopiedBy(node.op) : nullptr;
+      const TensorRef* const copied = CopiedBy(node);
       if (copied != nullptr && IsCopyOfHeads(node, WithoutLast(*copied), matrices, batch, heads)) return WithoutLast(*copied);
     }
     TensorRef result = matrices;
@@ -167,7 +165,7 @@ class AttentionFuser {
     const std::optional<Operands> operands = OperandsOf(match, batch, heads);
     if (!operands.has_value() || (match.has_gradient() && !MayReadResult(match))) return false;
     const TensorRef logsumexp = MakeAttention(match, *operands);
-    if (match.has_gradient()) MakeGradient(match, *operands, logsumexp, batch, heads);
+    if (match.has_gradient()) MakeGradient(match, *operands, logsumexp);
     return true;
   }
 
@@ -193,7 +191,7 @@ class AttentionFuser {
   // The second product becomes the attention. Returns the use of what the gradient needs of it.
   TensorRef MakeAttention(const AttentionMatch& match, const Operands& o) {
     Node& node = graph_.nodes[match.product];
-    const HeadOrder order = Place(&node.op.results[0], node.results[0], o.q, o.q, HeadOrder::kHeadsRows);
+    const HeadOrder order = Place(&node.op.results[0], node.results[0], o.q, HeadOrder::kHeadsRows);
     TensorRef logsumexp;
     logsumexp.dtype = c10::kFloat;
     logsumexp.sizes = {o.q.sizes[0], o.q.sizes[1], o.q.sizes[2]};
@@ -208,8 +206,6 @@ class AttentionFuser {
     graph_.contents.push_back(kNoValue);
     const auto storage = static_cast<StorageId>(graph_.storages.size()) - 1;
     const ValueId value = graph_.AddValue({match.product, storage, kNoValue, logsumexp});
-    pinned_.push_back(false);
-    overwritten_.push_back(false);
     node.op.info = AttentionOp();
     node.op.args = {TensorArgument(o.q), TensorArgument(o.k), TensorArgument(o.v)};
     AppendScores(match, &node.op.args);
@@ -233,14 +229,14 @@ class AttentionFuser {
   }
 
   // Of the gradient's products the first becomes all of it: the others' results are made there.
-  void MakeGradient(const AttentionMatch& match, const Operands& o, const TensorRef& logsumexp, int64_t batch, int64_t heads) {
+  void MakeGradient(const AttentionMatch& match, const Operands& o, const TensorRef& logsumexp) {
     const NodeId at = PlaceOfGradient(match);
     const Node& attention = graph_.nodes[match.product];
     TensorRef y = attention.op.results[0];
     y.storage = attention.results[0];
     Node node = graph_.nodes[at];
     node.op.info = AttentionGradientOp();
-    node.op.args = {TensorArgument(GradOf(match, batch, heads)),
+    node.op.args = {TensorArgument(HeadsOf(match.grad_y, o.q.sizes[0], o.q.sizes[1])),
                     TensorArgument(o.q),
                     TensorArgument(o.k),
                     TensorArgument(o.v),
@@ -260,7 +256,7 @@ class AttentionFuser {
       if (product != kNoNode) {
         value = graph_.nodes[product].results[0];
         result.storage = graph_.nodes[product].op.results[0].storage;
-        order = Place(&result, value, operand, operand, order);
+        order = Place(&result, value, operand, order);
         graph_.values[value].producer = at;
         keep_[product] = product == at;
       } else {
@@ -280,11 +276,9 @@ class AttentionFuser {
     graph_.nodes[at] = std::move(node);
   }
 
-  TensorRef GradOf(const AttentionMatch& match, int64_t batch, int64_t heads) const { return HeadsOf(match.grad_y, batch, heads); }
-
-  // Lays `value`, heads of the sizes of `sizes` that lie in order `from`, out as `like` is, if all who use it can read it there. Says how.
-  HeadOrder Place(TensorRef* result, ValueId value, const TensorRef& sizes, const TensorRef& like, HeadOrder from) {
-    result->sizes = sizes.sizes;
+  // Lays `value`, heads of the sizes of `like` that lie in order `from`, out as `like` is, if all who use it can read it there. Says how.
+  HeadOrder Place(TensorRef* result, ValueId value, const TensorRef& like, HeadOrder from) {
+    result->sizes = like.sizes;
     const auto hint = [&](int d) { return graph_.symbols.Hint(like.strides[d]); };
     const HeadOrder wanted = hint(1) < hint(2) ? HeadOrder::kRowsHeads : HeadOrder::kHeadsRows;
     const HeadOrder order = wanted != from && Move(value, result->sizes, from, wanted) ? wanted : from;
@@ -324,8 +318,8 @@ class AttentionFuser {
 
   Graph& graph_;
   const AttentionOptions options_;
-  std::vector<bool> pinned_;
-  std::vector<bool> overwritten_;
+  const std::vector<bool> pinned_;
+  const std::vector<bool> overwritten_;
   std::vector<bool> keep_;  // By node.
 };
 
@@ -333,9 +327,10 @@ class AttentionFuser {
 
 absl::StatusOr<Graph> FuseAttention(Graph graph, const AttentionOptions& options) {
   const bool has_softmax = std::any_of(graph.nodes.begin(), graph.nodes.end(), &AttentionMatcher::MayBeSoftmax);
-  if (!options.any() || !has_softmax || !AttentionFuser(&graph, options).RunOnce()) return graph;
-  while (AttentionFuser(&graph, options).RunOnce()) {
-  }
+  if (!options.any() || !has_softmax) return graph;
+  bool changed = false;
+  while (AttentionFuser(&graph, options).RunOnce()) changed = true;
+  if (!changed) return graph;
   // Copies for the products, and of what lies as it is wanted now.
   auto folded = FoldCopies(std::move(graph));
   return folded.ok() ? EliminateDeadCode(*std::move(folded)) : folded;

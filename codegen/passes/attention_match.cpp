@@ -6,6 +6,7 @@
 
 #include "codegen/ir/dtypes.h"
 #include "codegen/passes/value_uses.h"
+#include "codegen/products/gpu_product.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -52,8 +53,6 @@ bool IsTranspose(const TensorRef& a, const TensorRef& b) {
   return a.storage == b.storage && a.offset_slot == b.offset_slot && a.dtype == b.dtype && SameDims(a, b, 0, 0) && SameDims(a, b, 1, 2) &&
          SameDims(a, b, 2, 1);
 }
-
-bool IsOne(const TraceArg& arg) { return arg.kind == TraceArg::Kind::kConst && arg.value.isScalar() && arg.value.toScalar().equal(1); }
 
 const TensorRef& Operand(const Node& node, size_t arg) { return node.op.args[arg].tensors[0]; }
 bool IsTensor(const Node& node, size_t arg) {
@@ -189,7 +188,8 @@ bool AttentionMatcher::TakeFill(const Node& node, AttentionMatch* match, const T
 }
 
 bool AttentionMatcher::TakeAdd(const Node& node, AttentionMatch* match, const TensorRef** before) const {
-  if (!IsTensor(node, 1) || !IsOne(node.op.args[2])) return false;
+  const TraceArg& alpha = node.op.args[2];
+  if (!IsTensor(node, 1) || alpha.kind != TraceArg::Kind::kConst || !IsUnitFactor(alpha.value)) return false;
   // Scores are as large as the sum, and nobody else's.
   const auto are_scores = [&](size_t arg) { return IsInner(Operand(node, arg).storage) && MakerOf(Operand(node, arg)) != nullptr; };
   const auto is_bias = [&](size_t arg) {
@@ -211,12 +211,12 @@ bool AttentionMatcher::FindProducts(AttentionMatch* match) const {
   if (!IsHidden(weights)) return false;
   for (const ValueUse& use : uses_[weights]) {
     const Node& node = graph_.nodes[use.node];
-    const TensorRef* const copied = node.kind == Node::Kind::kCompute && node.results.size() == 1 ? CopiedBy(node.op) : nullptr;
+    const TensorRef* const copied = CopiedBy(node);
     if (copied == nullptr) {
       if (!TakeUse(use, scores, match)) return false;
       continue;
     }
-    if (node.results[0] == kNoValue || !IsHidden(node.results[0]) || !IsExact(node.op.results[0].dtype, copied->dtype)) return false;
+    if (!IsHidden(node.results[0]) || !IsExact(node.op.results[0].dtype, copied->dtype)) return false;
     if (!IsWhole(*copied, scores) || !node.op.results[0].is_contiguous() || !IsElementwise(*copied, node.op.results[0])) return false;
     match->inner.push_back(use.node);
     for (const ValueUse& use_of_copy : uses_[node.results[0]]) {
@@ -260,7 +260,7 @@ bool AttentionMatcher::MatchGradient(AttentionMatch* match) const {
     match->grad_weights = graph_.values[use->storage].producer;
     match->grad_inner.push_back(match->grad_weights);
     if (IsProduct(*node)) break;
-    use = node->kind == Node::Kind::kCompute ? CopiedBy(node->op) : nullptr;
+    use = CopiedBy(*node);
     if (use == nullptr || !IsExact(use->dtype, node->op.results[0].dtype) || !IsElementwise(*use, node->op.results[0])) return false;
   }
   const Node& product = graph_.nodes[match->grad_weights];

@@ -8,11 +8,6 @@
 namespace lazuli::codegen {
 namespace {
 
-// The tensor that `node` copies as CopiedBy(TraceOp) says, where the copy is a value of the graph.
-const TensorRef* CopiedBy(const Node& node) {
-  return node.kind == Node::Kind::kCompute && node.results.size() == 1 && node.results[0] != kNoValue ? CopiedBy(node.op) : nullptr;
-}
-
 // Whether `wide` holds every value of `narrow`. Integers beyond a float's mantissa are left out.
 bool HoldsAll(c10::ScalarType wide, c10::ScalarType narrow) {
   if (wide == narrow) return true;

@@ -9,6 +9,11 @@
 
 namespace lazuli::codegen {
 
+// The tensor that `node` copies as CopiedBy(TraceOp) says, where the copy is a value of the graph.
+inline const TensorRef* CopiedBy(const Node& node) {
+  return node.kind == Node::Kind::kCompute && node.results.size() == 1 && node.results[0] != kNoValue ? CopiedBy(node.op) : nullptr;
+}
+
 // By value: it is a visible storage's content after the trace, so it has to have memory of its own.
 inline std::vector<bool> PinnedValues(const Graph& graph) {
   std::vector<bool> pinned(graph.values.size(), false);

@@ -17,6 +17,12 @@ auto* HeadOf(const Rows& rows, int64_t batch, int64_t head) {
   return rows.data + batch * rows.batch + head * rows.head;
 }
 
+// Those of one head, from row `first` on.
+template <class Float>
+BlockRows<Float> RowsFrom(const HeadRows<Float>& rows, int64_t batch, int64_t head, int64_t first) {
+  return {HeadOf(rows, batch, head) + first * rows.row, rows.row};
+}
+
 template <class Element>
 ScoreRows<Element> ScoresOf(const ScoreTable<Element>& table, int64_t batch, int64_t head, int64_t first) {
   if (table.data == nullptr) return {};
@@ -30,14 +36,10 @@ AttentionBlock BlockOf(const Attention& a, int64_t batch, int64_t head, int64_t 
   block.rows = rows;
   block.keys = a.causal ? std::min(a.keys, first + rows) : a.keys;
   block.width = a.width;
-  block.q = HeadOf(a.q, batch, head) + first * a.q.row;
-  block.q_stride = a.q.row;
-  block.k = HeadOf(a.k, batch, kv_head);
-  block.k_stride = a.k.row;
-  block.v = HeadOf(a.v, batch, kv_head);
-  block.v_stride = a.v.row;
-  block.y = HeadOf(a.y, batch, head) + first * a.y.row;
-  block.y_stride = a.y.row;
+  block.q = RowsFrom(a.q, batch, head, first);
+  block.k = RowsFrom(a.k, batch, kv_head, 0);
+  block.v = RowsFrom(a.v, batch, kv_head, 0);
+  block.y = RowsFrom(a.y, batch, head, first);
   block.hidden_from = a.causal ? first : a.keys;
   block.scale = a.scale;
   block.bias = ScoresOf(a.bias, batch, head, first);
@@ -73,18 +75,17 @@ int64_t MostParts(const Attention& a) {
 
 // Where a part of the sums for one head of keys and values goes.
 struct KeyGradients {
-  float* grad_k;
-  int64_t grad_k_stride;
-  float* grad_v;
-  int64_t grad_v_stride;
+  BlockRows<float> k, v;
 };
 
-void ZeroRows(float* rows, int64_t count, int64_t width, int64_t stride) {
-  for (int64_t r = 0; r < count; ++r) std::fill_n(rows + r * stride, width, 0.0f);
+void ZeroRows(const BlockRows<float>& rows, int64_t count, int64_t width) {
+  for (int64_t r = 0; r < count; ++r) std::fill_n(rows.first + r * rows.stride, width, 0.0f);
 }
 
-void AddRow(const float* row, int64_t width, float* sums) {
-  for (int64_t e = 0; e < width; ++e) sums[e] += row[e];
+void AddRow(const BlockRows<float>& rows, int64_t row, int64_t width, const BlockRows<float>& sums) {
+  const float* const more = rows.first + row * rows.stride;
+  float* const sum = sums.first + row * sums.stride;
+  for (int64_t e = 0; e < width; ++e) sum[e] += more[e];
 }
 
 // Queries [first, last) of all heads that share these keys.
@@ -95,27 +96,19 @@ void RunBack(const AttentionGradient& g, const ProductTiles& tiles, int64_t batc
   const int64_t most = tiles.max_vectors * tiles.lanes, sharing = a.heads / a.kv_heads;
   const int64_t floats = AttentionGradScratchFloats(tiles, tiles.max_vectors, a.width);
   auto* const room = static_cast<float*>(scratch.Reserve(floats * static_cast<int64_t>(sizeof(float))));
-  ZeroRows(to.grad_k, a.keys, a.width, to.grad_k_stride);
-  ZeroRows(to.grad_v, a.keys, a.width, to.grad_v_stride);
+  ZeroRows(to.k, a.keys, a.width);
+  ZeroRows(to.v, a.keys, a.width);
   for (int64_t head = kv_head * sharing; head < (kv_head + 1) * sharing; ++head) {
     for (int64_t begin = first; begin < last; begin += most) {
       const int64_t rows = std::min(most, last - begin);
       AttentionGradBlock block;
       block.scores = BlockOf(a, batch, head, begin, rows);
-      block.y = block.scores.y;
-      block.y_stride = a.y.row;
-      block.grad_y = HeadOf(g.grad_y, batch, head) + begin * g.grad_y.row;
-      block.grad_y_stride = g.grad_y.row;
-      block.logsumexp = HeadOf(a.logsumexp, batch, head) + begin * a.logsumexp.row;
-      block.logsumexp_stride = a.logsumexp.row;
-      block.max = a.max.data != nullptr ? HeadOf(a.max, batch, head) + begin * a.max.row : nullptr;
-      block.max_stride = a.max.row;
-      block.grad_q = HeadOf(g.grad_q, batch, head) + begin * g.grad_q.row;
-      block.grad_q_stride = g.grad_q.row;
-      block.grad_k = to.grad_k;
-      block.grad_k_stride = to.grad_k_stride;
-      block.grad_v = to.grad_v;
-      block.grad_v_stride = to.grad_v_stride;
+      block.grad_y = RowsFrom(g.grad_y, batch, head, begin);
+      block.logsumexp = {HeadOf(a.logsumexp, batch, head) + begin * a.logsumexp.row, a.logsumexp.row};
+      block.max = {a.max.data != nullptr ? HeadOf(a.max, batch, head) + begin * a.max.row : nullptr, a.max.row};
+      block.grad_q = RowsFrom(g.grad_q, batch, head, begin);
+      block.grad_k = to.k;
+      block.grad_v = to.v;
       tiles.attend_back(block, at::divup(rows, tiles.lanes), room);
     }
   }
@@ -160,10 +153,10 @@ void RunAttentionGradient(const AttentionGradient& g, runtime::Isa isa) {
   const auto place = [&](int64_t head, int64_t part) -> KeyGradients {
     if (part > 0) {
       float* const rows = room + (head * (parts - 1) + part - 1) * 2 * rows_floats;
-      return {rows, a.width, rows + rows_floats, a.width};
+      return {{rows, a.width}, {rows + rows_floats, a.width}};
     }
     const int64_t batch = head / a.kv_heads, kv_head = head % a.kv_heads;
-    return {HeadOf(g.grad_k, batch, kv_head), g.grad_k.row, HeadOf(g.grad_v, batch, kv_head), g.grad_v.row};
+    return {RowsFrom(g.grad_k, batch, kv_head, 0), RowsFrom(g.grad_v, batch, kv_head, 0)};
   };
   at::parallel_for(0, heads * parts, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -179,8 +172,8 @@ void RunAttentionGradient(const AttentionGradient& g, runtime::Isa isa) {
       const KeyGradients sums = place(head, 0);
       for (int64_t part = 1; part < parts; ++part) {
         const KeyGradients more = place(head, part);
-        AddRow(more.grad_k + key * more.grad_k_stride, a.width, sums.grad_k + key * sums.grad_k_stride);
-        AddRow(more.grad_v + key * more.grad_v_stride, a.width, sums.grad_v + key * sums.grad_v_stride);
+        AddRow(more.k, key, a.width, sums.k);
+        AddRow(more.v, key, a.width, sums.v);
       }
     }
   });

@@ -1,5 +1,6 @@
 #include "codegen/products/attention_calls.h"
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
@@ -18,17 +19,11 @@ struct ArgumentsOf {
 };
 constexpr ArgumentsOf kForward = {0, 3, 4, 5, 6}, kBackward = {1, 6, 7, 8, 9};
 
-// A bias for all scores that are alike in a dimension of which it has one. False: it is none, or of another dtype.
+// False: it is no bias for these scores, or of another dtype.
 bool DescribeBias(const at::Tensor& bias, Attention* a) {
   if (bias.scalar_type() != c10::kFloat || (bias.dim() != 2 && bias.dim() != 4)) return false;
-  const int64_t sizes[] = {a->batch, a->heads, a->queries, a->keys};
-  int64_t strides[4] = {};
-  for (int64_t d = 4 - bias.dim(); d < 4; ++d) {
-    const int64_t size = bias.size(d - 4);
-    if (size != sizes[d] && size != 1) return false;
-    strides[d] = size == 1 ? 0 : bias.stride(d - 4);
-  }
-  a->bias = {bias.const_data_ptr<float>(), strides[0], strides[1], strides[2], strides[3]};
+  if (!at::is_expandable_to(bias.sizes(), {a->batch, a->heads, a->queries, a->keys})) return false;
+  a->bias = TableOf(bias, *a, bias.const_data_ptr<float>());
   return true;
 }
 

@@ -23,4 +23,11 @@ HeadRows<Float> RowsOf(const at::Tensor& heads, Float* data) {
 }
 bool HasHeadRows(const at::Tensor& heads);
 
+// One of `numbers`, which can be expanded to batch, heads, queries and keys, for each score; `data` is theirs.
+template <class Element>
+ScoreTable<Element> TableOf(const at::Tensor& numbers, const Attention& a, const Element* data) {
+  const at::Tensor all = numbers.expand({a.batch, a.heads, a.queries, a.keys});
+  return {data, all.stride(0), all.stride(1), all.stride(2), all.stride(3)};
+}
+
 }  // namespace lazuli::codegen

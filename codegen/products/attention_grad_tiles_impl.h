@@ -69,8 +69,8 @@ void SumQueries(const AttentionGradBlock& block, const float* ys, const float* g
   }
   // The weights of queries that there are not are exp(-inf).
   for (int64_t r = 0; r < kRow; ++r) {
-    logsumexp[r] = r < block.scores.rows ? block.logsumexp[r * block.logsumexp_stride] : kInfinity;
-    max[r] = r < block.scores.rows && block.max != nullptr ? block.max[r * block.max_stride] : 0.0f;
+    logsumexp[r] = r < block.scores.rows ? block.logsumexp.first[r * block.logsumexp.stride] : kInfinity;
+    max[r] = r < block.scores.rows && block.max.first != nullptr ? block.max.first[r * block.max.stride] : 0.0f;
   }
 }
 
@@ -118,12 +118,12 @@ void AttendBlockBack(const AttentionGradBlock& block, float* scratch) {
     rows.x_stride = stride;
     PackPanel<kVectors>(rows, 0, s.rows, panel);
   };
-  pack(s.q, s.q_stride, queries);
-  pack(block.grad_y, block.grad_y_stride, grads);
-  pack(block.y, block.y_stride, results);
+  pack(s.q.first, s.q.stride, queries);
+  pack(block.grad_y.first, block.grad_y.stride, grads);
+  pack(s.y.first, s.y.stride, results);
   SumQueries<kVectors>(block, results, grads, max, logsumexp, sums);
-  query_rows.Pack(s.q, s.q_stride);
-  grad_rows.Pack(block.grad_y, block.grad_y_stride);
+  query_rows.Pack(s.q.first, s.q.stride);
+  grad_rows.Pack(block.grad_y.first, block.grad_y.stride);
   const Vec scale = Constant(s.scale);
   const bool spoils = Spoils(s, logsumexp);
   bool has_results = false;
@@ -132,22 +132,23 @@ void AttendBlockBack(const AttentionGradBlock& block, float* scratch) {
     if (!spoils && AreUnseen(s, begin, end)) continue;
     Score<kRows, kVectors>(s, queries, begin, end, weights);
     Weigh<kVectors>(keys, max, logsumexp, weights);
-    AddProduct(weights, kRow, keys, grad_rows, block.grad_v + begin * block.grad_v_stride, block.grad_v_stride);
+    AddProduct(weights, kRow, keys, grad_rows, block.grad_v.first + begin * block.grad_v.stride, block.grad_v.stride);
     const auto sink = [&](int64_t key, int v, Vec grad_weight) __attribute__((always_inline)) {
       const Vec weight = Load(weights + (key * kVectors + v) * kLanes);
       const Vec grad = Multiply(Multiply(weight, Subtract(grad_weight, Load(sums + v * kLanes))), scale);
       Store(grad_scores + (key * kVectors + v) * kLanes, grad);
     };
-    const float* const values = s.v + begin * s.v_stride;
-    Tiles<kRows, kVectors>(keys, MatrixRows{values, values + keys * s.v_stride, s.v_stride}, grads, s.width, sink);
+    const float* const values = s.v.first + begin * s.v.stride;
+    Tiles<kRows, kVectors>(keys, MatrixRows{values, values + keys * s.v.stride, s.v.stride}, grads, s.width, sink);
     if (s.filled.first != nullptr) FillScores<kVectors>(s, begin, end, 0.0f, grad_scores);
-    AddWeighted<kRows, kVectors>(MatrixColumns{s.k + begin * s.k_stride, s.k_stride}, s.width, keys, grad_scores, has_results, results);
-    AddProduct(grad_scores, kRow, keys, query_rows, block.grad_k + begin * block.grad_k_stride, block.grad_k_stride);
+    AddWeighted<kRows, kVectors>(MatrixColumns{s.k.first + begin * s.k.stride, s.k.stride}, s.width, keys, grad_scores, has_results,
+                                 results);
+    AddProduct(grad_scores, kRow, keys, query_rows, block.grad_k.first + begin * block.grad_k.stride, block.grad_k.stride);
     has_results = true;
   }
   for (int64_t i = 0; !has_results && i < s.width * kRow; i += kLanes) Store(results + i, Zero());
   Product rows;
-  rows.y = block.grad_q;
-  rows.y_stride = block.grad_q_stride;
+  rows.y = block.grad_q.first;
+  rows.y_stride = block.grad_q.stride;
   WriteBlock<kVectors>(rows, 0, s.rows, 0, s.width, results);
 }

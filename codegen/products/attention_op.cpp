@@ -71,23 +71,16 @@ at::Tensor InOrder(const at::Tensor& tensor, const at::Tensor& like, int64_t ord
   return is_so ? tensor : EmptyHeads(like, order).copy_(tensor);
 }
 
-// One number for each score.
-template <class Element, class Data>
-ScoreTable<Element> ScoreTableOf(const at::Tensor& numbers, const AttentionProblem& p, const Data* data) {
-  const at::Tensor all = numbers.expand({p.query.size(0), p.query.size(1), p.query.size(2), p.key.size(2)});
-  return {reinterpret_cast<const Element*>(data), all.stride(0), all.stride(1), all.stride(2), all.stride(3)};
-}
-
 // False: it is not for attention.h.
 bool DescribeForCpu(const AttentionProblem& p, Attention* attention) {
   if (!p.query.is_cpu() || !DescribeAttention(p.query, p.key, p.value, attention)) return false;
   if (p.has_bias()) {
     if (p.bias->scalar_type() != at::kFloat) return false;
-    attention->bias = ScoreTableOf<float>(*p.bias, p, p.bias->const_data_ptr<float>());
+    attention->bias = TableOf(*p.bias, *attention, p.bias->const_data_ptr<float>());
   }
   if (p.has_filled()) {
     if (p.filled->scalar_type() != at::kBool) return false;
-    attention->filled = ScoreTableOf<uint8_t>(*p.filled, p, p.filled->const_data_ptr<bool>());
+    attention->filled = TableOf(*p.filled, *attention, reinterpret_cast<const uint8_t*>(p.filled->const_data_ptr<bool>()));
     attention->keeps = p.keeps;
   }
   attention->scale = static_cast<float>(p.scale);

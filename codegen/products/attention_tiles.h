@@ -17,19 +17,22 @@ struct ScoreRows {
   int64_t key = 0;
 };
 
-// Some queries of one head against all keys that they see. Strides are from row to row.
+// Rows: element e of row r at first[r * stride + e].
+template <class Float>
+struct BlockRows {
+  Float* first;
+  int64_t stride;
+};
+
+// Some queries of one head against all keys that they see.
 struct AttentionBlock {
   int64_t rows;  // Queries.
   int64_t keys;
   int64_t width;
-  const float* q;
-  int64_t q_stride;
-  const float* k;
-  int64_t k_stride;
-  const float* v;
-  int64_t v_stride;
-  float* y;
-  int64_t y_stride;
+  BlockRows<const float> q;
+  BlockRows<const float> k;
+  BlockRows<const float> v;
+  BlockRows<float> y;
   int64_t hidden_from;  // Key i is hidden from query r of the block if i > r + hidden_from; that and more than `keys` for none.
   float scale;
   ScoreRows<float> bias;
@@ -39,24 +42,13 @@ struct AttentionBlock {
   bool zero_if_unseen;
 };
 
-// The gradients of such a block: what is added to those of the keys and values that it sees, and that of its queries. `scores.y` is not
-// used.
+// The gradients of such a block: what is added to those of the keys and values that it sees, and that of its queries. y is read.
 struct AttentionGradBlock {
   AttentionBlock scores;
-  const float* y;
-  int64_t y_stride;
-  const float* grad_y;
-  int64_t grad_y_stride;
-  const float* logsumexp;
-  int64_t logsumexp_stride;
-  const float* max;  // Null: it is in logsumexp.
-  int64_t max_stride;
-  float* grad_q;
-  int64_t grad_q_stride;
-  float* grad_k;
-  int64_t grad_k_stride;
-  float* grad_v;
-  int64_t grad_v_stride;
+  BlockRows<const float> grad_y;
+  BlockRows<const float> logsumexp;
+  BlockRows<const float> max;  // Null: it is in logsumexp.
+  BlockRows<float> grad_q, grad_k, grad_v;
 };
 
 // What ProductTiles::attend takes as scratch memory: queries, results, scores, and what is read past the results when they are turned

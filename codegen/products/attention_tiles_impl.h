@@ -123,8 +123,8 @@ void Score(const AttentionBlock& block, const float* queries, int64_t begin, int
   const auto sink = [&](int64_t key, int v, Vec sum) __attribute__((always_inline)) {
     Store(scores + key * kRow + v * kLanes, Multiply(sum, scale));
   };
-  const float* keys = block.k + begin * block.k_stride;
-  Tiles<kRows, kVectors>(end - begin, MatrixRows{keys, keys + (end - begin) * block.k_stride, block.k_stride}, queries, block.width, sink);
+  const float* keys = block.k.first + begin * block.k.stride;
+  Tiles<kRows, kVectors>(end - begin, MatrixRows{keys, keys + (end - begin) * block.k.stride, block.k.stride}, queries, block.width, sink);
   if (block.bias.first != nullptr) {
     const auto add = [](Vec score, Vec bias) __attribute__((always_inline)) { return Add(score, bias); };
     ChangeScores<kVectors>(block, block.bias, begin, end, scores, add);
@@ -193,11 +193,11 @@ void AttendBlock(const AttentionBlock& block, float* scratch, float* stats_out) 
   float* const results = scores + kKeyBlock * kRow;
   Product rows;  // What packing and writing know of.
   rows.depth = block.width;
-  rows.x = block.q;
-  rows.x_stride = block.q_stride;
-  rows.y = block.y;
-  rows.y_stride = block.y_stride;
-  Fetch(block.k, block.keys < kKeyBlock ? block.keys : kKeyBlock, block.width, block.k_stride);
+  rows.x = block.q.first;
+  rows.x_stride = block.q.stride;
+  rows.y = block.y.first;
+  rows.y_stride = block.y.stride;
+  Fetch(block.k.first, block.keys < kKeyBlock ? block.keys : kKeyBlock, block.width, block.k.stride);
   PackPanel<kVectors>(rows, 0, block.rows, queries);
   QueryStats<kVectors> stats;
   for (int v = 0; v < kVectors; ++v) stats.max[v] = Constant(-__builtin_inff()), stats.sum[v] = Zero();
@@ -205,10 +205,10 @@ void AttendBlock(const AttentionBlock& block, float* scratch, float* stats_out) 
   for (int64_t begin = 0; begin < block.keys; begin += kKeyBlock) {
     const int64_t end = block.keys - begin < kKeyBlock ? block.keys : begin + kKeyBlock;
     if (AreUnseen(block, begin, end)) continue;
-    Fetch(block.v + begin * block.v_stride, end - begin, block.width, block.v_stride);
+    Fetch(block.v.first + begin * block.v.stride, end - begin, block.width, block.v.stride);
     Score<kRows, kVectors>(block, queries, begin, end, scores);
     Exponentiate<kVectors>(block, end - begin, has_results, scores, results, &stats);
-    AddWeighted<kRows, kVectors>(MatrixColumns{block.v + begin * block.v_stride, block.v_stride}, block.width, end - begin, scores,
+    AddWeighted<kRows, kVectors>(MatrixColumns{block.v.first + begin * block.v.stride, block.v.stride}, block.width, end - begin, scores,
                                  has_results, results);
     has_results = true;
   }

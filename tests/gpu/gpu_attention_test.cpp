@@ -19,12 +19,13 @@ class GpuAttentionTest : public GpuModesTest {
     at::globalContext().setSDPUseCuDNN(kernel == Kernel::kCudnn);
     at::globalContext().setSDPUseMemEfficient(kernel == Kernel::kEfficient);
   }
-  void TearDown() override {
+  static void AllowAll() {
     at::globalContext().setSDPUseFlash(true);
     at::globalContext().setSDPUseCuDNN(true);
     at::globalContext().setSDPUseMemEfficient(true);
     at::globalContext().setSDPUseMath(true);
   }
+  void TearDown() override { AllowAll(); }
 
   static torch::Tensor Attend(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v, bool causal) {
     return at::scaled_dot_product_attention(q, k, v, {}, 0.0, causal);
@@ -191,6 +192,12 @@ class GpuAttentionByHandTest : public GpuAttentionTest {
     }
   }
 
+  static bool HasCudnn() {
+    const bool has = Runs(Kernel::kCudnn, torch::randn({2, 4, 24, 64}, OnGpu(torch::kBFloat16)));
+    AllowAll();
+    return has;
+  }
+
   static torch::Tensor Later(int64_t queries, int64_t keys) { return torch::ones({queries, keys}, OnGpu(torch::kBool)).triu(1); }
   static constexpr float kHidden = -std::numeric_limits<float>::infinity();
 };
@@ -201,16 +208,14 @@ TEST_F(GpuAttentionByHandTest, Plain) {
 }
 
 TEST_F(GpuAttentionByHandTest, Masks) {
-  if (!Runs(Kernel::kCudnn, torch::randn({2, 4, 24, 64}, OnGpu(torch::kBFloat16)))) GTEST_SKIP() << "this GPU has no cuDNN attention";
-  TearDown();
+  if (!HasCudnn()) GTEST_SKIP() << "this GPU has no cuDNN attention";
   ExpectFused(512, 512, [](auto scores) { return scores.masked_fill(Later(512, 512), kHidden); });
   ExpectFused(300, 517, [](auto scores) { return scores.masked_fill_(Later(300, 517), kHidden); });
 }
 
 // A bias may leave nothing of scores but their maximum: the kernel's gradient would need more than that.
 TEST_F(GpuAttentionByHandTest, BiasesWithoutAGradient) {
-  if (!Runs(Kernel::kCudnn, torch::randn({2, 4, 24, 64}, OnGpu(torch::kBFloat16)))) GTEST_SKIP() << "this GPU has no cuDNN attention";
-  TearDown();
+  if (!HasCudnn()) GTEST_SKIP() << "this GPU has no cuDNN attention";
   // Numbers that halves hold.
   const auto bias = torch::arange(8 * 512, OnGpu(torch::kFloat)).remainder(16).sub(8).div(4).view({8, 512, 1}).expand({8, 512, 300});
   const Change biased = [&](auto scores) { return scores + bias.to(scores.scalar_type()); };
