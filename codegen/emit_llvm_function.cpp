@@ -79,6 +79,7 @@ void FunctionEmitter::Begin(const std::string& name) {
   accumulators_.assign(num_insts(), {});
   blocks_.assign(num_insts(), {});
   rows_of_blocks_.assign(num_insts(), {});
+  scanned_.assign(num_insts(), {});
   tiles_.assign(num_insts(), nullptr);
   symbols_.clear();
   for (int k = 0; k < plan_.kernel.symbols.size(); ++k) {
@@ -335,21 +336,33 @@ void FunctionEmitter::EmitDim(int dim, const Body& body) {
   const Range range = ranges_[dim];
   if (range.end == nullptr) return AtIndex(dim, range.begin, body);
   if (dim == plan_.vector_dim) return EmitVectorDim(dim, body);
-  EmitLoop(range.begin, range.end, 1, [&](Value* i) { AtIndex(dim, i, body); });
+  EmitAlong(dim, range.begin, range.end, 1, body);
+}
+
+void FunctionEmitter::EmitAlong(int dim, Value* begin, Value* end, int64_t step, const Body& body) {
+  if (!plan_.from_end || dim != plan_.rank - 1) {
+    return EmitLoop(begin, end, step, [&](Value* i) { AtIndex(dim, i, body); });
+  }
+  Value* length = builder_.CreateSub(end, begin);
+  Value* last = builder_.CreateAdd(begin, builder_.CreateMul(builder_.CreateSub(CeilDiv(length, step), builder_.getInt64(1)), builder_.getInt64(step)));
+  Value* mirror = builder_.CreateAdd(begin, last);
+  EmitLoop(begin, end, step, [&](Value* i) { AtIndex(dim, builder_.CreateSub(mirror, i), body); });
 }
 
 void FunctionEmitter::EmitVectorDim(int dim, const Body& body) {
   const Range range = ranges_[dim];
   const int64_t size = plan_.kernel.sizes[dim];
   const bool any_size = plan_.IsSymbolic(size);
+  const bool from_end = plan_.from_end && dim == plan_.rank - 1;
   const int64_t block = static_cast<int64_t>(plan_.lanes) * plan_.unroll;
   Value* main_end = range.begin;
   if (any_size || size >= block) {
     Value* length = builder_.CreateSub(range.end, range.begin);
     Value* whole = builder_.CreateSub(length, builder_.CreateURem(length, builder_.getInt64(block)));
     main_end = builder_.CreateAdd(range.begin, whole);
+    if (from_end) EmitTail(dim, main_end, body);
     width_ = plan_.unroll;
-    const Body loop = [&] { EmitLoop(range.begin, main_end, block, [&](Value* i) { AtIndex(dim, i, body); }); };
+    const Body loop = [&] { EmitAlong(dim, range.begin, main_end, block, body); };
     const Body streaming_loop = [&] {
       streaming_ = true;
       loop();
@@ -363,11 +376,19 @@ void FunctionEmitter::EmitVectorDim(int dim, const Body& body) {
     }
     prefetching_ = false;
   }
+  if (!from_end || main_end == range.begin) EmitTail(dim, main_end, body);
+}
+
+// What is left of the vector loop from `begin` on, one vector at a time.
+void FunctionEmitter::EmitTail(int dim, Value* begin, const Body& body) {
+  const int64_t size = plan_.kernel.sizes[dim], block = static_cast<int64_t>(plan_.lanes) * plan_.unroll;
+  const bool any_size = plan_.IsSymbolic(size);
   if (!any_size && size % block == 0) return;
   width_ = 1;
-  EmitLoop(main_end, range.end, plan_.lanes, [&](Value* i) {
-    if (any_size || size % plan_.lanes != 0) tail_ = MakeTail(i, range.end);
-    AtIndex(dim, i, body);
+  Value* end = ranges_[dim].end;
+  EmitAlong(dim, begin, end, plan_.lanes, [&] {
+    if (any_size || size % plan_.lanes != 0) tail_ = MakeTail(index_[dim], end);
+    body();
     tail_ = Tail();
   });
 }

@@ -81,6 +81,9 @@ class FunctionEmitter {
   void BindStreams(int64_t num_splits);
   void EmitDim(int dim, const Body& body);
   void EmitVectorDim(int dim, const Body& body);
+  void EmitTail(int dim, llvm::Value* begin, const Body& body);
+  // Like EmitLoop, but from the end where `dim` is what is scanned from there.
+  void EmitAlong(int dim, llvm::Value* begin, llvm::Value* end, int64_t step, const Body& body);
   void AtIndex(int dim, llvm::Value* index, const Body& body);
   void EmitKept(int depth, const Body& leaf);
   Tail MakeTail(llvm::Value* index, llvm::Value* end);
@@ -106,6 +109,10 @@ class FunctionEmitter {
   void EndAccumulators(int pass, bool to_partials);
   llvm::Value* Collapse(int reduce);
   void CombinePartials(int reduce);
+  // emit_llvm_scan.cpp: what scans have put together so far.
+  void BeginScans(int pass);
+  void EmitScan(int i);
+  llvm::Value* ScanLanes(int i, llvm::Value* vector);
   bool Cascades(int i) const {
     return plan_.cascade_dim >= 0 && inst(i).op == codegen::KOp::kReduceSum && c10::isFloatingType(inst(i).type);
   }
@@ -165,6 +172,7 @@ class FunctionEmitter {
   llvm::AllocaInst* in_block_ = nullptr;          // Iterations since sums last moved on to their blocks,
   llvm::AllocaInst* in_row_of_blocks_ = nullptr;  // and blocks since those did.
   std::vector<llvm::AllocaInst*> tiles_;          // Per packed load: see IsTurned.
+  Accumulators scanned_;                          // Per scan: see BeginScans.
   std::vector<llvm::Value*> symbols_;             // Per symbol of the kernel.
   std::vector<llvm::Value*> cache_;               // Per cached instruction: its row cache.
   int combining_pass_ = -1;                       // Whose Reduce results are at hand rather than in scratch.

@@ -54,6 +54,7 @@ void FunctionEmitter::EmitKeptStores() {
 
 void FunctionEmitter::EmitPass(int pass, bool to_partials) {
   BeginAccumulators(pass);
+  BeginScans(pass);
   bool cascades = false;
   loop_streams_ = false;
   pass_ = pass;
@@ -334,6 +335,9 @@ void FunctionEmitter::EmitInst(int i) {
     }
     case KOp::kIndex:
       return EmitIndex(i);
+    case KOp::kScanSum:
+    case KOp::kScanProd:
+      return EmitScan(i);
     case KOp::kSize:
       return Define(i, Convert(Number(inst(i).imm), c10::ScalarType::Long, inst(i).type));
     default:
@@ -400,10 +404,10 @@ void FunctionEmitter::Prefetch(int i) {
   if (by_row ? plan_.next_row_pass[i] != pass_ : !from_memory_ && !to_write) return;
   const Slot& slot = slots_[inst(i).imm];
   const int64_t element = ElementBytes(inst(i).type), bytes = static_cast<int64_t>(width_) * plan_.lanes * element;
-  const int64_t rows = (kPrefetchBytes + bytes - 1) / bytes;
+  const int64_t rows = (kPrefetchBytes + bytes - 1) / bytes, direction = plan_.from_end ? -1 : 1;
   Value* ahead = by_row                 ? Number(slot.strides[plan_.num_kept - 1], element)
-                 : plan_.WalksColumns() ? Number(slot.strides[plan_.rank - 1], element * rows)
-                                        : builder_.getInt64(kPrefetchBytes);
+                 : plan_.WalksColumns() ? Number(slot.strides[plan_.rank - 1], element * rows * direction)
+                                        : builder_.getInt64(kPrefetchBytes * direction);
   memory_.Prefetch(memory_.Offset(slot.pointer, ahead), bytes, to_write);
 }
 

@@ -207,9 +207,11 @@ Value* InstEmitter::Combine(KOp reduce, ScalarType type, Value* acc, Value* valu
   step.type = type;
   switch (reduce) {
     case KOp::kReduceSum:
+    case KOp::kScanSum:
       step.op = KOp::kAdd;
       break;
     case KOp::kReduceProd:
+    case KOp::kScanProd:
       step.op = KOp::kMul;
       break;
     case KOp::kReduceMax:
@@ -236,9 +238,11 @@ Value* InstEmitter::Identity(KOp reduce, ScalarType type) const {
   const bool is_signed = IsSignedType(type);
   switch (reduce) {
     case KOp::kReduceSum:
+    case KOp::kScanSum:
     case KOp::kReduceAny:
       return llvm::Constant::getNullValue(element);
     case KOp::kReduceProd:
+    case KOp::kScanProd:
       return is_float ? llvm::ConstantFP::get(element, 1.0) : llvm::ConstantInt::get(element, 1);
     case KOp::kReduceAll:
       return builder_.getTrue();

@@ -84,6 +84,7 @@ class LoopPlanner {
     for (int i = 0; i < num_insts(); ++i) {
       if (!AtEveryPoint(i)) continue;
       cost += Weight(inst(i));
+      if (IsScan(inst(i).op) && dim >= plan_.num_kept) cost += 2 * std::log2(plan_.lanes);
       if (!HasBuffer(inst(i).op)) continue;
       const int64_t stride = plan_.kernel.buffers[inst(i).imm].strides[dim];
       if (IsScatter(inst(i).op)) {
@@ -121,7 +122,7 @@ class LoopPlanner {
       if (!plan_.live[i] || inst(i).op == KOp::kCheck) continue;
       if (IsScatter(inst(i).op) && scatter < 0) {
         scatter = i;
-      } else if (HasEffect(inst(i).op) || IsReduce(inst(i).op)) {
+      } else if (HasEffect(inst(i).op) || IsReduce(inst(i).op) || IsScan(inst(i).op)) {
         return -1;
       }
     }
@@ -217,7 +218,7 @@ class LoopPlanner {
   }
 
   void ChooseSplits() {
-    if (plan_.kernel.num_reduced == 0 || plan_.kept_numel == 0 || plan_.reduced_numel == 0 || plan_.Scatters()) return;
+    if (plan_.kernel.num_reduced == 0 || plan_.kept_numel == 0 || plan_.reduced_numel == 0 || plan_.Scatters() || plan_.has_scans) return;
     int64_t units = plan_.Hint(plan_.kept_numel);
     if (!plan_.VectorIsReduced()) {
       const int64_t size = plan_.SizeHint(plan_.vector_dim);
@@ -380,6 +381,9 @@ double Weight(const KInst& inst) {
       return 30;
     case KOp::kCast:
       return 3;
+    case KOp::kScanSum:
+    case KOp::kScanProd:
+      return 4;
     default:
       return 1;
   }

@@ -101,6 +101,8 @@ constexpr OpTraits kTraits[] = {
     {KOp::kSelect, "select", 3, Rule::kSelect},
     {KOp::kFma, "fma", 3, Rule::kFloating},
     {KOp::kUniform, "uniform", 3, Rule::kRandom},
+    {KOp::kScanSum, "scan_sum", 1, Rule::kNumber},
+    {KOp::kScanProd, "scan_prod", 1, Rule::kNumber},
     {KOp::kReduceSum, "reduce_sum", 1, Rule::kNumber},
     {KOp::kReduceProd, "reduce_prod", 1, Rule::kNumber},
     {KOp::kReduceMax, "reduce_max", 1, Rule::kNumber},
@@ -228,9 +230,21 @@ class Verifier {
       if (kernel_.num_reduced == 0) return FailAt(index, "reduction in a kernel without reduced dimensions");
       full = false;
     }
+    if (IsScan(inst.op)) {
+      if (absl::Status status = CheckScan(index); !status.ok()) return status;
+      full = true;
+    }
     full_.push_back(full);
     if (IsScatter(inst.op)) return CheckScatter(index);
     return inst.op == KOp::kStore ? CheckStore(index) : absl::OkStatus();
+  }
+
+  absl::Status CheckScan(int index) const {
+    const KInst& inst = kernel_.insts[index];
+    if (kernel_.num_reduced != 1 || ReductionIsTrivial()) return FailAt(index, "scan of other than one reduced dimension of several points");
+    if (inst.imm != 0 && inst.imm != kFromEnd) return FailAt(index, "no such direction");
+    const auto differs = [&](const KInst& other) { return IsScan(other.op) && other.imm != inst.imm; };
+    return std::any_of(kernel_.insts.begin(), kernel_.insts.end(), differs) ? FailAt(index, "scans differ in direction") : absl::OkStatus();
   }
 
   absl::Status CheckStore(int index) {
@@ -366,13 +380,21 @@ bool HasReductions(const KernelIR& kernel) {
   return std::any_of(kernel.insts.begin(), kernel.insts.end(), [](const KInst& inst) { return IsReduce(inst.op); });
 }
 
+bool HasScans(const KernelIR& kernel) {
+  return std::any_of(kernel.insts.begin(), kernel.insts.end(), [](const KInst& inst) { return IsScan(inst.op); });
+}
+
+bool ScansFromEnd(const KernelIR& kernel) {
+  return std::any_of(kernel.insts.begin(), kernel.insts.end(), [](const KInst& inst) { return IsScan(inst.op) && inst.imm == kFromEnd; });
+}
+
 bool IsBitExact(const KernelIR& kernel) {
   return std::all_of(kernel.insts.begin(), kernel.insts.end(), [](const KInst& inst) {
     if (!c10::isFloatingType(inst.type)) return true;
     const bool extremum = inst.op == KOp::kMin || inst.op == KOp::kMax || inst.op == KOp::kFmin || inst.op == KOp::kFmax;
     const bool function = (inst.op >= KOp::kExp && inst.op <= KOp::kLgamma) || inst.op == KOp::kSqrt || inst.op == KOp::kPow ||
                           inst.op == KOp::kAtan2 || inst.op == KOp::kHypot;
-    return !extremum && !function && !IsReduce(inst.op) && inst.op != KOp::kScatterAdd && inst.op != KOp::kPartialSum;
+    return !extremum && !function && !IsReduce(inst.op) && !IsScan(inst.op) && inst.op != KOp::kScatterAdd && inst.op != KOp::kPartialSum;
   });
 }
 

@@ -72,6 +72,10 @@ enum class KOp : uint8_t {
   // UniformImm. in[0] is an element, Long: those of a vector, which begins at a multiple of its size, have one sequence, and numbers that
   // follow each other from a multiple of four. GPUs only.
   kUniform,
+  // Scans: in[0] put together over the reduced points up to this one, in their order; a result at every point, type = in[0]'s. imm: 0, or
+  // kFromEnd: over those from this one to the last. Kernels with scans have one reduced dimension, of several
+  // points, and all their scans the same imm.
+  kScanSum, kScanProd,
   // Reductions of in[0] over the reduced dimensions; result at kept level, type = in[0]'s (kMin/kMax propagate NaN).
   kReduceSum, kReduceProd, kReduceMax, kReduceMin, kReduceAny, kReduceAll,
   // clang-format on
@@ -127,6 +131,12 @@ constexpr int64_t kPartialSums = 264;
 inline bool IsReduce(KOp op) { return op >= KOp::kReduceSum; }
 constexpr int kNumKOps = static_cast<int>(KOp::kReduceAll) + 1;
 bool HasReductions(const KernelIR& kernel);
+// Whether `op` is one of the scans.
+inline bool IsScan(KOp op) { return op == KOp::kScanSum || op == KOp::kScanProd; }
+constexpr int64_t kFromEnd = 1;
+bool HasScans(const KernelIR& kernel);
+// Whether its scans begin at the end, so that its reduced loop is gone through backwards.
+bool ScansFromEnd(const KernelIR& kernel);
 
 // Whether results have the very bits of ATen's kernels whatever the order of evaluation and the implementation of functions: IEEE
 // arithmetic, comparisons, casts and integers. Not minima and maxima of floating types, whose zero's sign depends on ATen's loop.

@@ -15,6 +15,7 @@ void StagedKernel::FindDependences() {
     }
     if (inst.op == KOp::kIndex) over = uint64_t{1} << inst.imm;
     if (IsReduce(inst.op)) over &= kept;
+    if (IsScan(inst.op)) over |= uint64_t{1} << (rank - 1);
     if (IsScatter(inst.op)) over = (uint64_t{1} << rank) - 1;
     deps.push_back(over);
   }
@@ -32,6 +33,8 @@ void StagedKernel::FindLiveness() {
 void StagedKernel::FindStages() {
   FindDependences();
   FindLiveness();
+  has_scans = HasScans(kernel);
+  from_end = ScansFromEnd(kernel);
   const auto& insts = kernel.insts;
   const int count = static_cast<int>(insts.size());
   stage.assign(count, 0);

@@ -22,6 +22,9 @@ struct StagedKernel {
   std::vector<int> store_pass;  // Effects at every point: the pass that has them. Otherwise -1.
   int num_passes = 0;
 
+  bool has_scans = false;
+  bool from_end = false;  // They begin at the end, so that the reduced loop is gone through backwards.
+
   bool IsFull(int inst) const { return (deps[inst] >> num_kept) != 0; }
 
   // Finds all of that, from the first three. Again after a change of the loops.

@@ -70,6 +70,7 @@ Expr Emitter::Add(KOp op, ScalarType type, std::array<int32_t, 3> in, int64_t im
   const auto key = std::make_tuple(static_cast<int>(op), static_cast<int>(type), in[0], in[1], in[2], imm);
   auto [it, inserted] = numbered_.try_emplace(key, static_cast<int32_t>(kernel_->insts.size()));
   if (!inserted) return {this, it->second};
+  if (IsScan(op) && std::find(reduced_.begin(), reduced_.end(), true) == reduced_.end()) return {this, in[0]};
   if (IsReduce(op) && !varies_[in[0]]) {
     const Expr same = ReduceSame(op, {this, in[0]});
     numbered_[key] = same.id;
@@ -88,7 +89,7 @@ Expr Emitter::Add(KOp op, ScalarType type, std::array<int32_t, 3> in, int64_t im
 
 bool Emitter::VariesWhenReduced(const KInst& inst) const {
   if (IsReduce(inst.op)) return false;
-  if (inst.op == KOp::kIndex && reduced_[inst.imm]) return true;
+  if (IsScan(inst.op) || (inst.op == KOp::kIndex && reduced_[inst.imm])) return true;
   if (inst.op == KOp::kLoad || inst.op == KOp::kGather) {
     const c10::DimVector& strides = kernel_->buffers[inst.imm].strides;
     for (size_t d = 0; d < strides.size(); ++d) {

@@ -50,6 +50,8 @@ class OpEmitter;
 // The type a pointwise formula is computed in; see op.def.
 enum class TypeRule : uint8_t { kPromote, kPromoteFloat, kCompare };
 
+enum class ScanDirection : uint8_t { kNone, kForward, kFromEnd };
+
 // Sets of types, as bits.
 constexpr uint8_t kWide = 1;    // Float, Double
 constexpr uint8_t kBFloat = 2;  // BFloat16
@@ -72,6 +74,7 @@ struct OpRow {
   uint64_t shape_args = 0;     // Tensor arguments of which only the shape counts.
   bool uniform = false;        // Every element of the result is the same run-time scalar or constant.
   uint8_t reducing_parts = 0;  // As bits: parts whose formula reduces over Iteration::reduced, even if that is empty.
+  ScanDirection scans = ScanDirection::kNone;  // Of those parts, whether they scan along it instead, a result for each point.
   // Makes the pieces of an op that falls into parts of which some use what others make. Null: none.
   void (*expand)(const TraceOp& op, Expansion* out) = nullptr;
   int empty_part = -1;  // Of an expansion: the part that makes a memory without content, for others to write.
@@ -157,7 +160,7 @@ struct Expr {
 };
 
 // Appends instructions to a KernelIR, equal ones once. A reduction of what is the same at every reduced point is not emitted: it is
-// that value, or a multiple or power of it. Nor is a sum of what is zero at every reduced point but one.
+// that value, or a multiple or power of it. Nor is a scan of one point. Nor is a sum of what is zero at every reduced point but one.
 class Emitter {
  public:
   // `reduced` tells which of the kernel's dimensions are reduced; it must outlive the emitter.

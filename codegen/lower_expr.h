@@ -90,6 +90,9 @@ inline Expr Fma(Expr a, Expr b, Expr c) {
 
 inline Expr Sum(Expr a) { return Unary(KOp::kReduceSum, a); }
 inline Expr Prod(Expr a) { return Unary(KOp::kReduceProd, a); }
+inline Expr Scan(KOp op, Expr a, ScanDirection direction) {
+  return a.emitter->Add(op, a.type(), {a.id, -1, -1}, direction == ScanDirection::kFromEnd ? kFromEnd : 0);
+}
 inline Expr ReduceMax(Expr a) { return Unary(KOp::kReduceMax, a); }
 inline Expr ReduceMin(Expr a) { return Unary(KOp::kReduceMin, a); }
 inline Expr Any(Expr a) { return Unary(KOp::kReduceAny, a); }

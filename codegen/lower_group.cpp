@@ -249,7 +249,7 @@ void GroupLowering::ArrangeDimensions() {
   Permute(order);
   kernel.num_reduced = static_cast<int>(std::count(group_.reduced.begin(), group_.reduced.end(), true));
   Coalesce();
-  const bool reduces = HasReductions(kernel);
+  const bool reduces = HasReductions(kernel) || HasScans(kernel);
   if ((reduces && kernel.num_reduced == 0) || kernel.sizes.empty()) {
     kernel.sizes.push_back(1);
     kernel.num_reduced += reduces ? 1 : 0;
@@ -341,6 +341,8 @@ Iteration IterationOf(const Node& node) {
 }
 
 bool Reduces(const Node& node) { return node.row != nullptr && (node.row->reducing_parts >> node.part & 1) != 0; }
+
+ScanDirection ScanOf(const Node& node) { return Reduces(node) ? node.row->scans : ScanDirection::kNone; }
 
 bool IsUniform(const Graph& graph, ValueId value) {
   const NodeId producer = graph.values[value].producer;

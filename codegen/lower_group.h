@@ -12,9 +12,13 @@ namespace lazuli::codegen {
 
 // Where a node iterates: its row's answer, or an update's window. `node` must not be extern.
 struct Iteration;
+enum class ScanDirection : uint8_t;
 Iteration IterationOf(const Node& node);
 // Whether the node reduces over what its Iteration says, even if that is empty.
 bool Reduces(const Node& node);
+
+// Whether, and from where, the node scans along that instead.
+ScanDirection ScanOf(const Node& node);
 
 // Which values have to exist in memory: visible contents, those overwritten in place, and those read outside the group that makes
 // them (a uniform value only if ATen reads it, since kernels recompute it), and indices, with which ATen throws when they are bad.

@@ -117,6 +117,8 @@ OpRow ReduceRow(int dims_arg, int keepdim_arg, uint8_t types, void (*emit)(OpEmi
 OpRow CastRow(int source);
 OpRow SoftmaxRow(int inputs, void (*emit)(OpEmitter&));
 OpRow LogSoftmaxRow();
+// Running sums and products along one dimension.
+OpRow CumulativeRow(KOp scan, ScanDirection direction);
 // Losses: `emit` passes each element's to GiveLoss. Those of probabilities throw for what is none.
 OpRow LossRow(int reduction_arg, void (*emit)(OpEmitter&));
 OpRow ProbabilityLossRow(int reduction_arg, void (*emit)(OpEmitter&));

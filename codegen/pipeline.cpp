@@ -24,6 +24,7 @@
 #include "codegen/passes/relayout.h"
 #include "codegen/passes/rematerialize.h"
 #include "codegen/passes/reuse.h"
+#include "codegen/passes/reverse_scans.h"
 #include "runtime/cublas_lt.h"
 #include "runtime/cuda_driver.h"
 #include "runtime/dump.h"
@@ -77,8 +78,13 @@ std::vector<Pass> SimplifyingPasses() { return {{"fold", FoldCopies}, {"dce", El
 // The graph of what was `recorded`. Which results had better be made by others depends on what is fused: if there may be some, that is
 // tried first.
 absl::StatusOr<Graph> Build(const Trace& recorded, BuildOptions build, const FuseOptions& fuse) {
-  const std::optional<Trace> changed = build.use_rows ? Relayout(recorded) : std::nullopt;
-  const Trace& trace = changed.has_value() ? *changed : recorded;
+  std::optional<Trace> changed;
+  const auto trace_now = [&]() -> const Trace& { return changed.has_value() ? *changed : recorded; };
+  for (const auto& change : {&Relayout, &JoinReverseScans}) {
+    std::optional<Trace> next = build.use_rows ? change(trace_now()) : std::nullopt;
+    if (next.has_value()) changed = std::move(next);
+  }
+  const Trace& trace = trace_now();
   auto graph = BuildGraph(trace, build);
   if (!graph.ok() || !MayPlace(*graph)) return graph;
   auto fused = *graph;

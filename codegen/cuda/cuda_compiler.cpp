@@ -93,7 +93,7 @@ absl::StatusOr<MadeKernel> LoadOrTuneCuda(const CudaJob& job, KernelOrigin* orig
     others.emplace_back(schedule, WrapCuda(job, plan, job.Key(text), *object));
     return others.back().second.kernel;
   };
-  const bool reorder = job.target.precision != "strict" || !HasReductions(job.kernel);
+  const bool reorder = job.target.precision != "strict" || !(HasReductions(job.kernel) || HasScans(job.kernel));
   const CudaSchedule best = AutotuneCuda(job.kernel, job.target.cuda_arch, reorder, job.target.autotune_ms, *by_default->kernel, make);
   if (!runtime::CompilePool::Hurries()) KeepFastest(job.target.disk, machine, job.Key(source), PrintCudaSchedule(best));
   for (auto& [schedule, made] : others) {

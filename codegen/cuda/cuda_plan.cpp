@@ -188,7 +188,10 @@ class CudaPlanner {
   bool IsTooMuch(int64_t lanes) const {
     if (plan_.SizeHint(plan_.vector_dim) < lanes) return true;
     if (!Reduces()) return Points(0, plan_.rank) / lanes < kPlannedMultiprocessors * 2 * kBlockThreads;
-    return !plan_.rows && plan_.SizeHint(plan_.vector_dim) < kWarp / 4 * lanes;
+    if (plan_.rows) return false;
+    // Each thread scans its columns alone.
+    if (plan_.has_scans) return Points(0, plan_.num_kept) / lanes < kPlannedMultiprocessors * kBlockThreads;
+    return plan_.SizeHint(plan_.vector_dim) < kWarp / 4 * lanes;
   }
 
   int64_t Chunks(int begin, int end) const {
@@ -224,8 +227,8 @@ class CudaPlanner {
       const int64_t most = (plan_.lanes == 1 && plan_.num_passes == 1 ? 2 : 1) * kBlockThreads / launch.threads_x;
       launch.threads_y = static_cast<int>(std::min<int64_t>(std::max<int64_t>(most, 1), PowerOfTwoFrom(CeilDiv(ReducedChunks(), 4))));
       launch.threads_y = std::min(Scheduled(launch.threads_y), kMaxRowThreads / launch.threads_x);
-      if (HasManyShortColumns()) launch.threads_y = 1;
-      if (IsSmallSum()) {
+      if (HasManyShortColumns() || plan_.has_scans) launch.threads_y = 1;
+      if (IsSmallSum() && !plan_.has_scans) {
         launch.threads_x = kCombinedPieces;
         launch.threads_y = kMaxCombiningThreads / kCombinedPieces;
       }
@@ -280,7 +283,7 @@ class CudaPlanner {
   void ChooseSplit() {
     CudaLaunch& launch = plan_.launch;
     if (turns_) launch.split = true;
-    if (!Reduces() || !HasReductions(plan_.kernel) || sums_columns_ || (!plan_.rows && IsSmallSum())) return;
+    if (!Reduces() || !HasReductions(plan_.kernel) || plan_.has_scans || sums_columns_ || (!plan_.rows && IsSmallSum())) return;
     int64_t threads = launch.reduced_threads;
     if (plan_.rows) threads = std::min<int64_t>(threads, kBlockThreads);
     const int64_t blocks = CeilDiv(KeptChunks(), threads_.kept_per_block);

@@ -33,7 +33,7 @@ bool ReadsMoreOfRow(const KernelIR& kernel) {
 KernelIR WithoutNeedlessReduction(const KernelIR& kernel) {
   const int num_kept = static_cast<int>(kernel.sizes.size()) - kernel.num_reduced;
   for (const KInst& inst : kernel.insts) {
-    if (IsReduce(inst.op) || inst.op == KOp::kPartialSum) return kernel;
+    if (IsReduce(inst.op) || IsScan(inst.op) || inst.op == KOp::kPartialSum) return kernel;
     if (inst.op != KOp::kStore) continue;
     for (size_t d = static_cast<size_t>(num_kept); d < kernel.sizes.size(); ++d) {
       if (kernel.buffers[inst.imm].strides[d] == 0 && kernel.sizes[d] != 1) return kernel;

@@ -211,8 +211,50 @@ template <int W, class T, class F> D T warps(T a, F f, unsigned mask) {
   return a;
 }
 )"},
-      {{"check("}, R"(
-extern "C" __device__ void __assertfail(const char*, const char*, unsigned, const char*, unsigned long);
+      {{"scan<"}, R"(
+// All N numbers of each of W neighbouring threads, put together in order (BACK: of the last number first), and `before` in front of them,
+// which becomes all of them together. `warps`: shared memory for what each warp comes to, where there are several.
+template <int W, bool BACK, class T, int N, class F, class B>
+D void scan(T (&e)[N], T& before, T* warps, F f, unsigned mask, B barrier) {
+#pragma unroll
+  for (int v = 1; v < N; ++v) {
+    if (BACK) e[N - 1 - v] = f(e[N - 1 - v], e[N - v]); else e[v] = f(e[v], e[v - 1]);
+  }
+  constexpr int width = W < 32 ? W : 32, count = W > 32 ? W / 32 : 1;
+  const int lane = threadIdx.x % width;
+  T all = BACK ? e[0] : e[N - 1], first = before;
+#pragma unroll
+  for (int s = 1; s < width; s *= 2) {
+    const T other = __shfl_up_sync(mask, all, s, width);
+    if (lane >= s) all = f(all, other);
+  }
+  if (W > 32) {
+    if (lane == 31) warps[threadIdx.x / 32] = all;
+    barrier();
+    T of_warps = warps[lane % count];
+#pragma unroll
+    for (int s = 1; s < count; s *= 2) {
+      const T other = __shfl_up_sync(mask, of_warps, s, count);
+      if (lane % count >= s) of_warps = f(of_warps, other);
+    }
+    const int warp = threadIdx.x / 32;
+    const T earlier = __shfl_sync(mask, of_warps, warp > 0 ? warp - 1 : 0);
+    if (warp > 0) first = f(first, earlier);
+    before = f(before, __shfl_sync(mask, of_warps, count - 1));
+  } else if (W > 1) {
+    before = f(before, __shfl_sync(mask, all, width - 1, width));
+  } else {
+    before = f(before, all);
+  }
+  if (W > 1) {
+    const T earlier = __shfl_up_sync(mask, all, 1, width);
+    if (lane > 0) first = f(first, earlier);
+  }
+#pragma unroll
+  for (int v = 0; v < N; ++v) e[v] = f(e[v], first);
+}
+)"},
+      {{"check("}, R"(extern "C" __device__ void __assertfail(const char*, const char*, unsigned, const char*, unsigned long);
 D void check(bool valid, const char* said) {
   if (!valid) __assertfail(said, "lazuli", 0, "kernel", 1);
 }

@@ -12,7 +12,7 @@ namespace lazuli::codegen {
 // Variables of the text, by what they belong to:
 //   b3 buffer, s0 symbol, x0 scalar, i2 coordinate of loop 2 (of the vector loop: of its first lane), n valid lanes, shift points that the
 //   first piece of a row lacks, r2 number of a piece of loop 2, a8 accumulator, t7 value of instruction 7, c7 the same kept in registers
-//   between passes, row what is kept in shared memory, m7 as it lies in memory, l7
+//   between passes, e9 scan 9 of a thread's lanes, row what is kept in shared memory, m7 as it lies in memory, l7
 //   that of several turns, g7 and f7 random numbers and where they begin, y9 what store 9 stores, w partial results, p9 sums of columns
 //   for kPartialSum 9, v lane.
 class CudaFunctionEmitter {
@@ -71,6 +71,14 @@ class CudaFunctionEmitter {
   void EmitKeptEffects();
   void EmitPass(int pass);
   void EmitReducedLoop(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass, int unroll, bool staged);
+  // emit_cuda_scan.cpp: the scans of a pass that no earlier one has left.
+  bool ScansIn(int i, int pass) const { return IsScan(inst(i).op) && !(pass >= 0 && plan_.IsCachedBefore(i, pass)); }
+  bool HasScans(const std::vector<bool>& chosen, int pass) const;
+  void BeginScans(const std::vector<bool>& chosen, int pass);
+  // Defines e% of all lanes of the turn that is being emitted.
+  void EmitScans(const std::vector<bool>& chosen, int pass);
+  // The value of scan `i`: of a row's e%, or of columns, which a thread has to itself, a%.
+  std::string ScanText(int i, bool in_lanes);
   void EmitStagedTurns(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass, int turns, int threads);
   bool IsStaged(int i, int pass) const;
   std::optional<std::vector<std::string>> WholeVectors(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass) const;

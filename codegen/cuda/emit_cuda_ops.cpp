@@ -206,8 +206,10 @@ std::string CudaOp(const KInst& inst, ScalarType in_type, const std::string& a, 
 std::string CudaCombiner(KOp reduce) {
   switch (reduce) {
     case KOp::kReduceSum:
+    case KOp::kScanSum:
       return "Sum()";
     case KOp::kReduceProd:
+    case KOp::kScanProd:
       return "Prod()";
     case KOp::kReduceMax:
       return "Max()";
@@ -226,9 +228,11 @@ std::string CudaIdentity(KOp reduce, ScalarType type) {
   const bool is_unsigned = type == ScalarType::Byte || type == ScalarType::Bool;
   switch (reduce) {
     case KOp::kReduceSum:
+    case KOp::kScanSum:
     case KOp::kReduceAny:
       return IsFloating(type) ? FloatText(type, 0) : CudaConstant(type, 0);
     case KOp::kReduceProd:
+    case KOp::kScanProd:
       return IsFloating(type) ? FloatText(type, 1) : CudaConstant(type, 1);
     case KOp::kReduceAll:
       return "true";

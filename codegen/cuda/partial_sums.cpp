@@ -90,7 +90,7 @@ class Joiner {
       const KInst& inst = from().insts[i];
       const bool floating = inst.type == c10::ScalarType::Float || inst.type == c10::ScalarType::Double;
       if (IsReduce(inst.op) && (inst.op != KOp::kReduceSum || !floating)) return false;
-      if (HasBuffer(inst.op) && inst.op != KOp::kLoad && inst.op != KOp::kStore) return false;
+      if (IsScan(inst.op) || (HasBuffer(inst.op) && inst.op != KOp::kLoad && inst.op != KOp::kStore)) return false;
       if (IsFull(i) && (HasEffect(inst.op) || stages_.stage[i] != 0)) return false;
     }
     return true;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "codegen/lower.h"
 #include "codegen/lower_group.h"
 
 namespace lazuli::codegen {
@@ -54,7 +55,7 @@ class Columns {
 
   // Whether the node reduces, or uses what waits for a reduction of the group.
   bool IsLate(const Node& node) const {
-    bool late = Reduces(node);
+    bool late = Reduces(node) && ScanOf(node) == ScanDirection::kNone;
     ForEachUse(node, [&](const TensorRef& use) { late = late || std::find(late_.begin(), late_.end(), use.storage) != late_.end(); });
     return late;
   }

@@ -3,11 +3,13 @@
 #include <algorithm>
 
 #include "codegen/lower.h"
+#include "codegen/lower_group.h"
 
 namespace lazuli::codegen {
 namespace {
 
 constexpr int64_t kLeastRun = 32;  // Elements that lie together.
+constexpr int64_t kLongScan = 32768;
 
 bool IsCopy(const Node& node) { return node.kind == Node::Kind::kCompute && CopiedBy(node.op) != nullptr; }
 
@@ -20,6 +22,11 @@ bool IsLoneTranspose(const Node& node, const Placement& placement, const Space& 
     if (placement.results[0][d] == 1) return strides[d] > 1;
   }
   return false;
+}
+
+// A running sum of one long row: ATen's divides it among all multiprocessors.
+bool IsOneLongScan(const Graph& graph, const Node& node, const Space& space) {
+  return ScanOf(node) != ScanDirection::kNone && space.sizes.size() == 1 && graph.symbols.Hint(space.sizes[0]) >= kLongScan;
 }
 
 }  // namespace
@@ -37,8 +44,9 @@ bool IsMadeAsNeeded(const Graph& graph, const Node& node) {
   return false;
 }
 
-bool IsBetterLeftToAten(const Node& node, const Placement& placement, const Space& space) {
-  if (node.row == nullptr || !node.op.device.is_cpu()) return false;
+bool IsBetterLeftToAten(const Graph& graph, const Node& node, const Placement& placement, const Space& space) {
+  if (node.row == nullptr) return false;
+  if (node.op.device.is_cuda()) return IsOneLongScan(graph, node, space);
   return IsLoneTranspose(node, placement, space) || (node.row->only_fused && node.op.results[0].strides.back() == 1);
 }
 

@@ -280,7 +280,20 @@ bool WorkGroups::IsConsistent(const std::vector<NodeId>& nodes, const std::vecto
     if (!UsesFit(n, id)) return false;
   }
   if (updates && !MemoryFits(nodes)) return false;
+  if (space.reduces && !ScansFit(nodes, space)) return false;
   return !space.reduces || ColumnsFit(graph_, placements_, nodes, space, [&](ValueId value) { return LeavesGroup(value, id); });
+}
+
+// Scans go along one dimension, all of them in one direction.
+bool WorkGroups::ScansFit(const std::vector<NodeId>& nodes, const Space& space) const {
+  ScanDirection direction = ScanDirection::kNone;
+  for (const NodeId n : nodes) {
+    const ScanDirection own = ScanOf(graph_.nodes[n]);
+    if (own == ScanDirection::kNone) continue;
+    if (direction != ScanDirection::kNone && direction != own) return false;
+    direction = own;
+  }
+  return direction == ScanDirection::kNone || std::count(space.reduced.begin(), space.reduced.end(), true) <= 1;
 }
 
 // At most how many buffers the kernel has: values that come from outside or go there.

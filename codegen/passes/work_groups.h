@@ -74,6 +74,7 @@ class WorkGroups {
   void FindAncestors();
   bool AreThroughout(const std::vector<NodeId>& nodes, const Space& space) const;
   bool IsConsistent(const std::vector<NodeId>& nodes, const std::vector<NodeId>& changed, int id, const Space& space, bool updates);
+  bool ScansFit(const std::vector<NodeId>& nodes, const Space& space) const;
   int CountBuffers(const std::vector<NodeId>& nodes, int id) const;
   bool IsMember(NodeId n, int id) const { return IsInSegment(n) && group_of_[n] == id; }
   bool UsesFit(NodeId n, int id) const;

@@ -1,0 +1,106 @@
+#include "codegen/passes/reverse_scans.h"
+
+#include <utility>
+#include <vector>
+
+#include "codegen/lower.h"
+
+namespace lazuli::codegen {
+namespace {
+
+bool IsConstInt(const TraceArg& arg) { return arg.kind == TraceArg::Kind::kConst && arg.value.isInt(); }
+
+class Joiner {
+ public:
+  explicit Joiner(const Trace& trace) : trace_(trace), uses_(trace.storages.size()), makers_(trace.storages.size(), -1) {
+    for (size_t i = 0; i < trace.ops.size(); ++i) {
+      for (const TraceArg& arg : trace.ops[i].args) {
+        for (const TensorRef& ref : arg.tensors) {
+          if (ref.defined()) ++uses_[static_cast<size_t>(ref.storage)];
+        }
+      }
+      for (const TensorRef& result : trace.ops[i].results) {
+        if (result.defined()) makers_[static_cast<size_t>(result.storage)] = static_cast<int>(i);
+      }
+    }
+  }
+
+  std::optional<Trace> Run() {
+    std::vector<bool> gone(trace_.ops.size(), false);
+    std::optional<Trace> changed;
+    for (size_t last = 0; last < trace_.ops.size(); ++last) {
+      const std::optional<int64_t> dim = FlippedDim(trace_.ops[last]);
+      const int middle = dim.has_value() ? MakerForOne(trace_.ops[last].args[0]) : -1;
+      if (middle < 0 || !IsCumsum(trace_.ops[static_cast<size_t>(middle)], *dim)) continue;
+      const TraceOp& sum = trace_.ops[static_cast<size_t>(middle)];
+      const int first = MakerForOne(sum.args[0]);
+      if (first < 0 || FlippedDim(trace_.ops[static_cast<size_t>(first)]) != dim) continue;
+      const TraceArg& source = trace_.ops[static_cast<size_t>(first)].args[0];
+      if (IsWrittenBetween(source.tensors[0].storage, first, static_cast<int>(last))) continue;
+      TraceOp joined = sum;
+      joined.info = FindOpInfo("lazuli::_reverse_cumsum");
+      joined.args[0] = source;
+      joined.results = trace_.ops[last].results;
+      if (FindRow(joined) == nullptr) continue;
+      if (!changed.has_value()) changed = trace_;
+      changed->ops[last] = std::move(joined);
+      gone[static_cast<size_t>(first)] = gone[static_cast<size_t>(middle)] = true;
+    }
+    if (!changed.has_value()) return changed;
+    std::vector<TraceOp> ops;
+    for (size_t i = 0; i < gone.size(); ++i) {
+      if (!gone[i]) ops.push_back(std::move(changed->ops[i]));
+    }
+    changed->ops = std::move(ops);
+    return changed;
+  }
+
+ private:
+  // Counted from 0. None: `op` is no flip of one dimension.
+  static std::optional<int64_t> FlippedDim(const TraceOp& op) {
+    if (op.info->name != "aten::flip" || op.args[1].kind != TraceArg::Kind::kConst || !op.args[1].value.isIntList()) return std::nullopt;
+    const std::vector<int64_t> dims = op.args[1].value.toIntVector();
+    const auto rank = static_cast<int64_t>(op.args[0].tensors[0].sizes.size());
+    return dims.size() == 1 && rank > 0 ? std::optional((dims[0] + rank) % rank) : std::nullopt;
+  }
+
+  static bool IsCumsum(const TraceOp& op, int64_t dim) {
+    if (op.info->name != "aten::cumsum" || !IsConstInt(op.args[1])) return false;
+    const auto rank = static_cast<int64_t>(op.args[0].tensors[0].sizes.size());
+    return (op.args[1].value.toInt() + rank) % rank == dim;
+  }
+
+  // The operator whose whole result `operand` is, if nobody else sees that; -1: there is none.
+  int MakerForOne(const TraceArg& operand) const {
+    const TensorRef& use = operand.tensors[0];
+    const auto storage = static_cast<size_t>(use.storage);
+    const int maker = makers_[storage];
+    if (maker < 0 || uses_[storage] != 1 || trace_.storages[storage].live_out || use.offset_slot != -1) return -1;
+    const TraceOp& op = trace_.ops[static_cast<size_t>(maker)];
+    if (op.results.size() != 1) return -1;
+    const TensorRef& made = op.results[0];
+    return made.sizes == use.sizes && made.strides == use.strides && made.dtype == use.dtype ? maker : -1;
+  }
+
+  bool IsWrittenBetween(StorageId storage, int first, int last) const {
+    for (int i = first + 1; i < last; ++i) {
+      const TraceOp& op = trace_.ops[static_cast<size_t>(i)];
+      for (size_t a = 0; a < op.args.size(); ++a) {
+        for (const TensorRef& ref : op.args[a].tensors) {
+          if ((op.info->mutated_args >> a & 1) != 0 && ref.storage == storage) return true;
+        }
+      }
+    }
+    return false;
+  }
+
+  const Trace& trace_;
+  std::vector<int> uses_;    // By storage.
+  std::vector<int> makers_;  // By storage: the operator whose result it is; -1: none.
+};
+
+}  // namespace
+
+std::optional<Trace> JoinReverseScans(const Trace& trace) { return Joiner(trace).Run(); }
+
+}  // namespace lazuli::codegen
