@@ -344,7 +344,8 @@ void FunctionEmitter::EmitAlong(int dim, Value* begin, Value* end, int64_t step,
     return EmitLoop(begin, end, step, [&](Value* i) { AtIndex(dim, i, body); });
   }
   Value* length = builder_.CreateSub(end, begin);
-  Value* last = builder_.CreateAdd(begin, builder_.CreateMul(builder_.CreateSub(CeilDiv(length, step), builder_.getInt64(1)), builder_.getInt64(step)));
+  Value* last = builder_.CreateAdd(
+      begin, builder_.CreateMul(builder_.CreateSub(CeilDiv(length, step), builder_.getInt64(1)), builder_.getInt64(step)));
   Value* mirror = builder_.CreateAdd(begin, last);
   EmitLoop(begin, end, step, [&](Value* i) { AtIndex(dim, builder_.CreateSub(mirror, i), body); });
 }

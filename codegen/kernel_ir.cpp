@@ -241,7 +241,8 @@ class Verifier {
 
   absl::Status CheckScan(int index) const {
     const KInst& inst = kernel_.insts[index];
-    if (kernel_.num_reduced != 1 || ReductionIsTrivial()) return FailAt(index, "scan of other than one reduced dimension of several points");
+    if (kernel_.num_reduced != 1 || ReductionIsTrivial())
+      return FailAt(index, "scan of other than one reduced dimension of several points");
     if (inst.imm != 0 && inst.imm != kFromEnd) return FailAt(index, "no such direction");
     const auto differs = [&](const KInst& other) { return IsScan(other.op) && other.imm != inst.imm; };
     return std::any_of(kernel_.insts.begin(), kernel_.insts.end(), differs) ? FailAt(index, "scans differ in direction") : absl::OkStatus();

@@ -70,10 +70,10 @@ constexpr uint8_t kAll = kNumbers | kBools;
 
 // One row of op.def.
 struct OpRow {
-  const char* name = "";       // Of the functional op: "aten::add.Tensor" serves aten::add_.Tensor too.
-  uint64_t shape_args = 0;     // Tensor arguments of which only the shape counts.
-  bool uniform = false;        // Every element of the result is the same run-time scalar or constant.
-  uint8_t reducing_parts = 0;  // As bits: parts whose formula reduces over Iteration::reduced, even if that is empty.
+  const char* name = "";                       // Of the functional op: "aten::add.Tensor" serves aten::add_.Tensor too.
+  uint64_t shape_args = 0;                     // Tensor arguments of which only the shape counts.
+  bool uniform = false;                        // Every element of the result is the same run-time scalar or constant.
+  uint8_t reducing_parts = 0;                  // As bits: parts whose formula reduces over Iteration::reduced, even if that is empty.
   ScanDirection scans = ScanDirection::kNone;  // Of those parts, whether they scan along it instead, a result for each point.
   // Makes the pieces of an op that falls into parts of which some use what others make. Null: none.
   void (*expand)(const TraceOp& op, Expansion* out) = nullptr;

@@ -14,21 +14,24 @@ namespace {
 
 using c10::ScalarType;
 
+// In place, a result of another type than self's is converted to that before it is added up.
+ScalarType ResultType(const TraceOp& op) { return op.results.empty() ? op.args[0].tensors[0].dtype : op.results[0].dtype; }
+
 bool AcceptsCumulative(const OpRow& row, const TraceOp& op) {
   if (!HasPlainTypes(op) || op.args[0].tensors[0].sizes.empty()) return false;
-  const ScalarType type = op.results[0].dtype;
+  const ScalarType type = ResultType(op);
   return (TypeBit(type) & kFloats) != 0 || type == ScalarType::Long || type == ScalarType::Int;
 }
 
 // The CPU's kernels accumulate as at::acc_type says.
 ScalarType AccumulatedType(const TraceOp& op) {
-  const ScalarType type = op.results[0].dtype;
+  const ScalarType type = ResultType(op);
   return type == ScalarType::Float && op.device.is_cpu() ? ScalarType::Double : OpMathType(type);
 }
 
 template <KOp op, ScanDirection direction>
 void EmitCumulative(OpEmitter& e) {
-  const Expr x = e.emitter().Cast(e.Load(0), e.op().results[0].dtype);
+  const Expr x = e.emitter().Cast(e.Load(0), ResultType(e.op()));
   e.Result(0, Scan(op, e.emitter().Cast(x, AccumulatedType(e.op())), direction));
 }
 

@@ -28,7 +28,9 @@ constexpr double kCacheWorth = 8;         // Weight of instructions that are rat
 constexpr int64_t kSplitIterations = 16;  // Of a thread, from which on splitting pays.
 constexpr int kCombinedPieces = 8;        // Of columns, by a block of so many threads.
 constexpr int kMaxCombiningThreads = 512;
-constexpr int64_t kSmallTurns = 8;  // Of each of so many threads.
+constexpr int64_t kFewScans = 32;
+constexpr int64_t kMaxScanThreads = 32;  // Of one column.
+constexpr int64_t kSmallTurns = 8;       // Of each of so many threads.
 constexpr int64_t kPiecesOfThread = 4, kShortRow = 8;
 constexpr int64_t kFewWords = 32;  // Registers that are left for what is kept of a row where much is computed.
 
@@ -88,9 +90,12 @@ class CudaPlanner {
   }
 
   void ChooseDirection() {
-    plan_.rows = Reduces() && (plan_.num_kept == 0 || Traffic(plan_.rank - 1) <= Traffic(plan_.num_kept - 1));
+    plan_.rows = Reduces() && (plan_.num_kept == 0 || Traffic(plan_.rank - 1) <= Traffic(plan_.num_kept - 1) || HasFewScans());
     plan_.vector_dim = plan_.rows ? plan_.rank - 1 : plan_.num_kept - 1;
   }
+
+  // A block for each scan goes on with more threads than one for all of them.
+  bool HasFewScans() const { return plan_.has_scans && Points(0, plan_.num_kept) <= kFewScans; }
 
   // The loop that most transposed loads are contiguous along.
   void ChooseTiles() {
@@ -188,10 +193,8 @@ class CudaPlanner {
   bool IsTooMuch(int64_t lanes) const {
     if (plan_.SizeHint(plan_.vector_dim) < lanes) return true;
     if (!Reduces()) return Points(0, plan_.rank) / lanes < kPlannedMultiprocessors * 2 * kBlockThreads;
-    if (plan_.rows) return false;
-    // Each thread scans its columns alone.
-    if (plan_.has_scans) return Points(0, plan_.num_kept) / lanes < kPlannedMultiprocessors * kBlockThreads;
-    return plan_.SizeHint(plan_.vector_dim) < kWarp / 4 * lanes;
+    if (plan_.has_scans && !plan_.rows && Points(0, plan_.num_kept) / lanes < kPlannedMultiprocessors * kWarp) return true;
+    return !plan_.rows && plan_.SizeHint(plan_.vector_dim) < kWarp / 4 * lanes;
   }
 
   int64_t Chunks(int begin, int end) const {
@@ -227,8 +230,11 @@ class CudaPlanner {
       const int64_t most = (plan_.lanes == 1 && plan_.num_passes == 1 ? 2 : 1) * kBlockThreads / launch.threads_x;
       launch.threads_y = static_cast<int>(std::min<int64_t>(std::max<int64_t>(most, 1), PowerOfTwoFrom(CeilDiv(ReducedChunks(), 4))));
       launch.threads_y = std::min(Scheduled(launch.threads_y), kMaxRowThreads / launch.threads_x);
-      if (HasManyShortColumns() || plan_.has_scans) launch.threads_y = 1;
-      if (IsSmallSum() && !plan_.has_scans) {
+      if (HasManyShortColumns()) launch.threads_y = 1;
+      if (plan_.has_scans) {
+        const int64_t turns = CeilDiv(ReducedChunks(), kCudaScanPoints);
+        launch.threads_y = static_cast<int>(std::min<int64_t>(kMaxScanThreads, PowerOfTwoFrom(turns)));
+      } else if (IsSmallSum()) {
         launch.threads_x = kCombinedPieces;
         launch.threads_y = kMaxCombiningThreads / kCombinedPieces;
       }
@@ -274,7 +280,8 @@ class CudaPlanner {
   int64_t SharedBytes(const CudaLaunch::Phase& threads) const {
     int64_t bytes = 0;
     for (int i = 0; i < num_insts(); ++i) {
-      if (plan_.live[i] && IsReduce(inst(i).op)) bytes += ElementBytes(inst(i).type) * plan_.lanes * threads.threads_x;
+      if (!plan_.live[i] || !(IsReduce(inst(i).op) || IsScan(inst(i).op))) continue;
+      bytes += (IsScan(inst(i).op) ? 2 : 1) * ElementBytes(inst(i).type) * plan_.lanes * threads.threads_x;
     }
     return bytes * threads.threads_y;
   }
@@ -368,7 +375,7 @@ class CudaPlanner {
     plan_.cached.assign(num_insts(), false);
     plan_.cache_pass.assign(num_insts(), -1);
     plan_.row_place.assign(num_insts(), -1);
-    plan_.iterations = plan_.num_passes > 1 || sums_columns_ ? KnownIterations() : 0;
+    plan_.iterations = (plan_.num_passes > 1 || sums_columns_) && !plan_.has_scans ? KnownIterations() : 0;
     if (plan_.iterations > kFewIterations && !sums_columns_ && HasRoomForRows()) plan_.iterations = 0;
     cache_words_ = SummingWords();
     FindNeeds();

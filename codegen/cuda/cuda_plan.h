@@ -20,6 +20,8 @@ constexpr int kCudaVectorBytes = 16;
 constexpr int kMaxCudaLanes = 8;
 // Instructions up to which little is done at a point.
 constexpr size_t kLightInsts = 24;
+// Points of a column that a thread scans before its neighbours are told what they come to.
+constexpr int kCudaScanPoints = 8;
 // Numbers of elements up to this are counted with 32 bits, with room to step past the end.
 constexpr int64_t kNarrowElements = int64_t{1} << 30;
 

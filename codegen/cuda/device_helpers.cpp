@@ -240,9 +240,9 @@ D void scan(T (&e)[N], T& before, T* warps, F f, unsigned mask, B barrier) {
     const int warp = threadIdx.x / 32;
     const T earlier = __shfl_sync(mask, of_warps, warp > 0 ? warp - 1 : 0);
     if (warp > 0) first = f(first, earlier);
-    before = f(before, __shfl_sync(mask, of_warps, count - 1));
+    before = f(before, (T)__shfl_sync(mask, of_warps, count - 1));
   } else if (W > 1) {
-    before = f(before, __shfl_sync(mask, all, width - 1, width));
+    before = f(before, (T)__shfl_sync(mask, all, width - 1, width));
   } else {
     before = f(before, all);
   }
@@ -252,6 +252,34 @@ D void scan(T (&e)[N], T& before, T* warps, F f, unsigned mask, B barrier) {
   }
 #pragma unroll
   for (int v = 0; v < N; ++v) e[v] = f(e[v], first);
+}
+)"},
+      {{"scan_columns<"}, R"(
+// K points of each of N columns, by Y threads for each, of which a block has X side by side: all of them put together in order, and
+// `before` in front of them, which becomes all of them together. `threads`: shared memory for what each thread comes to.
+template <int X, int Y, class T, int K, int N, class F>
+D void scan_columns(T (&e)[K][N], T (&before)[N], T* threads, F f) {
+#pragma unroll
+  for (int v = 0; v < N; ++v) {
+#pragma unroll
+    for (int u = 1; u < K; ++u) e[u][v] = f(e[u][v], e[u - 1][v]);
+    if (Y > 1) threads[(threadIdx.y * X + threadIdx.x) * N + v] = e[K - 1][v];
+  }
+  if (Y > 1) __syncthreads();
+#pragma unroll
+  for (int v = 0; v < N; ++v) {
+    const T first = before[v];
+    T all = first, own = first;
+#pragma unroll
+    for (int y = 0; y < Y; ++y) {
+      const T other = Y > 1 ? threads[(y * X + threadIdx.x) * N + v] : e[K - 1][v];
+      if (y < threadIdx.y) own = f(own, other);
+      all = f(all, other);
+    }
+    before[v] = all;
+#pragma unroll
+    for (int u = 0; u < K; ++u) e[u][v] = f(e[u][v], own);
+  }
 }
 )"},
       {{"check("}, R"(extern "C" __device__ void __assertfail(const char*, const char*, unsigned, const char*, unsigned long);

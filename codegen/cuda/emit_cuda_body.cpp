@@ -108,7 +108,7 @@ void CudaFunctionEmitter::EmitLoad(int i, int pass, bool lanes) {
     EmitVectorLoad(i, own);
   }
   if (in_registers && plan_.IsPacked(i)) Line(absl::StrCat("pack(c", i, "[it], ", own, ");"));
-  if (in_row) Line(absl::StrCat("st(", in_memory, ", ", own, ", true, ", plan_.lanes, ");"));
+  if (in_row) Line(absl::StrCat(plan_.has_scans ? "if (at < end) " : "", "st(", in_memory, ", ", own, ", true, ", plan_.lanes, ");"));
 }
 
 // Into an array of that name.
@@ -147,7 +147,7 @@ void CudaFunctionEmitter::EmitValue(int i, int pass, bool in_lanes) {
     value = CudaFromMemory(inst(i).type,
                            in_lanes ? absl::StrCat("(", InLanes(), " ? ", place, " : (", CudaMemoryType(inst(i).type), ")0)") : place);
   } else {
-    value = IsScan(inst(i).op) ? ScanText(i, in_lanes) : Expression(i);
+    value = IsScan(inst(i).op) ? Scanned(i, in_lanes ? "v" : "0") : Expression(i);
   }
   if (in_lanes && IsArray(i)) {
     Line(absl::StrCat(Value(i), "[v] = ", value, ";"));
@@ -239,7 +239,7 @@ void CudaFunctionEmitter::EmitUniformEffect(int i) {
 
 // Values that all lanes share first, then whole vectors from memory, then lane by lane.
 void CudaFunctionEmitter::EmitBlock(const std::vector<bool>& chosen, const std::vector<bool>& effects, bool lanes, int pass) {
-  bool any = false;
+  bool any = scanned_ >= 0 && plan_.HasLanes(scanned_);
   for (int i = 0; i < num_insts(); ++i) any |= effects[i] || (chosen[i] && plan_.HasLanes(i));
   for (int i = 0; i < num_insts(); ++i) {
     if (chosen[i] && inst(i).op == KOp::kUniform) Line(absl::StrCat("Philox g", i, ";"));
@@ -268,14 +268,15 @@ void CudaFunctionEmitter::EmitBlock(const std::vector<bool>& chosen, const std::
     if (effects[i] && (inst(i).op == KOp::kStore || AddsVectors(i)))
       Line(absl::StrCat(CudaMemoryType(inst(i).type), " y", i, "[", plan_.lanes, "];"));
   }
+  if (scanned_ >= 0 && !plan_.HasLanes(scanned_)) SetScanned(/*lanes=*/false);
   if (!any) return;
-  if (plan_.rows) EmitScans(chosen, pass);
   Line("#pragma unroll");
   Open(absl::StrCat("for (int v = 0; v < ", plan_.lanes, "; ++v)"));
   for (int i = 0; i < num_insts(); ++i) {
     if (chosen[i] && plan_.HasLanes(i) && drawn_by_[i] < 0) EmitValue(i, pass, /*in_lanes=*/true);
     if (effects[i]) EmitLaneEffect(i);
   }
+  if (scanned_ >= 0 && plan_.HasLanes(scanned_)) SetScanned(/*lanes=*/true);
   Close();
   EmitStores(effects, lanes);
 }
@@ -329,7 +330,11 @@ void CudaFunctionEmitter::EmitPass(int pass) {
                       packed ? plan_.lanes / 2 : plan_.lanes, "];"));
   }
   BeginAccumulators(pass);
-  BeginScans(chosen, pass);
+  const std::vector<int> scans = ScansOf(chosen, pass);
+  if (!scans.empty()) {
+    EmitScanLoop(chosen, effects, pass, scans);
+    return Combine(reduces);
+  }
   const std::optional<std::vector<std::string>> aligned = WholeVectors(chosen, effects, pass);
   const auto scheduled = [&](int turns) { return std::max(1, CudaSchedule::Shift(turns, plan_.schedule.unroll)); };
   const int unroll = scheduled(!plan_.IsLight(pass) ? 1 : plan_.lanes == 1 ? 8 : 4);
@@ -354,7 +359,6 @@ void CudaFunctionEmitter::EmitPass(int pass) {
 // otherwise, too, and where not all pieces of a row are whole. Single elements need not be aligned.
 std::optional<std::vector<std::string>> CudaFunctionEmitter::WholeVectors(const std::vector<bool>& chosen, const std::vector<bool>& effects,
                                                                           int pass) const {
-  if (HasScans(chosen, pass)) return std::nullopt;
   if (plan_.rows && (plan_.lanes == 1 || !plan_.HasWholePieces() || plan_.iterations > 0)) return std::nullopt;
   std::vector<std::string> aligned;
   for (int i = 0; i < num_insts(); ++i) {
@@ -378,7 +382,7 @@ bool CudaFunctionEmitter::IsStaged(int i, int pass) const {
 // are not under way with those of other turns, where little is computed meanwhile, and what is kept of several tensors.
 bool CudaFunctionEmitter::SkipsLastTurn(const std::vector<bool>& chosen, int pass) const {
   const int64_t threads = phase_.threads_x, last = plan_.launch.reduced.Count(nullptr) - (plan_.iterations - 1) * threads;
-  if (!plan_.rows || plan_.iterations < 2 || threads <= 32 || 2 * last > threads || HasScans(chosen, pass)) return false;
+  if (!plan_.rows || plan_.iterations < 2 || threads <= 32 || 2 * last > threads) return false;
   int kept = 0;
   bool loads = false;
   for (int i = 0; i < num_insts(); ++i) {
@@ -409,8 +413,7 @@ void CudaFunctionEmitter::EmitReducedLoop(const std::vector<bool>& chosen, const
     if (!exact && SkipsLastTurn(chosen, pass)) {
       Line(absl::StrCat("if (it == ", plan_.iterations - 1, " && at >= ", chunks, ") continue;"));
     }
-    const std::string piece = plan_.from_end ? absl::StrCat(chunks, " - 1 - at") : "at";
-    Line(absl::StrCat("const U r = ", exact ? piece : absl::StrCat(valid, " ? ", piece, " : 0"), ";"));
+    Line(exact ? "const U r = at;" : absl::StrCat("const U r = ", valid, " ? at : 0;"));
     turn();
     EmitBlock(chosen, effects, /*lanes=*/true, pass);
     return Close();
@@ -425,17 +428,6 @@ void CudaFunctionEmitter::EmitReducedLoop(const std::vector<bool>& chosen, const
     end = absl::StrCat("min(", chunks, ", part * (split + 1))");
   }
   Line(absl::StrCat("const U end = ", end, ";"));
-  if (HasScans(chosen, pass)) {
-    // All threads of a row take each turn.
-    Open(absl::StrCat("for (U first = 0; first < end; first += ", threads, ")"));
-    Line(absl::StrCat("const U at = first + ", plan_.rows ? own : "0", ";"));
-    Line(absl::StrCat("const U r = at < end ? ", plan_.from_end ? "end - 1 - at" : "at", " : 0;"));
-    valid = "at < end";
-    turn();
-    EmitBlock(chosen, effects, /*lanes=*/true, pass);
-    Close();
-    return Close();
-  }
   Line(absl::StrCat("U r = ", begin, ";"));
   if (staged && unroll > 1) EmitStagedTurns(chosen, effects, pass, unroll, threads);
   if (!staged && unroll > 1) Line(absl::StrCat("#pragma unroll ", unroll));

@@ -12,7 +12,7 @@ namespace lazuli::codegen {
 // Variables of the text, by what they belong to:
 //   b3 buffer, s0 symbol, x0 scalar, i2 coordinate of loop 2 (of the vector loop: of its first lane), n valid lanes, shift points that the
 //   first piece of a row lacks, r2 number of a piece of loop 2, a8 accumulator, t7 value of instruction 7, c7 the same kept in registers
-//   between passes, e9 scan 9 of a thread's lanes, row what is kept in shared memory, m7 as it lies in memory, l7
+//   between passes, e9 scan 9 of a thread's points, row what is kept in shared memory, m7 as it lies in memory, l7
 //   that of several turns, g7 and f7 random numbers and where they begin, y9 what store 9 stores, w partial results, p9 sums of columns
 //   for kPartialSum 9, v lane.
 class CudaFunctionEmitter {
@@ -72,13 +72,14 @@ class CudaFunctionEmitter {
   void EmitPass(int pass);
   void EmitReducedLoop(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass, int unroll, bool staged);
   // emit_cuda_scan.cpp: the scans of a pass that no earlier one has left.
-  bool ScansIn(int i, int pass) const { return IsScan(inst(i).op) && !(pass >= 0 && plan_.IsCachedBefore(i, pass)); }
-  bool HasScans(const std::vector<bool>& chosen, int pass) const;
-  void BeginScans(const std::vector<bool>& chosen, int pass);
-  // Defines e% of all lanes of the turn that is being emitted.
-  void EmitScans(const std::vector<bool>& chosen, int pass);
-  // The value of scan `i`: of a row's e%, or of columns, which a thread has to itself, a%.
-  std::string ScanText(int i, bool in_lanes);
+  std::vector<int> ScansOf(const std::vector<bool>& chosen, int pass) const;
+  void BeginScans(const std::vector<int>& scans);
+  void EmitScanLoop(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass, const std::vector<int>& scans);
+  void EmitOperand(int scan, const std::vector<bool>& chosen, int pass);
+  void SetScanned(bool lanes);
+  std::string Scanned(int i, const std::string& lane) const;
+  int ScanLanes(int i) const { return plan_.HasLanes(i) ? plan_.lanes : 1; }
+  int ScanPoints() const { return plan_.rows ? 1 : kCudaScanPoints; }
   void EmitStagedTurns(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass, int turns, int threads);
   bool IsStaged(int i, int pass) const;
   std::optional<std::vector<std::string>> WholeVectors(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass) const;
@@ -127,6 +128,7 @@ class CudaFunctionEmitter {
   std::vector<int> drawn_by_;  // By instruction: the kUniform that alone needs it, where its numbers are drawn. -1: none.
   std::string text_;
   int depth_ = 0;
+  int scanned_ = -1;     // The scan whose operand is being emitted.
   bool staged_ = false;  // What a turn of several loads is there already.
 };
 

@@ -52,6 +52,8 @@ class KernelBuilder {
   }
   int Scalar(T type) { return Add(K::kScalar, type, {}, kernel_.num_scalars++); }
   int Index(int dim) { return Add(K::kIndex, T::Long, {}, dim); }
+  // `op`: one of the scans.
+  int Scan(K op, int value, bool from_end) { return Add(op, kernel_.insts[value].type, {value}, from_end ? codegen::kFromEnd : 0); }
   int Cast(int value, T type) { return Add(K::kCast, type, {value}); }
   // Comparisons and IsNan yield Bool; Select has its second operand's type; the rest their first operand's.
   int Op(K op, int a, int b = -1, int c = -1) {

@@ -15,6 +15,7 @@ namespace {
 
 using c10::ScalarType;
 using codegen::IsReduce;
+using codegen::IsScan;
 using codegen::KernelIR;
 using codegen::KInst;
 using codegen::KOp;
@@ -46,8 +47,10 @@ class Interpreter {
     }
     const size_t n = kernel_.insts.size();
     reduced_.assign(n, Value());
+    scanned_.assign(n, {});
     for (size_t r = 0; r < n; ++r) {
       if (IsReduce(kernel_.insts[r].op)) Reduce(static_cast<int>(r), point);
+      if (IsScan(kernel_.insts[r].op)) Scan(static_cast<int>(r), point);
     }
     // Values of every store at every point of this kept point before anything is written.
     std::vector<std::pair<char*, std::pair<ScalarType, Value>>> writes;
@@ -145,6 +148,24 @@ class Interpreter {
     reduced_[r] = acc;
   }
 
+  void Scan(int s, c10::DimVector* point) {
+    const KInst& inst = kernel_.insts[s];
+    const bool sum = inst.op == KOp::kScanSum;
+    const int64_t size = kernel_.sizes[kept_];
+    scanned_[s].resize(static_cast<size_t>(size));
+    Value acc = sum ? Value() : Value{1, 1};
+    for (int64_t k = 0; k < size; ++k) {
+      const int64_t at = inst.imm == codegen::kFromEnd ? size - 1 - k : k;
+      (*point)[kept_] = at;
+      const Value x = ValuesAt(inst.in[0], *point);
+      const auto a = static_cast<uint64_t>(acc.i), b = static_cast<uint64_t>(x.i);
+      acc.d = Round(inst.type, sum ? acc.d + x.d : acc.d * x.d);
+      acc.i = Wrap(inst.type, static_cast<int64_t>(sum ? a + b : a * b));
+      scanned_[s][static_cast<size_t>(at)] = acc;
+    }
+    (*point)[kept_] = 0;
+  }
+
   // By LibTorch's own generator of the kind.
   static float Uniform(int64_t number, int64_t sequence, uint64_t seed) {
     at::Philox4_32 engine(seed, static_cast<uint64_t>(sequence), static_cast<uint64_t>(number) / 4);
@@ -196,8 +217,8 @@ class Interpreter {
           values_[i].d = Uniform(values_[inst.in[1]].i, values_[inst.in[2]].i, scalars_[codegen::UniformScalar(inst.imm)]);
           break;
         default: {
-          if (IsReduce(inst.op)) {
-            values_[i] = reduced_[i];
+          if (IsReduce(inst.op) || IsScan(inst.op)) {
+            values_[i] = IsReduce(inst.op) ? reduced_[i] : scanned_[i][static_cast<size_t>(point[kept_])];
             break;
           }
           auto operand = [&](int k) { return inst.in[k] < 0 ? Value() : values_[inst.in[k]]; };
@@ -213,8 +234,9 @@ class Interpreter {
   const uint64_t* scalars_;
   int rank_;
   int kept_;
-  std::vector<Value> reduced_;  // Per Reduce, at the current kept point.
-  std::vector<Value> values_;   // Per instruction, at the current point.
+  std::vector<Value> reduced_;               // Per Reduce, at the current kept point.
+  std::vector<std::vector<Value>> scanned_;  // Per scan, at the current kept point's reduced points.
+  std::vector<Value> values_;                // Per instruction, at the current point.
 };
 
 }  // namespace

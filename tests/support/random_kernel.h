@@ -33,6 +33,8 @@ class RandomKernel {
     for (int i = 0; i < num_ops; ++i) {
       if (reduced_ > 0 && Pick(4) == 0) {
         AddReduce();
+      } else if (reduced_ == 1 && builder_.kernel().sizes.back() > 1 && Pick(4) == 0) {
+        AddScan();
       } else {
         AddOp();
       }
@@ -63,6 +65,7 @@ class RandomKernel {
       numel *= size;
       sizes.push_back(size);
     }
+    from_end_ = Pick(2) == 0;
     // Now and then long enough to be split.
     if (Pick(12) == 0) sizes[rank_ - 1 - Pick(rank_)] *= 40;
     return KernelBuilder(sizes, reduced_);
@@ -122,6 +125,8 @@ class RandomKernel {
     AddValue(Bounded(builder_.Op(kReduces[Pick(4)], AnyValue().value)), false);
   }
 
+  void AddScan() { AddValue(Bounded(builder_.Scan(K::kScanSum, AnyValue().value, from_end_)), true); }
+
   void AddOp() {
     const Typed a = AnyValue(), b = AnyValue(), c = AnyValue();
     switch (Pick(6)) {
@@ -156,6 +161,7 @@ class RandomKernel {
   std::mt19937_64 random_;
   int rank_ = 0;
   int reduced_ = 0;
+  bool from_end_ = false;  // Where scans begin.
   KernelBuilder builder_;
   std::vector<Typed> values_;
   std::vector<Typed> in_place_;  // Buffers still to be stored; `full`: at every point.

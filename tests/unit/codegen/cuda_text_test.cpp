@@ -18,6 +18,7 @@
 #include "tests/support/kernel_builder.h"
 #include "tests/support/nvrtc.h"
 #include "tests/support/random_kernel.h"
+#include "tests/support/scan_kernels.h"
 
 namespace lazuli::testing {
 namespace {
@@ -278,6 +279,17 @@ TEST(CudaText, TransposedLoadsComeThroughSharedMemory) {
 }
 
 // By the hardware, or word by word where it cannot.
+TEST(CudaNvrtc, EveryShapeOfScan) {
+  LAZULI_SKIP_WITHOUT_NVRTC();
+  for (const bool from_end : {false, true}) {
+    for (const auto& [sizes, strides] : ScanLayouts()) EXPECT_EQ(Compiles(ScansAmongReductions(sizes, strides, from_end)), "");
+    EXPECT_EQ(Compiles(ScanKernel(K::kScanSum, {100, 4096}, {4096, 1}, {4096, 1}, T::Float, from_end)), "") << "rows";
+    EXPECT_EQ(Compiles(ScanKernel(K::kScanSum, {100, 1001}, {1001, 1}, {1001, 1}, T::Float, from_end), /*wide=*/true), "") << "shifted";
+    EXPECT_EQ(Compiles(ScanKernel(K::kScanProd, {100000, 16}, {16, 1}, {16, 1}, T::Int, from_end)), "") << "short rows";
+    EXPECT_EQ(Compiles(ScanKernel(K::kScanSum, {70000, 100}, {1, 70000}, {1, 70000}, T::Long, from_end)), "") << "columns";
+  }
+}
+
 TEST(CudaNvrtc, AddsToReducedPrecisionOnEveryArchitecture) {
   LAZULI_SKIP_WITHOUT_NVRTC();
   for (const T type : {T::BFloat16, T::Half}) {

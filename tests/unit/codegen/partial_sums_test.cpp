@@ -277,8 +277,8 @@ storage %5: fresh 25165824 bytes cuda:0 live
 storage %6: input cuda:0 mutated
 %2 f32[8192,768] = aten::mul.Tensor(%0 f32[8192,768], %1 f32[8192,768])
 %3 f32[768] = aten::sum.dim_IntList(%2 f32[8192,768], dim=[0], keepdim=false, dtype=none)
-aten::cumsum_()",
-                                          overwrites ? "%0" : "%6", R"( f32[8192,768], dim=1, dtype=none)
+aten::i0_()",
+                                          overwrites ? "%0" : "%6", R"( f32[8192,768])
 %4 f32[8192,768] = aten::add.Tensor(%0 f32[8192,768], %1 f32[8192,768], alpha=1)
 %5 f32[8192,768] = aten::_softmax(%4 f32[8192,768], dim=1, half_to_float=false)
 )");
