@@ -13,6 +13,7 @@
 #include "codegen/graph_builder.h"
 #include "codegen/passes/attention.h"
 #include "codegen/passes/column_sums.h"
+#include "codegen/passes/convolution_layout.h"
 #include "codegen/passes/cse.h"
 #include "codegen/passes/dce.h"
 #include "codegen/passes/epilogue.h"
@@ -72,6 +73,16 @@ AttentionOptions AttentionOptionsFor(const PipelineOptions& options) {
   return result;
 }
 
+// Precision strict and deterministic algorithms keep the order in which ATen's convolutions add up.
+ConvolutionLayoutOptions ConvolutionLayoutFor(const PipelineOptions& options) {
+  ConvolutionLayoutOptions result;
+  const at::Context& context = at::globalContext();
+  if (options.backend == "aten" || options.target.precision == "strict" || options.target.cuda_arch.empty()) return result;
+  result.halves = context.userEnabledCuDNN() && !context.deterministicAlgorithms() && !context.deterministicCuDNN();
+  result.floats = result.halves && context.allowTF32CuDNN(at::Float32Op::CONV);
+  return result;
+}
+
 // What every graph goes through before anything is decided about kernels.
 std::vector<Pass> SimplifyingPasses() { return {{"fold", FoldCopies}, {"dce", EliminateDeadCode}, {"cse", EliminateCommonSubexpressions}}; }
 
@@ -109,6 +120,8 @@ std::vector<Pass> PassesOf(const Trace& trace, const PipelineOptions& options) {
   std::vector<Pass> passes = SimplifyingPasses();
   passes.insert(passes.begin(), {"graph", [&trace, build, fuse](Graph) { return Build(trace, build, fuse); }});
   const std::string& precision = options.target.precision;
+  const ConvolutionLayoutOptions layout = ConvolutionLayoutFor(options);
+  passes.push_back({"conv_layout", [layout](Graph graph) { return ChooseConvolutionLayout(std::move(graph), layout); }});
   const AttentionOptions attention = AttentionOptionsFor(options);
   passes.push_back({"attention", [attention](Graph graph) { return FuseAttention(std::move(graph), attention); }});
   passes.push_back({"remat", Rematerialize});

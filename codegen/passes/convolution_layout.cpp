@@ -1,0 +1,435 @@
+#include "codegen/passes/convolution_layout.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "codegen/ir/dtypes.h"
+#include "codegen/lower_group.h"
+#include "codegen/lower_pieces.h"
+#include "codegen/passes/value_uses.h"
+
+namespace lazuli::codegen {
+namespace {
+
+// For which cuDNN's kernels of channels last are worth a copy.
+constexpr int64_t kLeastChannels = 32, kLeastChannelsOfFloats = 64;
+constexpr int64_t kLeastRun = 32;       // Elements of a row or column that a reduction finds together.
+
+c10::DimVector ChannelsLast(const c10::DimVector& sizes) { return {sizes[1] * sizes[2] * sizes[3], 1, sizes[3] * sizes[1], sizes[1]}; }
+
+// The strides of `use`, a window from the beginning of a tensor of `sizes` with strides `before`, when that gets strides `after`. None
+// where there are none.
+std::optional<c10::DimVector> MapStrides(const TensorRef& use, const c10::DimVector& sizes, const c10::DimVector& before,
+                                         const c10::DimVector& after) {
+  if (use.sizes == sizes && use.strides == before) return after;
+  c10::DimVector strides = use.strides;
+  for (size_t d = 0; d < strides.size(); ++d) {
+    if (use.sizes[d] == 1 || strides[d] == 0) continue;
+    size_t i = 0;
+    while (i < before.size() && (before[i] != strides[d] || sizes[i] == 1)) ++i;
+    if (i == before.size()) return std::nullopt;
+    int64_t size = sizes[i];
+    strides[d] = after[i];
+    // Several dimensions as one.
+    for (size_t k = i; size != use.sizes[d]; --k) {
+      if (k == 0 || after[k - 1] != after[k] * sizes[k]) return std::nullopt;
+      size *= sizes[k - 1];
+    }
+  }
+  return strides;
+}
+
+struct Convolution {
+  NodeId node = kNoNode;
+  int input = 0;  // Arguments; the weight comes after it, and the output's gradient, of a backward pass, before it.
+  bool backward = false;
+  bool seed = false;  // Gains enough to ask for the layout.
+  bool moves = false;
+};
+
+class LayoutChooser {
+ public:
+  LayoutChooser(Graph graph, const ConvolutionLayoutOptions& options)
+      : graph_(std::move(graph)),
+        options_(options),
+        pinned_(PinnedValues(graph_)),
+        overwritten_(OverwrittenValues(graph_)),
+        root_(graph_.values.size()),
+        convolution_of_(graph_.nodes.size(), -1) {}
+
+  Graph Run() {
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) AddConvolution(static_cast<NodeId>(n));
+    if (std::none_of(convolutions_.begin(), convolutions_.end(), [](const Convolution& c) { return c.seed; })) return std::move(graph_);
+    FindMovable();
+    Unite();
+    ChooseFamilies();
+    while (LeaveUnfit()) {
+    }
+    MoveWeights();
+    for (Node& node : graph_.nodes) Move(&node);
+    for (size_t v = 0; v < moves_.size(); ++v) {
+      if (moves_[v]) graph_.values[v].layout.strides = ChannelsLast(graph_.values[v].layout.sizes);
+    }
+    InsertCopies();
+    return std::move(graph_);
+  }
+
+ private:
+  int64_t Hint(int64_t number) const { return graph_.symbols.Hint(number); }
+
+  void AddConvolution(NodeId n) {
+    const Node& node = graph_.nodes[n];
+    if (node.kind != Node::Kind::kExtern || !node.op.device.is_cuda() || !node.versions.empty()) return;
+    Convolution conv;
+    conv.node = n;
+    conv.backward = node.op.info->name == "aten::convolution_backward";
+    if (!conv.backward && node.op.info->name != "aten::convolution") return;
+    conv.input = conv.backward ? 1 : 0;
+    const TensorRef& input = RefOf(node.op, conv.input);
+    const TensorRef& weight = RefOf(node.op, conv.input + 1);
+    if (input.sizes.size() != 4 || weight.sizes.size() != 4 || input.dtype != weight.dtype) return;
+    if (IsHalf(input.dtype) ? !options_.halves : input.dtype != c10::kFloat || !options_.floats) return;
+    const TraceArg& groups = node.op.args[conv.backward ? 9 : 8];
+    if (groups.kind != TraceArg::Kind::kConst || !groups.value.isInt()) return;
+    const int64_t count = groups.value.toInt(), in = Hint(input.sizes[1]), out = Hint(weight.sizes[0]);
+    const bool depthwise = count > 1 && count == in && weight.sizes[1] == 1 && IsHalf(input.dtype);
+    const int64_t least = IsHalf(input.dtype) ? kLeastChannels : kLeastChannelsOfFloats;
+    if (depthwise ? in < least : count != 1 || std::max(in, out) < least) return;
+    conv.seed = std::min(in, out) >= least;
+    convolution_of_[n] = static_cast<int>(convolutions_.size());
+    convolutions_.push_back(conv);
+  }
+
+  // Calls `fn` with each value that the convolution takes or gives but for weights and sums.
+  template <class Fn>
+  void ForEachImage(const Convolution& conv, const Fn& fn) const {
+    const Node& node = graph_.nodes[conv.node];
+    for (int arg = 0; arg <= conv.input; ++arg) fn(RefOf(node.op, arg).storage);
+    if (node.results[0] != kNoValue) fn(node.results[0]);
+  }
+
+  // A dense tensor in row-major order that the trace makes, in which the two orders differ.
+  bool IsImage(ValueId value) const {
+    const Value& v = graph_.values[value];
+    if (v.producer == kNoNode || v.previous != kNoValue || !v.has_layout() || v.layout.sizes.size() != 4) return false;
+    return v.layout.is_contiguous() && v.layout.numel() != 0 && OrdersDiffer(v.layout.sizes);
+  }
+
+  bool OrdersDiffer(const c10::DimVector& sizes) const { return Hint(sizes[1]) > 1 && Hint(sizes[2]) * Hint(sizes[3]) > 1; }
+
+  static bool IsWhole(const TensorRef& ref, const TensorRef& layout) {
+    return ref.offset_slot == -1 && ref.dtype == layout.dtype && ref.sizes == layout.sizes && ref.strides == layout.strides;
+  }
+
+  // Whether `node` may read, as argument `arg`, its `use` of a tensor in another order.
+  bool CanRead(NodeId n, size_t arg, const TensorRef& use) const {
+    const Node& node = graph_.nodes[n];
+    const TensorRef& layout = graph_.values[use.storage].layout;
+    if (use.offset_slot != -1 || use.dtype != layout.dtype) return false;
+    if (node.kind == Node::Kind::kExtern) {
+      return convolution_of_[n] >= 0 && static_cast<int>(arg) <= convolutions_[convolution_of_[n]].input + 1 && IsWhole(use, layout);
+    }
+    if (node.kind == Node::Kind::kUpdate && (node.row != nullptr || static_cast<int>(arg) == node.target_arg())) return false;
+    return MapStrides(use, layout.sizes, layout.strides, ChannelsLast(layout.sizes)).has_value();
+  }
+
+  void FindMovable() {
+    for (size_t v = 0; v < graph_.values.size(); ++v) {
+      const auto value = static_cast<ValueId>(v);
+      image_.push_back(IsImage(value));
+      const NodeId producer = graph_.values[v].producer;
+      const bool made = producer != kNoNode && (graph_.nodes[producer].kind == Node::Kind::kCompute || convolution_of_[producer] >= 0);
+      movable_.push_back(graph_.values[v].has_layout() && graph_.values[v].layout.sizes.size() == 4 && made && !pinned_[v] &&
+                         !overwritten_[v] && graph_.values[v].layout.is_contiguous());
+    }
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+      ForEachArgUse(graph_.nodes[n], [&](size_t arg, const TensorRef& use) {
+        if (movable_[use.storage] && !CanRead(static_cast<NodeId>(n), arg, use)) movable_[use.storage] = false;
+      });
+    }
+    moves_.assign(graph_.values.size(), false);
+  }
+
+  ValueId Root(ValueId value) {
+    while (root_[value] != value) value = root_[value] = root_[root_[value]];
+    return value;
+  }
+
+  // What kernels make of each other, element by element, is a family.
+  void Unite() {
+    std::iota(root_.begin(), root_.end(), 0);
+    for (const Node& node : graph_.nodes) {
+      if (node.kind != Node::Kind::kCompute) continue;
+      std::vector<ValueId> images;
+      const auto add = [&](ValueId value, const TensorRef& ref) {
+        if (image_[value] && IsWhole(ref, graph_.values[value].layout)) images.push_back(value);
+      };
+      ForEachUse(node, [&](const TensorRef& use) { add(use.storage, use); });
+      for (size_t i = 0; i < node.results.size(); ++i) {
+        if (node.results[i] != kNoValue) add(node.results[i], node.op.results[i]);
+      }
+      for (const ValueId a : images) {
+        for (const ValueId b : images) {
+          if (a < b && graph_.values[a].layout.sizes == graph_.values[b].layout.sizes) root_[Root(b)] = Root(a);
+        }
+      }
+    }
+  }
+
+  // Families of which a convolution takes or gives some, and most can move.
+  void ChooseFamilies() {
+    std::vector<bool> asked(graph_.values.size(), false);
+    std::vector<int> balance(graph_.values.size(), 0);
+    for (const Convolution& conv : convolutions_) {
+      ForEachImage(conv, [&](ValueId value) {
+        if (conv.seed && image_[value] && movable_[value]) asked[Root(value)] = true;
+      });
+    }
+    for (size_t v = 0; v < moves_.size(); ++v) {
+      if (image_[v]) balance[Root(static_cast<ValueId>(v))] += movable_[v] ? 1 : -1;
+    }
+    for (size_t v = 0; v < moves_.size(); ++v) {
+      const ValueId root = Root(static_cast<ValueId>(v));
+      moves_[v] = image_[v] && movable_[v] && asked[root] && balance[root] > 0;
+    }
+  }
+
+  // `node`'s tensors where they will lie.
+  void Move(Node* node) const {
+    const auto move = [&](ValueId value, TensorRef* ref) {
+      if (!moves_[value]) return;
+      const TensorRef& layout = graph_.values[value].layout;
+      ref->strides = *MapStrides(*ref, layout.sizes, layout.strides, ChannelsLast(layout.sizes));
+    };
+    ForEachUse(*node, [&](TensorRef& use) { move(use.storage, &use); });
+    for (size_t i = 0; i < node->results.size(); ++i) {
+      if (node->results[i] != kNoValue && node->kind != Node::Kind::kUpdate) move(node->results[i], &node->op.results[i]);
+    }
+  }
+
+  // Leaves alone the families of the first node that could not do, or would be slow at, what it does to them. False: there is none.
+  bool LeaveUnfit() {
+    for (const Node& node : graph_.nodes) {
+      if (node.kind != Node::Kind::kCompute) continue;
+      std::vector<ValueId> touched;
+      ForEachUse(node, [&](const TensorRef& use) { touched.push_back(use.storage); });
+      touched.insert(touched.end(), node.results.begin(), node.results.end());
+      const auto stays = [&](ValueId value) { return value == kNoValue || !moves_[value]; };
+      touched.erase(std::remove_if(touched.begin(), touched.end(), stays), touched.end());
+      if (touched.empty() || IsFit(node)) continue;
+      for (size_t v = 0; v < moves_.size(); ++v) {
+        const auto is_kin = [&](ValueId value) { return Root(value) == Root(static_cast<ValueId>(v)); };
+        if (moves_[v] && std::any_of(touched.begin(), touched.end(), is_kin)) moves_[v] = false;
+      }
+      return true;
+    }
+    return false;
+  }
+
+  bool IsFit(const Node& node) const {
+    const std::string& name = node.op.info->name;
+    if (name == "lazuli::_dropout_mask") return false;  // Numbers are drawn in the order of memory.
+    Node moved = node;
+    Move(&moved);
+    // Pieces of batch norm are in any order; an operator that is not whole could be anything else.
+    const bool piece = name.find("batch_norm") != std::string::npos;
+    if (!piece && FindRow(moved.op) != node.row) return false;
+    if (!Reduces(moved)) return true;
+    const Iteration iteration = IterationOf(moved);
+    bool fits = true;
+    size_t ordinal = 0;
+    ForEachUse(node, [&](const TensorRef& use) {
+      const auto& strides = iteration.uses[ordinal++];
+      fits = fits && (!moves_[use.storage] || Run(iteration, strides) >= kLeastRun);
+    });
+    for (size_t i = 0; i < node.results.size(); ++i) {
+      fits = fits && (node.results[i] == kNoValue || !moves_[node.results[i]] || Run(iteration, iteration.results[i]) >= kLeastRun);
+    }
+    return fits;
+  }
+
+  // How many neighbouring elements are of one row, or of one row's kept points.
+  int64_t Run(const Iteration& iteration, const c10::DimVector& strides) const {
+    int64_t run = 1;
+    std::optional<bool> reduced;
+    for (bool longer = true; longer;) {
+      longer = false;
+      for (size_t d = 0; d < strides.size() && !longer; ++d) {
+        longer = strides[d] == run && iteration.sizes[d] != 1 && reduced.value_or(iteration.reduced[d]) == iteration.reduced[d];
+        if (!longer) continue;
+        reduced = iteration.reduced[d];
+        run *= iteration.sizes[d];
+      }
+    }
+    return Hint(run);
+  }
+
+  // What ATen goes by are input and weight. The gradient of a weight comes in that order, too.
+  void MoveWeights() {
+    for (Convolution& conv : convolutions_) {
+      ForEachImage(conv, [&](ValueId value) { conv.moves = conv.moves || moves_[value]; });
+    }
+    std::vector<bool> only_moving(graph_.values.size(), true);
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+      const int c = convolution_of_[n];
+      if (c >= 0 && convolutions_[c].moves) continue;
+      if (graph_.nodes[n].kind != Node::Kind::kExtern) continue;
+      ForEachUse(graph_.nodes[n], [&](const TensorRef& use) { only_moving[use.storage] = false; });
+    }
+    for (const Convolution& conv : convolutions_) {
+      if (!conv.moves) continue;
+      const Node& node = graph_.nodes[conv.node];
+      const ValueId weight = RefOf(node.op, conv.input + 1).storage;
+      const ValueId gradient = conv.backward ? node.results[1] : kNoValue;
+      for (const ValueId value : {weight, gradient}) {
+        if (value == kNoValue || !movable_[value] || !only_moving[value] || moves_[value]) continue;
+        moves_[value] = FitsAlone(value);
+      }
+    }
+  }
+
+  // Whether all kernels that make and read a weight or its gradient are fit for its move.
+  bool FitsAlone(ValueId value) {
+    moves_[value] = true;
+    bool fits = true;
+    for (const Node& node : graph_.nodes) {
+      if (node.kind != Node::Kind::kCompute) continue;
+      bool touches = std::find(node.results.begin(), node.results.end(), value) != node.results.end();
+      ForEachUse(node, [&](const TensorRef& use) { touches = touches || use.storage == value; });
+      fits = fits && (!touches || IsFit(node));
+    }
+    moves_[value] = false;
+    return fits;
+  }
+
+  // What is copied to or from the layout, before or after the node of that number.
+  struct Copies {
+    std::vector<std::pair<NodeId, Node>> before, after;
+  };
+
+  void InsertCopies() {
+    Copies copies;
+    std::vector<std::pair<ValueId, TensorRef>> copied;
+    for (const Convolution& conv : convolutions_) {
+      if (!conv.moves) continue;
+      CopyWeight(conv, &copied, &copies);
+      CopyResults(conv, &copies);
+    }
+    std::vector<Node> nodes;
+    auto before = copies.before.begin(), after = copies.after.begin();
+    for (NodeId n = 0; n < static_cast<NodeId>(graph_.nodes.size()); ++n) {
+      for (; before != copies.before.end() && before->first == n; ++before) nodes.push_back(std::move(before->second));
+      nodes.push_back(std::move(graph_.nodes[n]));
+      for (; after != copies.after.end() && after->first == n; ++after) nodes.push_back(std::move(after->second));
+    }
+    graph_.nodes = std::move(nodes);
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+      ForEachDef(graph_.nodes[n], [&](ValueId value) { graph_.values[value].producer = static_cast<NodeId>(n); });
+    }
+  }
+
+  // ATen would not know of the layout otherwise.
+  void CopyWeight(const Convolution& conv, std::vector<std::pair<ValueId, TensorRef>>* copied, Copies* copies) {
+    TraceOp& op = graph_.nodes[conv.node].op;
+    TensorRef& weight = op.args[conv.input + 1].tensors[0];
+    if (moves_[RefOf(op, conv.input).storage] || moves_[weight.storage]) return;
+    const TensorRef original = weight;
+    const auto found = std::find_if(copied->begin(), copied->end(), [&](const auto& pair) { return pair.second == original; });
+    if (found != copied->end()) {
+      weight = Fresh(original, graph_.values[found->first].layout.strides);
+      weight.storage = found->first;
+      return;
+    }
+    const ValueId value = AddValue(original, ChannelsLast(original.sizes), op.device);
+    copies->before.emplace_back(conv.node, Copy(original, value, c10::MemoryFormat::ChannelsLast, op));
+    copied->emplace_back(value, original);
+    weight = Fresh(original, ChannelsLast(original.sizes));
+    weight.storage = value;
+  }
+
+  // Results that stay as they are.
+  void CopyResults(const Convolution& conv, Copies* copies) {
+    for (size_t i = 0; i < (conv.backward ? 2 : 1); ++i) {
+      const ValueId to = graph_.nodes[conv.node].results[i];
+      if (to == kNoValue || moves_[to]) continue;
+      const TensorRef result = graph_.nodes[conv.node].op.results[i];
+      const c10::DimVector strides = ChannelsLast(result.sizes);
+      if (!OrdersDiffer(result.sizes)) {
+        graph_.nodes[conv.node].op.results[i].strides = strides;  // The same memory, as ATen describes it.
+        continue;
+      }
+      const ValueId from = AddValue(result, strides, graph_.nodes[conv.node].op.device);
+      Node& node = graph_.nodes[conv.node];
+      node.results[i] = from;
+      node.op.results[i].strides = strides;
+      node.op.results[i].storage = graph_.values[from].storage;
+      TensorRef source = Fresh(result, strides);
+      source.storage = from;
+      Node copy = Copy(source, to, c10::MemoryFormat::Contiguous, node.op);
+      copy.op.results = {result};
+      copies->after.emplace_back(conv.node, std::move(copy));
+    }
+  }
+
+  // All of a tensor like `ref`, with these strides.
+  static TensorRef Fresh(const TensorRef& ref, const c10::DimVector& strides) {
+    TensorRef fresh = ref;
+    fresh.offset_slot = -1;
+    fresh.strides = strides;
+    return fresh;
+  }
+
+  ValueId AddValue(const TensorRef& like, const c10::DimVector& strides, c10::Device device) {
+    TraceStorage storage;
+    storage.nbytes = like.numel() * static_cast<int64_t>(c10::elementSize(like.dtype));
+    storage.device = device;
+    Value value;
+    value.storage = static_cast<StorageId>(graph_.storages.size());
+    value.layout = Fresh(like, strides);
+    value.layout.storage = kNoStorage;
+    graph_.storages.push_back(storage);
+    graph_.contents.push_back(kNoValue);
+    moves_.push_back(false);
+    return graph_.AddValue(std::move(value));
+  }
+
+  Node Copy(const TensorRef& from, ValueId to, c10::MemoryFormat format, const TraceOp& convolution) const {
+    TensorRef result = Fresh(from, graph_.values[to].layout.strides);
+    result.storage = graph_.values[to].storage;
+    Node node;
+    node.kind = Node::Kind::kCompute;
+    node.op = CallOf("aten::clone", result);
+    SetRef(&node.op, 0, from);
+    node.op.args[1].value = static_cast<int64_t>(format);
+    node.op.device = convolution.device;
+    node.op.index = convolution.index;
+    node.op.default_dtype = convolution.default_dtype;
+    node.row = FindRow(node.op);
+    node.results = {to};
+    return node;
+  }
+
+  Graph graph_;
+  const ConvolutionLayoutOptions options_;
+  const std::vector<bool> pinned_;
+  const std::vector<bool> overwritten_;
+  std::vector<bool> image_;    // By value,
+  std::vector<bool> movable_;  // whether nobody minds where it lies,
+  std::vector<bool> moves_;    // and whether it moves.
+  std::vector<ValueId> root_;  // Of its family.
+  std::vector<Convolution> convolutions_;
+  std::vector<int> convolution_of_;  // By node; -1: it is none.
+};
+
+}  // namespace
+
+absl::StatusOr<Graph> ChooseConvolutionLayout(Graph graph, const ConvolutionLayoutOptions& options) {
+  if (!options.any()) return graph;
+  return LayoutChooser(std::move(graph), options).Run();
+}
+
+}  // namespace lazuli::codegen

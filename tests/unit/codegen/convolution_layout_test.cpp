@@ -1,0 +1,139 @@
+// What lies channels last around convolutions on a GPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "tests/support/gpu_graph.h"
+
+namespace lazuli::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr const char* kForward = "stride=[1,1], padding=[1,1], dilation=[1,1], transposed=false, output_padding=[0,0], groups=";
+
+std::string GraphOf(const std::string& text, const std::string& precision = "eager") {
+  return codegen::PrintGraph(ReadableGpuGraph(text, "conv_layout", precision));
+}
+
+// relu, a convolution of 3 x 3, relu, `middle` of that, and another convolution, whose result leaves the trace.
+std::string TwoConvolutions(const std::string& type, const std::string& middle, const char* weights = "64,64", int groups = 1) {
+  const std::string image = absl::StrCat(type, "[8,64,16,16]"), weight = absl::StrCat(type, "[", weights, ",3,3]");
+  const std::string bytes = type == "f32" ? "4194304" : "2097152";
+  std::string text = "trace scalars=1 offsets=0\nstorage %0: input cuda:0\nstorage %1: input cuda:0\n";
+  for (const int s : {2, 3, 4, 5, 6}) absl::StrAppend(&text, "storage %", s, ": fresh ", bytes, " bytes cuda:0", s == 6 ? " live\n" : "\n");
+  absl::StrAppend(&text, "storage %7: fresh 1024 bytes cuda:0\nstorage %8: fresh 1024 bytes cuda:0\n");
+  absl::StrAppend(&text, "%2 ", image, " = aten::relu(%0 ", image, ")\n");
+  const auto convolve = [&](int to, int from) {
+    absl::StrAppend(&text, "%", to, " ", image, " = aten::convolution(%", from, " ", image, ", %1 ", weight, ", undef, ", kForward, groups,
+                    ")\n");
+  };
+  convolve(3, 2);
+  absl::StrAppend(&text, "%4 ", image, " = aten::relu(%3 ", image, ")\n");
+  absl::StrAppend(&text, absl::StrReplaceAll(middle, {{"IMAGE", image}}), "\n");
+  convolve(6, 5);
+  return text;
+}
+
+constexpr const char* kTwice = "%5 IMAGE = aten::mul.Tensor(%4 IMAGE, %4 IMAGE)";
+constexpr const char* kChannelsLast = "bf16[8,64,16,16](16384,1,1024,64)";
+
+TEST(ConvolutionLayout, WhatKernelsMakeOfEachOtherMoves) {
+  const std::string graph = GraphOf(TwoConvolutions("bf16", kTwice));
+  for (const int value : {2, 3, 4, 5}) {
+    EXPECT_THAT(graph, HasSubstr(absl::StrCat(" ", kChannelsLast, " = aten::"))) << value;
+  }
+  EXPECT_THAT(graph, HasSubstr(absl::StrCat(kChannelsLast, " = aten::mul.Tensor")));
+  EXPECT_THAT(graph, HasSubstr("into %6: %6 bf16[8,64,16,16] = aten::clone(")) << "what leaves the trace lies as recorded";
+  EXPECT_THAT(graph, Not(HasSubstr("bf16[64,64,3,3](576,1,192,64)"))) << "the input says it";
+}
+
+TEST(ConvolutionLayout, FloatsWhereCudnnMayUseTf32) {
+  EXPECT_THAT(GraphOf(TwoConvolutions("f32", kTwice)), HasSubstr("(16384,1,1024,64) = aten::mul.Tensor"));
+  at::globalContext().setAllowTF32CuDNN(false);
+  EXPECT_THAT(GraphOf(TwoConvolutions("f32", kTwice)), Not(HasSubstr("(16384,1,1024,64)")));
+  EXPECT_THAT(GraphOf(TwoConvolutions("bf16", kTwice)), HasSubstr("(16384,1,1024,64)"));
+  at::globalContext().setAllowTF32CuDNN(true);
+}
+
+TEST(ConvolutionLayout, StrictPrecisionAndDeterministicAlgorithmsKeepIt) {
+  EXPECT_THAT(GraphOf(TwoConvolutions("bf16", kTwice), "strict"), Not(HasSubstr("(16384,1,1024,64)")));
+  at::globalContext().setDeterministicAlgorithms(true, false);
+  EXPECT_THAT(GraphOf(TwoConvolutions("bf16", kTwice)), Not(HasSubstr("(16384,1,1024,64)")));
+  at::globalContext().setDeterministicAlgorithms(false, false);
+}
+
+// Rows of 32 channels' images in one, pieces of 2 channels in the other.
+TEST(ConvolutionLayout, NotWhereReductionsWouldReadShortPieces) {
+  const std::string text = TwoConvolutions("bf16", R"(%5 IMAGE, %7 f32[8,32], %8 f32[8,32] = aten::native_group_norm(%4 IMAGE, undef, )"
+                                                   R"(undef, N=8, C=64, HxW=256, group=32, eps=#0:f64))");
+  const std::string graph = GraphOf(text);
+  EXPECT_THAT(graph, HasSubstr("bf16[8,64,16,16] = aten::clone("));
+  EXPECT_THAT(graph, HasSubstr("aten::native_group_norm(%4 bf16[8,64,16,16], "));
+}
+
+TEST(ConvolutionLayout, DepthwiseOfHalves) {
+  EXPECT_THAT(GraphOf(TwoConvolutions("bf16", kTwice, "64,1", 64)), HasSubstr(absl::StrCat(kChannelsLast, " = aten::convolution")));
+  EXPECT_THAT(GraphOf(TwoConvolutions("f32", kTwice, "64,1", 64)), Not(HasSubstr("(16384,1,1024,64)")));
+  EXPECT_THAT(GraphOf(TwoConvolutions("bf16", kTwice, "64,32", 2)), Not(HasSubstr("(16384,1,1024,64)"))) << "groups";
+}
+
+TEST(ConvolutionLayout, NotWhatAnotherOperatorReads) {
+  const std::string text = TwoConvolutions("bf16", "%5 IMAGE = aten::i0(%4 IMAGE)");
+  const std::string graph = GraphOf(text);
+  EXPECT_THAT(graph, HasSubstr("bf16[8,64,16,16] = aten::i0(%"));
+  EXPECT_THAT(graph, HasSubstr(absl::StrCat(kChannelsLast, " = aten::convolution")));
+}
+
+// Neither image nor weight is made by the trace: a copy of the weight says where the result is to lie.
+TEST(ConvolutionLayout, WeightsOfWhatComesFromOutside) {
+  const std::string graph = GraphOf(absl::StrCat(R"(trace scalars=0 offsets=0
+storage %0: input cuda:0
+storage %1: input cuda:0
+storage %2: input cuda:0
+storage %3: fresh 2097152 bytes cuda:0
+storage %4: fresh 2097152 bytes cuda:0
+storage %5: fresh 2097152 bytes cuda:0
+storage %6: fresh 2097152 bytes cuda:0 live
+%3 bf16[8,64,16,16] = aten::convolution(%0 bf16[8,3,16,16], %1 bf16[64,3,3,3], undef, )",
+                                                 kForward, R"(1)
+%4 bf16[8,64,16,16] = aten::relu(%3 bf16[8,64,16,16])
+%5 bf16[8,64,16,16] = aten::convolution(%4 bf16[8,64,16,16], %2 bf16[64,64,3,3], undef, )",
+                                                 kForward, R"(1)
+%6 bf16[8,64,16,16] = aten::relu(%5 bf16[8,64,16,16])
+)"));
+  EXPECT_THAT(graph, HasSubstr("bf16[64,3,3,3](27,1,9,3) = aten::clone(%"));
+  EXPECT_THAT(graph, HasSubstr(absl::StrCat(kChannelsLast, " = aten::convolution(%0 bf16[8,3,16,16], %")));
+  EXPECT_THAT(graph, HasSubstr("bf16[8,64,16,16] = aten::relu(%")) << "the last one";
+}
+
+// Gradients of images and weights; those of weights leave the trace as recorded.
+TEST(ConvolutionLayout, GradientsMoveToo) {
+  const std::string graph = GraphOf(R"(trace scalars=0 offsets=0
+storage %0: input cuda:0
+storage %1: input cuda:0
+storage %2: input cuda:0
+storage %3: fresh 2097152 bytes cuda:0
+storage %4: fresh 2097152 bytes cuda:0
+storage %5: fresh 73728 bytes cuda:0
+storage %6: fresh 147456 bytes cuda:0 live
+storage %7: fresh 2097152 bytes cuda:0 live
+storage %8: fresh 2097152 bytes cuda:0
+%3 bf16[8,64,16,16] = aten::relu(%0 bf16[8,64,16,16])
+%8 bf16[8,64,16,16] = aten::mul.Tensor(%2 bf16[8,64,16,16], %2 bf16[8,64,16,16])
+%4 bf16[8,64,16,16], %5 bf16[64,64,3,3], undef = aten::convolution_backward(%8 bf16[8,64,16,16], %3 bf16[8,64,16,16], %1 bf16[64,64,3,3], bias_sizes=[0], stride=[1,1], padding=[1,1], dilation=[1,1], transposed=false, output_padding=[0,0], groups=1, output_mask=[1,1,0])
+%6 f32[64,64,3,3] = aten::_to_copy(%5 bf16[64,64,3,3], dtype=6, layout=none, device=none, pin_memory=none, non_blocking=false, memory_format=none)
+%7 bf16[8,64,16,16] = aten::threshold_backward(%4 bf16[8,64,16,16], %3 bf16[8,64,16,16], threshold=0)
+)");
+  EXPECT_THAT(graph, HasSubstr(absl::StrCat(kChannelsLast, ", %")));
+  EXPECT_THAT(graph, HasSubstr("bf16[64,64,3,3](576,1,192,64), undef = aten::convolution_backward"));
+  EXPECT_THAT(graph, HasSubstr("f32[64,64,3,3] = aten::_to_copy"));
+  EXPECT_THAT(graph, HasSubstr("bf16[8,64,16,16] = aten::threshold_backward"));
+}
+
+}  // namespace
+}  // namespace lazuli::testing
