@@ -28,6 +28,7 @@ constexpr double kCacheWorth = 8;         // Weight of instructions that are rat
 constexpr int64_t kSplitIterations = 16;  // Of a thread, from which on splitting pays.
 constexpr int kCombinedPieces = 8;        // Of columns, by a block of so many threads.
 constexpr int kMaxCombiningThreads = 512;
+constexpr double kIdleShare = 0.2;
 constexpr int64_t kFewScans = 32;
 constexpr int64_t kMaxScanThreads = 32;  // Of one column.
 constexpr int64_t kSmallTurns = 8;       // Of each of so many threads.
@@ -155,30 +156,12 @@ class CudaPlanner {
     int64_t lanes = contiguous ? std::min(allowed, kCudaVectorBytes / least) : 1;
     // What takes two accesses leaves gaps between those of neighbouring threads, so that the same sectors are asked for twice.
     while (lanes > 1 && (lanes * most_at_points > kCudaVectorBytes || lanes * most > 2 * kCudaVectorBytes)) lanes /= 2;
-    if (lanes > 1 && !apart && !AllFit(lanes) && !sums_columns_) plan_.shift_buffer = BufferToShift(lanes);
+    if (lanes > 1 && !apart && !AllFit(lanes) && !sums_columns_) plan_.shift_buffer = plan_.BufferToShift(lanes);
     while (lanes > 1 && plan_.shift_buffer < 0 && !AllFit(lanes)) lanes /= 2;
     while (lanes > 1 && IsTooMuch(lanes)) lanes /= 2;
     if (plan_.schedule.lanes < 0 && lanes > 1 && !sums_columns_) lanes /= 2;
     plan_.lanes = static_cast<int>(lanes);
     if (lanes == 1) plan_.shift_buffer = -1;
-  }
-
-  // That with the most elements, if rows are long and threads stay in one.
-  int BufferToShift(int64_t lanes) const {
-    const bool one_row = plan_.rows ? plan_.kernel.num_reduced == 1 : !Reduces();
-    if (!one_row || plan_.SizeHint(plan_.vector_dim) < 16 * lanes) return -1;
-    int chosen = -1;
-    int64_t most = 0;
-    for (int i = 0; i < num_insts(); ++i) {
-      const bool plain = inst(i).op == KOp::kLoad || inst(i).op == KOp::kStore;
-      if (!plan_.live[i] || !plain || buffer(i).strides[plan_.vector_dim] != 1) continue;
-      int64_t elements = 1;
-      for (int d = 0; d < plan_.rank; ++d) elements *= buffer(i).strides[d] != 0 ? plan_.SizeHint(d) : 1;
-      if (elements <= most) continue;
-      most = elements;
-      chosen = static_cast<int>(inst(i).imm);
-    }
-    return chosen;
   }
 
   bool AllFit(int64_t lanes) const {
@@ -227,6 +210,7 @@ class CudaPlanner {
     } else {
       const int64_t neighbours = HasManyShortColumns() ? kBlockThreads : kWarp;
       launch.threads_x = static_cast<int>(std::min<int64_t>(neighbours, PowerOfTwoFrom(KeptChunks())));
+      while (launch.threads_x > kWarp / 2 && IdleShare(launch.threads_x) > kIdleShare) launch.threads_x /= 2;
       const int64_t most = (plan_.lanes == 1 && plan_.num_passes == 1 ? 2 : 1) * kBlockThreads / launch.threads_x;
       launch.threads_y = static_cast<int>(std::min<int64_t>(std::max<int64_t>(most, 1), PowerOfTwoFrom(CeilDiv(ReducedChunks(), 4))));
       launch.threads_y = std::min(Scheduled(launch.threads_y), kMaxRowThreads / launch.threads_x);
@@ -267,6 +251,12 @@ class CudaPlanner {
   // So many columns that each thread can have some to itself: nothing has to be put together.
   bool HasManyShortColumns() const {
     return plan_.num_passes == 1 && KeptChunks() >= kPlannedMultiprocessors * 4 * kBlockThreads && ReducedChunks() <= kBlockThreads;
+  }
+
+  // Of blocks of `threads` pieces of columns, how much is past the last column.
+  double IdleShare(int64_t threads) const {
+    const double pieces = static_cast<double>(KeptChunks());
+    return static_cast<double>(CeilDiv(KeptChunks(), threads) * threads) / pieces - 1;
   }
 
   // Few columns of a moderate length: many threads for each of them, in one launch.

@@ -133,6 +133,8 @@ struct CudaPlan : StagedKernel {
   bool IsVectorLoad(int inst) const {
     return kernel.insts[inst].op == KOp::kLoad || (kernel.insts[inst].op == KOp::kGather && IsContiguous(inst));
   }
+  // Where `lanes` do not fit rows: the buffer with the most elements, if rows are long and threads stay in one; -1: there is none.
+  int BufferToShift(int64_t lanes) const;
   // Whether two of its values share a register while it is kept.
   bool IsPacked(int inst) const;
   // Whether little is done at each point, or at each point of pass `p`, so that several may be under way at once.

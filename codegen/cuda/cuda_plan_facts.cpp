@@ -38,6 +38,23 @@ int64_t CudaPlan::LanesApart(int i) const {
   return most;
 }
 
+int CudaPlan::BufferToShift(int64_t lanes) const {
+  const bool one_row = rows ? kernel.num_reduced == 1 : kernel.num_reduced == 0;
+  if (!one_row || SizeHint(vector_dim) < 16 * lanes) return -1;
+  int chosen = -1;
+  int64_t most = 0;
+  for (size_t i = 0; i < kernel.insts.size(); ++i) {
+    const KInst& at = kernel.insts[i];
+    if (!live[i] || (at.op != KOp::kLoad && at.op != KOp::kStore) || kernel.buffers[at.imm].strides[vector_dim] != 1) continue;
+    int64_t elements = 1;
+    for (int d = 0; d < rank; ++d) elements *= kernel.buffers[at.imm].strides[d] != 0 ? SizeHint(d) : 1;
+    if (elements <= most) continue;
+    most = elements;
+    chosen = static_cast<int>(at.imm);
+  }
+  return chosen;
+}
+
 bool CudaPlan::IsPacked(int i) const { return IsVectorLoad(i) && ElementBytes(kernel.insts[i].type) == 2 && lanes % 2 == 0; }
 
 bool HasPartialSums(const KernelIR& kernel) {

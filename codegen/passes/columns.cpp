@@ -25,7 +25,7 @@ class Columns {
 
   bool Fit(absl::FunctionRef<bool(ValueId)> leaves) {
     if (HasInnermost(/*reduced=*/true, 1)) return true;
-    const bool on_the_way = !graph_.nodes[nodes_[0]].op.device.is_cpu() && HasInnermost(/*reduced=*/false, kWideColumns);
+    const bool on_the_way = HasScans() || (!graph_.nodes[nodes_[0]].op.device.is_cpu() && HasInnermost(/*reduced=*/false, kWideColumns));
     for (const NodeId n : nodes_) {
       const Node& node = graph_.nodes[n];
       const bool late = IsLate(node);
@@ -41,6 +41,10 @@ class Columns {
   }
 
  private:
+  bool HasScans() const {
+    return std::any_of(nodes_.begin(), nodes_.end(), [&](NodeId n) { return ScanOf(graph_.nodes[n]) != ScanDirection::kNone; });
+  }
+
   // Whether something is read along a dimension of at least so many points whose elements are neighbours.
   bool HasInnermost(bool reduced, int64_t least) const {
     for (const NodeId n : nodes_) {

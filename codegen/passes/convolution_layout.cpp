@@ -17,7 +17,7 @@ namespace {
 
 // For which cuDNN's kernels of channels last are worth a copy.
 constexpr int64_t kLeastChannels = 32, kLeastChannelsOfFloats = 64;
-constexpr int64_t kLeastRun = 32;       // Elements of a row or column that a reduction finds together.
+constexpr int64_t kLeastRun = 32;  // Elements of a row or column that a reduction finds together.
 
 c10::DimVector ChannelsLast(const c10::DimVector& sizes) { return {sizes[1] * sizes[2] * sizes[3], 1, sizes[3] * sizes[1], sizes[1]}; }
 

@@ -17,25 +17,6 @@ class GpuEpilogueTest : public GpuModesTest {
   }
 
   static torch::Tensor Gelu(const torch::Tensor& x) { return torch::gelu(x, "tanh"); }
-
-  // Runs `program`, which takes a dtype, and compares it with itself in double: it may be off by no more than twice as much as eager is.
-  static void ExpectAsGoodAsEager(const std::function<Tensors(torch::Dtype)>& program, torch::Dtype dtype, const Options& options) {
-    const Tensors exact = program(torch::kDouble), eager = program(dtype);
-    for (int run = 0; run < 3; ++run) {
-      Tensors lazy;
-      {
-        const DeviceMode device_mode(options);
-        lazy = program(dtype);
-        lazuli::sync();
-      }
-      for (size_t i = 0; i < exact.size(); ++i) {
-        const auto off = [&](const torch::Tensor& x) { return (x.to(torch::kDouble) - exact[i]).abs(); };
-        ASSERT_EQ(lazy[i].scalar_type(), dtype);
-        EXPECT_LE(off(lazy[i]).max().item<double>(), 2 * off(eager[i]).max().item<double>()) << dtype << " " << i;
-        EXPECT_LE(off(lazy[i]).mean().item<double>(), 2 * off(eager[i]).mean().item<double>()) << dtype << " " << i;
-      }
-    }
-  }
 };
 
 TEST_F(GpuEpilogueTest, ReluIsPartOfTheProduct) {

@@ -306,6 +306,7 @@ TEST_P(AttentionByHandTest, AGradientOfAnotherScale) {
 }
 
 TEST_P(AttentionByHandTest, AGradientThatIsFilledWithAnotherNumber) {
+  LAZULI_CPU_ONLY("on GPUs so few scores stay products, whose sums cancel");
   struct Hide : torch::autograd::Function<Hide> {
     static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& scores, const torch::Tensor& mask,
                                  double number) {
