@@ -339,15 +339,16 @@ void FunctionEmitter::EmitDim(int dim, const Body& body) {
   EmitAlong(dim, range.begin, range.end, 1, body);
 }
 
+void FunctionEmitter::EmitLoopAlong(int dim, Value* begin, Value* end, int64_t step, const std::function<void(Value*)>& body) {
+  if (!plan_.from_end || dim != plan_.rank - 1) return EmitLoop(begin, end, step, body);
+  Value* steps = builder_.CreateSub(CeilDiv(builder_.CreateSub(end, begin), step), builder_.getInt64(1));
+  Value* last = builder_.CreateAdd(begin, builder_.CreateMul(steps, builder_.getInt64(step)));
+  Value* both = builder_.CreateAdd(begin, last);
+  EmitLoop(begin, end, step, [&](Value* i) { body(builder_.CreateSub(both, i)); });
+}
+
 void FunctionEmitter::EmitAlong(int dim, Value* begin, Value* end, int64_t step, const Body& body) {
-  if (!plan_.from_end || dim != plan_.rank - 1) {
-    return EmitLoop(begin, end, step, [&](Value* i) { AtIndex(dim, i, body); });
-  }
-  Value* length = builder_.CreateSub(end, begin);
-  Value* last = builder_.CreateAdd(
-      begin, builder_.CreateMul(builder_.CreateSub(CeilDiv(length, step), builder_.getInt64(1)), builder_.getInt64(step)));
-  Value* mirror = builder_.CreateAdd(begin, last);
-  EmitLoop(begin, end, step, [&](Value* i) { AtIndex(dim, builder_.CreateSub(mirror, i), body); });
+  EmitLoopAlong(dim, begin, end, step, [&](Value* i) { AtIndex(dim, i, body); });
 }
 
 void FunctionEmitter::EmitVectorDim(int dim, const Body& body) {
@@ -356,8 +357,9 @@ void FunctionEmitter::EmitVectorDim(int dim, const Body& body) {
   const bool any_size = plan_.IsSymbolic(size);
   const bool from_end = plan_.from_end && dim == plan_.rank - 1;
   const int64_t block = static_cast<int64_t>(plan_.lanes) * plan_.unroll;
+  const bool has_main_loop = any_size || size >= block;
   Value* main_end = range.begin;
-  if (any_size || size >= block) {
+  if (has_main_loop) {
     Value* length = builder_.CreateSub(range.end, range.begin);
     Value* whole = builder_.CreateSub(length, builder_.CreateURem(length, builder_.getInt64(block)));
     main_end = builder_.CreateAdd(range.begin, whole);
@@ -377,7 +379,7 @@ void FunctionEmitter::EmitVectorDim(int dim, const Body& body) {
     }
     prefetching_ = false;
   }
-  if (!from_end || main_end == range.begin) EmitTail(dim, main_end, body);
+  if (!from_end || !has_main_loop) EmitTail(dim, main_end, body);
 }
 
 // What is left of the vector loop from `begin` on, one vector at a time.

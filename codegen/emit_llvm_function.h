@@ -83,6 +83,7 @@ class FunctionEmitter {
   void EmitVectorDim(int dim, const Body& body);
   void EmitTail(int dim, llvm::Value* begin, const Body& body);
   // Like EmitLoop, but from the end where `dim` is what is scanned from there.
+  void EmitLoopAlong(int dim, llvm::Value* begin, llvm::Value* end, int64_t step, const std::function<void(llvm::Value*)>& body);
   void EmitAlong(int dim, llvm::Value* begin, llvm::Value* end, int64_t step, const Body& body);
   void AtIndex(int dim, llvm::Value* index, const Body& body);
   void EmitKept(int depth, const Body& leaf);

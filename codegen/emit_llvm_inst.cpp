@@ -119,7 +119,7 @@ void FunctionEmitter::EmitCascade(int pass, int depth) {
   const Range whole = ranges_[depth];
   const int64_t step = plan_.Step(depth);
   const int64_t block = plan_.cascade_block * step;
-  EmitLoop(whole.begin, whole.end, block, [&](Value* begin) {
+  EmitLoopAlong(depth, whole.begin, whole.end, block, [&](Value* begin) {
     Value* end = builder_.CreateAdd(begin, builder_.getInt64(block));
     ranges_[depth] = {begin, builder_.CreateSelect(builder_.CreateICmpSLT(end, whole.end), end, whole.end)};
     EmitDim(depth, [&] { EmitFull(pass, depth + 1); });

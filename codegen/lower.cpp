@@ -67,10 +67,13 @@ Expr Emitter::Add(KOp op, ScalarType type, std::array<int32_t, 3> in, int64_t im
     varies_.push_back(false);
     return {this, static_cast<int32_t>(varies_.size()) - 1};
   }
+  if (IsScan(op) && std::find(reduced_.begin(), reduced_.end(), true) == reduced_.end()) {
+    // Sums begin with 0, so that none is -0.
+    return op == KOp::kScanSum && c10::isFloatingType(type) ? Add(KOp::kAdd, type, {in[0], Const(type, 0).id, -1}) : Expr{this, in[0]};
+  }
   const auto key = std::make_tuple(static_cast<int>(op), static_cast<int>(type), in[0], in[1], in[2], imm);
   auto [it, inserted] = numbered_.try_emplace(key, static_cast<int32_t>(kernel_->insts.size()));
   if (!inserted) return {this, it->second};
-  if (IsScan(op) && std::find(reduced_.begin(), reduced_.end(), true) == reduced_.end()) return {this, in[0]};
   if (IsReduce(op) && !varies_[in[0]]) {
     const Expr same = ReduceSame(op, {this, in[0]});
     numbered_[key] = same.id;

@@ -136,10 +136,11 @@ Expr TanhBackward(const Operands& x) {
   return x(0) * (x.rounds_steps() ? x.step(1.0 - x.step(y * y)) : Fma(-y, y, Like(y, 1)));
 }
 
-Expr LogSigmoid(const Operands& x) {
-  const Expr exp = Exp(-Abs(x(0)));
-  x.emitter().Result(1, exp);
-  return Min(x(0), Like(x(0), 0)) - Log1p(exp);
+Expr LogSigmoid(Expr a) { return Min(a, Like(a, 0)) - Log1p(Exp(-Abs(a))); }
+
+Expr LogSigmoidAndBuffer(const Operands& x) {
+  x.emitter().Result(1, Exp(-Abs(x(0))));
+  return LogSigmoid(x(0));
 }
 
 Expr MishBackward(Expr grad, Expr x) {

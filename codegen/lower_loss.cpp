@@ -19,6 +19,23 @@ bool AcceptsLoss(const OpRow& row, const TraceOp& op) {
          op.args[0].tensors[0].sizes == op.args[1].tensors[0].sizes;
 }
 
+// ATen computes these by operators on tensors of any floating type.
+bool AcceptsWeightedLoss(const OpRow& row, const TraceOp& op) {
+  const auto is_tensor = [&](size_t arg) { return op.args[arg].kind == TraceArg::Kind::kTensor; };
+  if (!is_tensor(0) || !is_tensor(1) || !SameFloatTypes(op)) return false;
+  const c10::DimVector& sizes = op.args[0].tensors[0].sizes;
+  if (op.args[1].tensors[0].sizes != sizes) return false;
+  for (const size_t weight : {2, 3}) {
+    if (!is_tensor(weight) || !op.args[weight].tensors[0].defined()) continue;
+    const c10::DimVector& own = op.args[weight].tensors[0].sizes;
+    if (own.size() > sizes.size()) return false;
+    for (size_t d = 1; d <= own.size(); ++d) {
+      if (own[own.size() - d] != 1 && own[own.size() - d] != sizes[sizes.size() - d]) return false;
+    }
+  }
+  return true;
+}
+
 Iteration IterateLoss(const OpRow& row, const Node& node) {
   Iteration it;
   it.sizes = node.op.args[0].tensors[0].sizes;
@@ -51,6 +68,13 @@ OpRow LossRow(int reduction_arg, void (*emit)(OpEmitter&)) {
   row.reduction_arg = reduction_arg;
   row.accepts = &AcceptsLoss;
   row.iterate = &IterateLoss;
+  return row;
+}
+
+OpRow WeightedLossRow(int reduction_arg, void (*emit)(OpEmitter&)) {
+  OpRow row = LossRow(reduction_arg, emit);
+  row.types = kFloats;
+  row.accepts = &AcceptsWeightedLoss;
   return row;
 }
 
@@ -90,6 +114,16 @@ Expr BinaryCrossEntropy(const Operands& x) {
   x.emitter().Check((p >= Like(p, 0)) & (p <= Like(p, 1)));
   const Expr loss = (target - 1.0) * Max(Log1p(-p), least) - target * Max(Log(p), least);
   return x.emitter().IsNone(2) ? loss : loss * x.wide(2);
+}
+
+// By the operators that ATen calls for it, each of which rounds.
+Expr BinaryCrossEntropyWithLogits(const Operands& x) {
+  const auto step = [&](Expr value) { return x.emitter().emitter().Round(value, x.emitter().op().args[0].tensors[0].dtype); };
+  const Expr logits = x(0), target = x(1);
+  Expr log_sigmoid = step(LogSigmoid(logits));
+  if (!x.emitter().IsNone(3)) log_sigmoid = step(log_sigmoid * step(step(step(x(3) - 1.0) * target) + 1.0));
+  const Expr loss = step(step(step(1.0 - target) * logits) - log_sigmoid);
+  return x.emitter().IsNone(2) ? loss : step(loss * x(2));
 }
 
 Expr BinaryCrossEntropyBackward(const Operands& x) {

@@ -83,8 +83,9 @@ Expr GeluBackward(const Operands& x);
 Expr TanhBackward(const Operands& x);
 // `value` / 6, as the operator's kernel does it.
 Expr Sixth(const Operands& x, Expr value);
+Expr LogSigmoid(Expr a);
 // Also gives result 1, exp(-|x|).
-Expr LogSigmoid(const Operands& x);
+Expr LogSigmoidAndBuffer(const Operands& x);
 Expr MishBackward(Expr grad, Expr x);
 Expr EluBackward(const Operands& x);
 Expr Remainder(const Operands& x);
@@ -98,6 +99,7 @@ Expr Huber(const Operands& x);
 Expr HuberBackward(const Operands& x);
 Expr BinaryCrossEntropy(const Operands& x);
 Expr BinaryCrossEntropyBackward(const Operands& x);
+Expr BinaryCrossEntropyWithLogits(const Operands& x);
 // Gives result 0, as argument `reduction` of the row says.
 void GiveLoss(OpEmitter& e, Expr value);
 void EmitSoftmax(OpEmitter& e);
@@ -121,6 +123,8 @@ OpRow LogSoftmaxRow();
 OpRow CumulativeRow(KOp scan, ScanDirection direction);
 // Losses: `emit` passes each element's to GiveLoss. Those of probabilities throw for what is none.
 OpRow LossRow(int reduction_arg, void (*emit)(OpEmitter&));
+// With weights (arguments 2 and 3, if any) that are broadcast to the elements.
+OpRow WeightedLossRow(int reduction_arg, void (*emit)(OpEmitter&));
 OpRow ProbabilityLossRow(int reduction_arg, void (*emit)(OpEmitter&));
 OpRow TriangleRow(bool lower);
 OpRow LayerNormRow();

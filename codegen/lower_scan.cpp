@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "codegen/lower_expr.h"
+#include "codegen/lower_group.h"
 #include "codegen/lower_rows.h"
 
 namespace lazuli::codegen {
@@ -14,12 +15,13 @@ namespace {
 
 using c10::ScalarType;
 
-// In place, a result of another type than self's is converted to that before it is added up.
 ScalarType ResultType(const TraceOp& op) { return op.results.empty() ? op.args[0].tensors[0].dtype : op.results[0].dtype; }
 
 bool AcceptsCumulative(const OpRow& row, const TraceOp& op) {
   if (!HasPlainTypes(op) || op.args[0].tensors[0].sizes.empty()) return false;
   const ScalarType type = ResultType(op);
+  // ATen throws where it is to put numbers of one type in the place of another's.
+  if (op.args[2].value.isInt() && static_cast<ScalarType>(op.args[2].value.toInt()) != type) return false;
   return (TypeBit(type) & kFloats) != 0 || type == ScalarType::Long || type == ScalarType::Int;
 }
 
@@ -29,16 +31,10 @@ ScalarType AccumulatedType(const TraceOp& op) {
   return type == ScalarType::Float && op.device.is_cpu() ? ScalarType::Double : OpMathType(type);
 }
 
-template <KOp op, ScanDirection direction>
+template <KOp op>
 void EmitCumulative(OpEmitter& e) {
   const Expr x = e.emitter().Cast(e.Load(0), ResultType(e.op()));
-  e.Result(0, Scan(op, e.emitter().Cast(x, AccumulatedType(e.op())), direction));
-}
-
-void (*EmitterOf(KOp scan, ScanDirection direction))(OpEmitter&) {
-  if (scan == KOp::kScanProd) return &EmitCumulative<KOp::kScanProd, ScanDirection::kForward>;
-  return direction == ScanDirection::kFromEnd ? &EmitCumulative<KOp::kScanSum, ScanDirection::kFromEnd>
-                                              : &EmitCumulative<KOp::kScanSum, ScanDirection::kForward>;
+  e.Result(0, Scan(op, e.emitter().Cast(x, AccumulatedType(e.op())), ScanOf(e.node())));
 }
 
 at::Tensor ReverseCumsum(const at::Tensor& self, int64_t dim, std::optional<at::ScalarType> dtype) {
@@ -52,7 +48,7 @@ TORCH_LIBRARY_IMPL(lazuli, CUDA, m) { m.impl("_reverse_cumsum", &ReverseCumsum);
 }  // namespace
 
 OpRow CumulativeRow(KOp scan, ScanDirection direction) {
-  OpRow row = SoftmaxRow(1, EmitterOf(scan, direction));
+  OpRow row = SoftmaxRow(1, scan == KOp::kScanProd ? &EmitCumulative<KOp::kScanProd> : &EmitCumulative<KOp::kScanSum>);
   row.scans = direction;
   row.accepts = &AcceptsCumulative;
   return row;

@@ -85,6 +85,19 @@ Shapes BinaryCrossEntropyShape(Args args) {
   return {Fresh(args[3].toInt() == 0 ? self.sizes() : at::IntArrayRef(), self.scalar_type())};
 }
 
+// (self, target, weight?, pos_weight?, reduction): elements lie as the target's do.
+Shapes LogitsLossShape(Args args) {
+  const at::Tensor self = TensorArg(args[0]);
+  const at::Tensor target = TensorArg(args[1]);
+  const bool reduces = args[4].toInt() != 0;
+  if (!HaveOneFloatDtype({self, target, TensorArg(args[2]), TensorArg(args[3])}) || !self.sizes().equals(target.sizes())) return {};
+  if (!reduces && !HasDefaultStrides(target)) return {};
+  for (const at::Tensor& weight : {TensorArg(args[2]), TensorArg(args[3])}) {
+    if (weight.defined() && !at::is_expandable_to(weight.sizes(), self.sizes())) return {};
+  }
+  return {Fresh(reduces ? at::IntArrayRef() : self.sizes(), self.scalar_type())};
+}
+
 // (grad, self, target, ...): a fresh tensor like self.
 Shapes LossBackwardShape(Args args) {
   const at::Tensor grad = TensorArg(args[0]);
@@ -297,6 +310,7 @@ void AddBasicShapes(ShapeTable* table) {
       {"aten::_prelu_kernel", PreluShape},
       {"aten::native_dropout_backward", DropoutBackwardShape},
       {"aten::binary_cross_entropy", BinaryCrossEntropyShape},
+      {"aten::binary_cross_entropy_with_logits", LogitsLossShape},
       {"aten::binary_cross_entropy_backward", LossBackwardShape},
       {"aten::mse_loss_backward", LossBackwardShape},
       {"aten::huber_loss_backward", LossBackwardShape},

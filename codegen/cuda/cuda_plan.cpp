@@ -29,7 +29,7 @@ constexpr int64_t kSplitIterations = 16;  // Of a thread, from which on splittin
 constexpr int kCombinedPieces = 8;        // Of columns, by a block of so many threads.
 constexpr int kMaxCombiningThreads = 512;
 constexpr double kIdleShare = 0.2;
-constexpr int64_t kFewScans = 32;
+constexpr int64_t kFewScans = 32;        // Of which each gets a block, though others' elements are next to its own.
 constexpr int64_t kMaxScanThreads = 32;  // Of one column.
 constexpr int64_t kSmallTurns = 8;       // Of each of so many threads.
 constexpr int64_t kPiecesOfThread = 4, kShortRow = 8;
@@ -215,7 +215,7 @@ class CudaPlanner {
       launch.threads_y = static_cast<int>(std::min<int64_t>(std::max<int64_t>(most, 1), PowerOfTwoFrom(CeilDiv(ReducedChunks(), 4))));
       launch.threads_y = std::min(Scheduled(launch.threads_y), kMaxRowThreads / launch.threads_x);
       if (HasManyShortColumns()) launch.threads_y = 1;
-      if (plan_.has_scans) {
+      if (plan_.has_scans && !HasManyShortColumns()) {
         const int64_t turns = CeilDiv(ReducedChunks(), kCudaScanPoints);
         launch.threads_y = static_cast<int>(std::min<int64_t>(kMaxScanThreads, PowerOfTwoFrom(turns)));
       } else if (IsSmallSum()) {

@@ -282,7 +282,8 @@ D void scan_columns(T (&e)[K][N], T (&before)[N], T* threads, F f) {
   }
 }
 )"},
-      {{"check("}, R"(extern "C" __device__ void __assertfail(const char*, const char*, unsigned, const char*, unsigned long);
+      {{"check("}, R"(
+extern "C" __device__ void __assertfail(const char*, const char*, unsigned, const char*, unsigned long);
 D void check(bool valid, const char* said) {
   if (!valid) __assertfail(said, "lazuli", 0, "kernel", 1);
 }

@@ -330,7 +330,7 @@ void CudaFunctionEmitter::EmitPass(int pass) {
                       packed ? plan_.lanes / 2 : plan_.lanes, "];"));
   }
   BeginAccumulators(pass);
-  const std::vector<int> scans = ScansOf(chosen, pass);
+  const std::vector<int> scans = ScansOf(chosen);
   if (!scans.empty()) {
     EmitScanLoop(chosen, effects, pass, scans);
     return Combine(reduces);

@@ -71,8 +71,8 @@ class CudaFunctionEmitter {
   void EmitKeptEffects();
   void EmitPass(int pass);
   void EmitReducedLoop(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass, int unroll, bool staged);
-  // emit_cuda_scan.cpp: the scans of a pass that no earlier one has left.
-  std::vector<int> ScansOf(const std::vector<bool>& chosen, int pass) const;
+  // emit_cuda_scan.cpp: scans, which every pass that uses them computes.
+  std::vector<int> ScansOf(const std::vector<bool>& chosen) const;
   void BeginScans(const std::vector<int>& scans);
   void EmitScanLoop(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass, const std::vector<int>& scans);
   void EmitOperand(int scan, const std::vector<bool>& chosen, int pass);

@@ -8,10 +8,10 @@
 
 namespace lazuli::codegen {
 
-std::vector<int> CudaFunctionEmitter::ScansOf(const std::vector<bool>& chosen, int pass) const {
+std::vector<int> CudaFunctionEmitter::ScansOf(const std::vector<bool>& chosen) const {
   std::vector<int> scans;
   for (int i = 0; i < num_insts(); ++i) {
-    if (chosen[i] && IsScan(inst(i).op) && !plan_.IsCachedBefore(i, pass)) scans.push_back(i);
+    if (chosen[i] && IsScan(inst(i).op)) scans.push_back(i);
   }
   return scans;
 }

@@ -57,7 +57,7 @@ class Columns {
     return false;
   }
 
-  // Whether the node reduces, or uses what waits for a reduction of the group.
+  // Whether the node reduces (scans have results on the way), or uses what waits for a reduction of the group.
   bool IsLate(const Node& node) const {
     bool late = Reduces(node) && ScanOf(node) == ScanDirection::kNone;
     ForEachUse(node, [&](const TensorRef& use) { late = late || std::find(late_.begin(), late_.end(), use.storage) != late_.end(); });

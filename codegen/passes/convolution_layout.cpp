@@ -27,16 +27,19 @@ std::optional<c10::DimVector> MapStrides(const TensorRef& use, const c10::DimVec
                                          const c10::DimVector& after) {
   if (use.sizes == sizes && use.strides == before) return after;
   c10::DimVector strides = use.strides;
+  std::vector<bool> taken(sizes.size(), false);  // Windows may also go through one dimension twice.
   for (size_t d = 0; d < strides.size(); ++d) {
     if (use.sizes[d] == 1 || strides[d] == 0) continue;
     size_t i = 0;
     while (i < before.size() && (before[i] != strides[d] || sizes[i] == 1)) ++i;
-    if (i == before.size()) return std::nullopt;
+    if (i == before.size() || taken[i]) return std::nullopt;
+    taken[i] = true;
     int64_t size = sizes[i];
     strides[d] = after[i];
     // Several dimensions as one.
     for (size_t k = i; size != use.sizes[d]; --k) {
-      if (k == 0 || after[k - 1] != after[k] * sizes[k]) return std::nullopt;
+      if (k == 0 || taken[k - 1] || after[k - 1] != after[k] * sizes[k]) return std::nullopt;
+      taken[k - 1] = true;
       size *= sizes[k - 1];
     }
   }
@@ -95,7 +98,10 @@ class LayoutChooser {
     if (IsHalf(input.dtype) ? !options_.halves : input.dtype != c10::kFloat || !options_.floats) return;
     const TraceArg& groups = node.op.args[conv.backward ? 9 : 8];
     if (groups.kind != TraceArg::Kind::kConst || !groups.value.isInt()) return;
-    const int64_t count = groups.value.toInt(), in = Hint(input.sizes[1]), out = Hint(weight.sizes[0]);
+    // ATen could not tell the order of a weight of one number a channel.
+    if (weight.sizes[1] == 1 && weight.sizes[2] * weight.sizes[3] == 1) return;
+    const bool transposed = node.op.args[conv.backward ? 7 : 6].value.toBool();
+    const int64_t count = groups.value.toInt(), in = Hint(input.sizes[1]), out = Hint(weight.sizes[transposed ? 1 : 0]);
     const bool depthwise = count > 1 && count == in && weight.sizes[1] == 1 && IsHalf(input.dtype);
     const int64_t least = IsHalf(input.dtype) ? kLeastChannels : kLeastChannelsOfFloats;
     if (depthwise ? in < least : count != 1 || std::max(in, out) < least) return;
@@ -336,7 +342,7 @@ class LayoutChooser {
   void CopyWeight(const Convolution& conv, std::vector<std::pair<ValueId, TensorRef>>* copied, Copies* copies) {
     TraceOp& op = graph_.nodes[conv.node].op;
     TensorRef& weight = op.args[conv.input + 1].tensors[0];
-    if (moves_[RefOf(op, conv.input).storage] || moves_[weight.storage]) return;
+    if (moves_[RefOf(op, conv.input).storage] || moves_[weight.storage] || weight.strides == ChannelsLast(weight.sizes)) return;
     const TensorRef original = weight;
     const auto found = std::find_if(copied->begin(), copied->end(), [&](const auto& pair) { return pair.second == original; });
     if (found != copied->end()) {
@@ -358,6 +364,7 @@ class LayoutChooser {
       if (to == kNoValue || moves_[to]) continue;
       const TensorRef result = graph_.nodes[conv.node].op.results[i];
       const c10::DimVector strides = ChannelsLast(result.sizes);
+      if (result.strides == strides) continue;
       if (!OrdersDiffer(result.sizes)) {
         graph_.nodes[conv.node].op.results[i].strides = strides;  // The same memory, as ATen describes it.
         continue;

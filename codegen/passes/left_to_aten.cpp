@@ -24,12 +24,15 @@ bool IsLoneTranspose(const Node& node, const Placement& placement, const Space& 
   return false;
 }
 
-// A running sum of one long row: ATen's divides it among all multiprocessors.
-bool IsOneLongScan(const Graph& graph, const Node& node, const Space& space) {
-  return ScanOf(node) != ScanDirection::kNone && space.sizes.size() == 1 && graph.symbols.Hint(space.sizes[0]) >= kLongScan;
-}
-
 }  // namespace
+
+bool IsOneLongScan(const Graph& graph, const Node& node) {
+  if (!node.op.device.is_cuda() || ScanOf(node) == ScanDirection::kNone) return false;
+  const auto& sizes = node.op.results[0].sizes;
+  const auto hint = [&](int64_t size) { return graph.symbols.Hint(size); };
+  return std::count_if(sizes.begin(), sizes.end(), [&](int64_t size) { return hint(size) != 1; }) == 1 &&
+         std::any_of(sizes.begin(), sizes.end(), [&](int64_t size) { return hint(size) >= kLongScan; });
+}
 
 bool IsMadeAsNeeded(const Graph& graph, const Node& node) {
   const TensorRef& use = node.op.args[node.row->made_arg].tensors[0];
@@ -44,9 +47,8 @@ bool IsMadeAsNeeded(const Graph& graph, const Node& node) {
   return false;
 }
 
-bool IsBetterLeftToAten(const Graph& graph, const Node& node, const Placement& placement, const Space& space) {
-  if (node.row == nullptr) return false;
-  if (node.op.device.is_cuda()) return IsOneLongScan(graph, node, space);
+bool IsBetterLeftToAten(const Node& node, const Placement& placement, const Space& space) {
+  if (node.row == nullptr || !node.op.device.is_cpu()) return false;
   return IsLoneTranspose(node, placement, space) || (node.row->only_fused && node.op.results[0].strides.back() == 1);
 }
 

@@ -9,8 +9,11 @@ namespace lazuli::codegen {
 // Whether what `node`, whose row asks for it (OpRow::made_by), takes is made by an operator as that says.
 bool IsMadeAsNeeded(const Graph& graph, const Node& node);
 
-// Whether `node`, which nothing fuses with and which lies in `space` as `placement` says, is better left to ATen.
-bool IsBetterLeftToAten(const Graph& graph, const Node& node, const Placement& placement, const Space& space);
+// Whether `node` is a running sum of one long row on a GPU: ATen's divides it among all multiprocessors.
+bool IsOneLongScan(const Graph& graph, const Node& node);
+
+// Whether `node`, which nothing fuses with and which lies in `space` as `placement` says, is better left to ATen. Only on the CPU.
+bool IsBetterLeftToAten(const Node& node, const Placement& placement, const Space& space);
 
 // Whether `node` copies to another layout what rows of `space`, which reduces, would read in pieces shorter than a GPU's memory is read in:
 // better tile by tile, before.

@@ -69,6 +69,14 @@ const std::vector<OpCase>& ReduceOps() {
       LAZULI_UNARY("cumsum from the end", kFinite, kReduction, x.flip(-1).cumsum(-1).flip(-1)),
       LAZULI_UNARY("cumsum from the end first", kFinite, kReduction, (x.flip(0).cumsum(0).flip(0) * 0.5).sum(-1)),
       LAZULI_UNARY("cumsum both ways", kFinite, kReduction, x.cumsum(-1) + x.flip(-1).cumsum(-1).flip(-1)),
+      LAZULI_UNARY("cumsum of one", kFinite, kReduction, ([&] {
+                     const auto y = x.unsqueeze(-1).unsqueeze(-1);
+                     return y.cumsum(-1) * 5 + y.cumsum(-2).cumprod(-1);
+                   }())),
+      LAZULI_UNARY("cumsum from the end of many", kFinite, kReduction, ([&] {
+                     const auto y = x.flatten().repeat({130}).view({130, -1}).flip(0).cumsum(0).flip(0);
+                     return All(std::make_tuple(y - y.mean(0), y.t().softmax(-1)));
+                   }())),
       LAZULI_UNARY("cumsum of softmax", kFinite, kReduction, x.softmax(-1).cumsum(-1)),
       LAZULI_UNARY("cumsum then max", kFinite, kReduction, x.cumsum(-1).amax(-1)),
       LAZULI_UNARY("cummax", kFinite, kExact, All(x.cummax(-1))),
@@ -155,6 +163,11 @@ const std::vector<OpCase>& LossOps() {
       LAZULI_BINARY("kl_div", kFinite, kPositive, kReduction, torch::kl_div(x, y)),
       LAZULI_BINARY("bce", kUnit, kUnit, kReduction, torch::binary_cross_entropy(x.abs(), y.abs())),
       LAZULI_BINARY("bce with logits", kFinite, kUnit, kReduction, torch::binary_cross_entropy_with_logits(x, y.abs())),
+      LAZULI_BINARY("bce with logits weighted", kFinite, kUnit, kReduction,
+                    torch::binary_cross_entropy_with_logits(x, y.abs(), Constant({x.size(-1)}, x, 0.5, 2), Constant({1}, x, 2, 3),
+                                                            at::Reduction::Sum)),
+      LAZULI_BINARY("bce with logits none", kFinite, kUnit, kReduction,
+                    torch::binary_cross_entropy_with_logits(x, y.abs(), {}, Constant({x.size(-1)}, x, 0.5, 2), at::Reduction::None)),
       LAZULI_BINARY("soft_margin_loss", kFinite, kFinite, kReduction, torch::soft_margin_loss(x, y.sign())),
       LAZULI_BINARY("poisson_nll_loss", kFinite, kPositive, kReduction,
                     torch::poisson_nll_loss(x, y, true, false, 1e-8, at::Reduction::Mean)),

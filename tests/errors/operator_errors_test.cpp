@@ -160,6 +160,23 @@ TEST_P(OperatorErrorsTest, InPlaceResultThatDoesNotFit) {
   ExpectSameErrorAtOnce([](const torch::Tensor& x) { x.copy_(torch::ones({9})); });
 }
 
+// Even if its shapes are known.
+TEST_P(OperatorErrorsTest, RunningSumOfAnotherDtypeInPlace) {
+  const lazuli::DeviceMode mode(options());
+  const auto x = torch::ones({5, 7}, torch::kHalf);
+  for (int run = 0; run < 3; ++run) {
+    const auto y = x + x;
+    y.cumsum_(1);
+    lazuli::sync();
+  }
+  const auto bad = [&] {
+    const auto y = x + x;
+    y.cumsum_(1, torch::kFloat);
+    lazuli::sync();
+  };
+  EXPECT_THROW(bad(), c10::Error);
+}
+
 TEST_P(OperatorErrorsTest, DtypesThatDoNotFit) {
   ExpectSameErrorAtOnce([](const torch::Tensor& x) { torch::cross_entropy_loss(x, torch::zeros({3}, torch::kInt)); });
   ExpectSameErrorAtOnce([](const torch::Tensor& x) { torch::mm(x, torch::ones({4, 3}, torch::kDouble)); });

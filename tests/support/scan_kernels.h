@@ -18,11 +18,12 @@ inline codegen::KernelIR ScanKernel(codegen::KOp op, const c10::DimVector& sizes
 
 // Rows and columns, short and long.
 inline std::vector<std::pair<c10::DimVector, c10::DimVector>> ScanLayouts() {
-  return {{{5, 64}, {64, 1}}, {{3, 257}, {257, 1}}, {{70, 19}, {1, 70}}, {{9, 3}, {3, 1}}, {{2, 3, 40}, {120, 1, 3}}, {{2000}, {1}}};
+  return {{{5, 64}, {64, 1}},  {{3, 9000}, {9000, 1}}, {{40, 300}, {1, 40}},      {{3, 257}, {257, 1}},
+          {{70, 19}, {1, 70}}, {{9, 3}, {3, 1}},       {{2, 3, 40}, {120, 1, 3}}, {{2000}, {1}}};
 }
 
 // In two passes: a scan of what is less than the largest of another scan's absolute values, added to a third one of how they differ, and
-// the largest of that. Exact for whole numbers of up to 1, as long as there are no more than 4,000.
+// the largest of that, with the sum of the first. Exact for random whole numbers of up to 1, as long as there are no more than 10,000.
 inline codegen::KernelIR ScansAmongReductions(const c10::DimVector& sizes, const c10::DimVector& strides, bool from_end) {
   using T = c10::ScalarType;
   using K = codegen::KOp;
@@ -39,7 +40,7 @@ inline codegen::KernelIR ScansAmongReductions(const c10::DimVector& sizes, const
     kept[d] = stride;
     stride *= sizes[d];
   }
-  b.Store(b.Buffer(T::Float, kept, true), b.Op(K::kSub, b.Op(K::kReduceMax, third), most));
+  b.Store(b.Buffer(T::Float, kept, true), b.Op(K::kAdd, b.Op(K::kSub, b.Op(K::kReduceMax, third), most), b.Op(K::kReduceSum, first)));
   return b.kernel();
 }
 

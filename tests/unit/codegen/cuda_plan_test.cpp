@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "codegen/cuda/emit_cuda.h"
 #include "tests/support/kernel_builder.h"
+#include "tests/support/scan_kernels.h"
 
 namespace lazuli::testing {
 namespace {
@@ -34,6 +35,24 @@ TEST(CudaPlan, ManyShortColumnsAreThreadsOwn) {
   EXPECT_EQ(threads(1000003, 33).threads_x, 256);
   EXPECT_GT(threads(1003, 33).threads_y, 1) << "few";
   EXPECT_GT(threads(1000003, 3000).threads_y, 1) << "long";
+}
+
+TEST(CudaPlan, BlocksOfScansAreNoLargerThanThereAre) {
+  for (T type : {T::Float, T::Long}) {
+    for (const int64_t columns : {3, 33, 1000, 70000, 1000001}) {
+      for (const int64_t points : {2, 33, 64, 256, 5000}) {
+        for (const int64_t apart : {1, 2}) {
+          const c10::DimVector sizes = {columns, points}, strides = {apart, apart * columns};
+          const codegen::CudaLaunch launch = PlanOf(ScanKernel(K::kScanSum, sizes, strides, strides, type, false)).launch;
+          EXPECT_LE(launch.phases[0].threads_x * launch.phases[0].threads_y, 1024) << columns << " of " << points;
+          EXPECT_FALSE(launch.split);
+        }
+      }
+    }
+  }
+  EXPECT_EQ(PlanOf(ScanKernel(K::kScanSum, {1000001, 64}, {1, 1000001}, {1, 1000001}, T::Float, false)).launch.phases[0].threads_y, 1)
+      << "many short ones";
+  EXPECT_TRUE(PlanOf(ScanKernel(K::kScanSum, {8, 65536}, {1, 8}, {1, 8}, T::Float, false)).rows) << "a block for each of few";
 }
 
 TEST(CudaPlan, ManyShortRowsAreThreadsOwn) {
