@@ -74,7 +74,8 @@ const std::vector<OpCase>& ReduceOps() {
                      return y.cumsum(-1) * 5 + y.cumsum(-2).cumprod(-1);
                    }())),
       LAZULI_UNARY("cumsum from the end of many", kFinite, kReduction, ([&] {
-                     const auto y = x.flatten().repeat({130}).view({130, -1}).flip(0).cumsum(0).flip(0);
+                     const auto wide = x.to(c10::promoteTypes(x.scalar_type(), torch::kFloat));  // GPUs' kernels round each step.
+                     const auto y = wide.flatten().repeat({130}).view({130, -1}).flip(0).cumsum(0).flip(0);
                      return All(std::make_tuple(y - y.mean(0), y.t().softmax(-1)));
                    }())),
       LAZULI_UNARY("cumsum of softmax", kFinite, kReduction, x.softmax(-1).cumsum(-1)),
