@@ -113,7 +113,7 @@ storage %6: fresh 2097152 bytes cuda:0 live
 
 // Gradients of images and weights; those of weights leave the trace as recorded.
 TEST(ConvolutionLayout, GradientsMoveToo) {
-  const std::string graph = GraphOf(R"(trace scalars=0 offsets=0
+  const std::string graph = GraphOf(absl::StrCat(R"(trace scalars=0 offsets=0
 storage %0: input cuda:0
 storage %1: input cuda:0
 storage %2: input cuda:0
@@ -125,10 +125,14 @@ storage %7: fresh 2097152 bytes cuda:0 live
 storage %8: fresh 2097152 bytes cuda:0
 %3 bf16[8,64,16,16] = aten::relu(%0 bf16[8,64,16,16])
 %8 bf16[8,64,16,16] = aten::mul.Tensor(%2 bf16[8,64,16,16], %2 bf16[8,64,16,16])
-%4 bf16[8,64,16,16], %5 bf16[64,64,3,3], undef = aten::convolution_backward(%8 bf16[8,64,16,16], %3 bf16[8,64,16,16], %1 bf16[64,64,3,3], bias_sizes=[0], stride=[1,1], padding=[1,1], dilation=[1,1], transposed=false, output_padding=[0,0], groups=1, output_mask=[1,1,0])
-%6 f32[64,64,3,3] = aten::_to_copy(%5 bf16[64,64,3,3], dtype=6, layout=none, device=none, pin_memory=none, non_blocking=false, memory_format=none)
+%4 bf16[8,64,16,16], %5 bf16[64,64,3,3], undef = aten::convolution_backward(%8 bf16[8,64,16,16], %3 bf16[8,64,16,16], )"
+                                                 R"(%1 bf16[64,64,3,3], bias_sizes=[0], )",
+                                                 kForward,
+                                                 R"(1, output_mask=[1,1,0])
+%6 f32[64,64,3,3] = aten::_to_copy(%5 bf16[64,64,3,3], dtype=6, layout=none, device=none, pin_memory=none, )"
+                                                 R"(non_blocking=false, memory_format=none)
 %7 bf16[8,64,16,16] = aten::threshold_backward(%4 bf16[8,64,16,16], %3 bf16[8,64,16,16], threshold=0)
-)");
+)"));
   EXPECT_THAT(graph, HasSubstr(absl::StrCat(kChannelsLast, ", %")));
   EXPECT_THAT(graph, HasSubstr("bf16[64,64,3,3](576,1,192,64), undef = aten::convolution_backward"));
   EXPECT_THAT(graph, HasSubstr("f32[64,64,3,3] = aten::_to_copy"));
