@@ -17,7 +17,7 @@ namespace {
 
 // For which cuDNN's kernels of channels last are worth a copy.
 constexpr int64_t kLeastChannels = 32, kLeastChannelsOfFloats = 64;
-constexpr int64_t kLeastRun = 32;  // Elements of a row or column that a reduction finds together.
+constexpr int64_t kLeastNeighbours = 32;  // Elements of a row or column that a reduction finds together.
 
 c10::DimVector ChannelsLast(const c10::DimVector& sizes) { return {sizes[1] * sizes[2] * sizes[3], 1, sizes[3] * sizes[1], sizes[1]}; }
 
@@ -250,10 +250,10 @@ class LayoutChooser {
     size_t ordinal = 0;
     ForEachUse(node, [&](const TensorRef& use) {
       const auto& strides = iteration.uses[ordinal++];
-      fits = fits && (!moves_[use.storage] || Run(iteration, strides) >= kLeastRun);
+      fits = fits && (!moves_[use.storage] || Run(iteration, strides) >= kLeastNeighbours);
     });
     for (size_t i = 0; i < node.results.size(); ++i) {
-      fits = fits && (node.results[i] == kNoValue || !moves_[node.results[i]] || Run(iteration, iteration.results[i]) >= kLeastRun);
+      fits = fits && (node.results[i] == kNoValue || !moves_[node.results[i]] || Run(iteration, iteration.results[i]) >= kLeastNeighbours);
     }
     return fits;
   }

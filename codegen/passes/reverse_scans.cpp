@@ -8,11 +8,11 @@
 namespace lazuli::codegen {
 namespace {
 
-bool IsConstInt(const TraceArg& arg) { return arg.kind == TraceArg::Kind::kConst && arg.value.isInt(); }
+bool IsIntConstant(const TraceArg& arg) { return arg.kind == TraceArg::Kind::kConst && arg.value.isInt(); }
 
-class Joiner {
+class ReverseScanJoiner {
  public:
-  explicit Joiner(const Trace& trace) : trace_(trace), uses_(trace.storages.size()), makers_(trace.storages.size(), -1) {
+  explicit ReverseScanJoiner(const Trace& trace) : trace_(trace), uses_(trace.storages.size()), makers_(trace.storages.size(), -1) {
     for (size_t i = 0; i < trace.ops.size(); ++i) {
       for (const TraceArg& arg : trace.ops[i].args) {
         for (const TensorRef& ref : arg.tensors) {
@@ -65,7 +65,7 @@ class Joiner {
   }
 
   static bool IsCumsum(const TraceOp& op, int64_t dim) {
-    if (op.info->name != "aten::cumsum" || !IsConstInt(op.args[1])) return false;
+    if (op.info->name != "aten::cumsum" || !IsIntConstant(op.args[1])) return false;
     const auto rank = static_cast<int64_t>(op.args[0].tensors[0].sizes.size());
     return (op.args[1].value.toInt() + rank) % rank == dim;
   }
@@ -101,6 +101,6 @@ class Joiner {
 
 }  // namespace
 
-std::optional<Trace> JoinReverseScans(const Trace& trace) { return Joiner(trace).Run(); }
+std::optional<Trace> JoinReverseScans(const Trace& trace) { return ReverseScanJoiner(trace).Run(); }
 
 }  // namespace lazuli::codegen
