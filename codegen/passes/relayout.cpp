@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "codegen/passes/trace_uses.h"
+
 namespace lazuli::codegen {
 namespace {
 
@@ -43,26 +45,15 @@ std::optional<c10::DimVector> StridesAs(const TensorRef& result, const TensorRef
 
 class Relayouter {
  public:
-  explicit Relayouter(const Trace& trace) : trace_(trace), uses_(trace.storages.size()), makers_(trace.storages.size(), -1) {
-    for (size_t i = 0; i < trace.ops.size(); ++i) {
-      for (const TraceArg& arg : trace.ops[i].args) {
-        for (const TensorRef& ref : arg.tensors) {
-          if (ref.defined()) ++uses_[static_cast<size_t>(ref.storage)];
-        }
-      }
-      for (const TensorRef& result : trace.ops[i].results) {
-        if (result.defined()) makers_[static_cast<size_t>(result.storage)] = static_cast<int>(i);
-      }
-    }
-  }
+  explicit Relayouter(const Trace& trace) : trace_(trace), uses_(trace) {}
 
   std::optional<Trace> Run() {
     std::vector<bool> gone(trace_.ops.size(), false);
     std::optional<Trace> changed;
     for (size_t i = 0; i < trace_.ops.size(); ++i) {
       const TensorRef* const source = CopiedAsItIs(trace_.ops[i]);
-      if (source == nullptr || uses_[static_cast<size_t>(source->storage)] != 1) continue;
-      const int maker = makers_[static_cast<size_t>(source->storage)];
+      if (source == nullptr || uses_.uses[static_cast<size_t>(source->storage)] != 1) continue;
+      const int maker = uses_.makers[static_cast<size_t>(source->storage)];
       if (maker < 0 || trace_.storages[static_cast<size_t>(source->storage)].live_out) continue;
       const TraceOp& op = trace_.ops[static_cast<size_t>(maker)];
       if (!IsPutTogether(op)) continue;
@@ -75,19 +66,13 @@ class Relayouter {
       result.strides = *strides;
       gone[i] = true;
     }
-    if (!changed.has_value()) return changed;
-    std::vector<TraceOp> ops;
-    for (size_t i = 0; i < gone.size(); ++i) {
-      if (!gone[i]) ops.push_back(std::move(changed->ops[i]));
-    }
-    changed->ops = std::move(ops);
+    if (changed.has_value()) EraseOps(&*changed, gone);
     return changed;
   }
 
  private:
   const Trace& trace_;
-  std::vector<int> uses_;    // By storage.
-  std::vector<int> makers_;  // By storage: the operator whose result it is; -1: none.
+  const TraceUses uses_;
 };
 
 }  // namespace

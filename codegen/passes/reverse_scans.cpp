@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "codegen/lower.h"
+#include "codegen/passes/trace_uses.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -12,18 +13,7 @@ bool IsIntConstant(const TraceArg& arg) { return arg.kind == TraceArg::Kind::kCo
 
 class ReverseScanJoiner {
  public:
-  explicit ReverseScanJoiner(const Trace& trace) : trace_(trace), uses_(trace.storages.size()), makers_(trace.storages.size(), -1) {
-    for (size_t i = 0; i < trace.ops.size(); ++i) {
-      for (const TraceArg& arg : trace.ops[i].args) {
-        for (const TensorRef& ref : arg.tensors) {
-          if (ref.defined()) ++uses_[static_cast<size_t>(ref.storage)];
-        }
-      }
-      for (const TensorRef& result : trace.ops[i].results) {
-        if (result.defined()) makers_[static_cast<size_t>(result.storage)] = static_cast<int>(i);
-      }
-    }
-  }
+  explicit ReverseScanJoiner(const Trace& trace) : trace_(trace), uses_(trace) {}
 
   std::optional<Trace> Run() {
     std::vector<bool> gone(trace_.ops.size(), false);
@@ -46,12 +36,7 @@ class ReverseScanJoiner {
       changed->ops[last] = std::move(joined);
       gone[static_cast<size_t>(first)] = gone[static_cast<size_t>(middle)] = true;
     }
-    if (!changed.has_value()) return changed;
-    std::vector<TraceOp> ops;
-    for (size_t i = 0; i < gone.size(); ++i) {
-      if (!gone[i]) ops.push_back(std::move(changed->ops[i]));
-    }
-    changed->ops = std::move(ops);
+    if (changed.has_value()) EraseOps(&*changed, gone);
     return changed;
   }
 
@@ -74,8 +59,8 @@ class ReverseScanJoiner {
   int MakerForOne(const TraceArg& operand) const {
     const TensorRef& use = operand.tensors[0];
     const auto storage = static_cast<size_t>(use.storage);
-    const int maker = makers_[storage];
-    if (maker < 0 || uses_[storage] != 1 || trace_.storages[storage].live_out || use.offset_slot != -1) return -1;
+    const int maker = uses_.makers[storage];
+    if (maker < 0 || uses_.uses[storage] != 1 || trace_.storages[storage].live_out || use.offset_slot != -1) return -1;
     const TraceOp& op = trace_.ops[static_cast<size_t>(maker)];
     if (op.results.size() != 1) return -1;
     const TensorRef& made = op.results[0];
@@ -95,8 +80,7 @@ class ReverseScanJoiner {
   }
 
   const Trace& trace_;
-  std::vector<int> uses_;    // By storage.
-  std::vector<int> makers_;  // By storage: the operator whose result it is; -1: none.
+  const TraceUses uses_;
 };
 
 }  // namespace
