@@ -392,13 +392,16 @@ bool CudaFunctionEmitter::SkipsLastTurn(const std::vector<bool>& chosen, int pas
   return kept <= 1 && !(loads && plan_.IsLight());
 }
 
+// A row's own number, where rows differ.
+std::string CudaFunctionEmitter::ReducedPieces() const {
+  return plan_.rows && plan_.shift_buffer >= 0 ? "(U)pieces" : absl::StrCat("(U)(", ChunksText(plan_.num_kept, plan_.rank), ")");
+}
+
 void CudaFunctionEmitter::EmitReducedLoop(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass, int unroll,
                                           bool staged) {
   const std::string own = plan_.rows ? "threadIdx.x" : "threadIdx.y";
   const int threads = plan_.rows ? phase_.threads_x : phase_.threads_y;
-  // A row's own number of pieces, where rows differ.
-  const std::string chunks =
-      plan_.rows && plan_.shift_buffer >= 0 ? "(U)pieces" : absl::StrCat("(U)(", ChunksText(plan_.num_kept, plan_.rank), ")");
+  const std::string chunks = ReducedPieces();
   std::string valid, begin = own, end = chunks;
   const auto turn = [&] {
     EmitCoordinates("(I)r", plan_.num_kept, plan_.rank);

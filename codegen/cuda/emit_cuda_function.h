@@ -70,6 +70,8 @@ class CudaFunctionEmitter {
   void EmitKeptStage(int stage);
   void EmitKeptEffects();
   void EmitPass(int pass);
+  // How many pieces of reduced points there are.
+  std::string ReducedPieces() const;
   void EmitReducedLoop(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass, int unroll, bool staged);
   // emit_cuda_scan.cpp: scans, which every pass that uses them computes.
   std::vector<int> ScansOf(const std::vector<bool>& chosen) const;

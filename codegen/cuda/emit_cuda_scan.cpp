@@ -59,9 +59,7 @@ void CudaFunctionEmitter::EmitScanLoop(const std::vector<bool>& chosen, const st
   const int threads = plan_.rows ? phase_.threads_x : phase_.threads_y, points = ScanPoints();
   Open("");
   BeginScans(scans);
-  // A row's own number of pieces, where rows differ.
-  const bool differ = plan_.rows && plan_.shift_buffer >= 0;
-  Line(absl::StrCat("const U end = ", differ ? "(U)pieces" : absl::StrCat("(U)(", ChunksText(plan_.num_kept, plan_.rank), ")"), ";"));
+  Line(absl::StrCat("const U end = ", ReducedPieces(), ";"));
   Open(absl::StrCat("for (U base = 0; base < end; base += ", threads * points, ")"));
   const auto open_points = [&] {
     Line("#pragma unroll");

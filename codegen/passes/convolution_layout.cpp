@@ -346,15 +346,13 @@ class LayoutChooser {
     const TensorRef original = weight;
     const auto found = std::find_if(copied->begin(), copied->end(), [&](const auto& pair) { return pair.second == original; });
     if (found != copied->end()) {
-      weight = Fresh(original, graph_.values[found->first].layout.strides);
-      weight.storage = found->first;
+      weight = AllOf(found->first);
       return;
     }
     const ValueId value = AddValue(original, ChannelsLast(original.sizes), op.device);
     copies->before.emplace_back(conv.node, Copy(original, value, c10::MemoryFormat::ChannelsLast, op));
     copied->emplace_back(value, original);
-    weight = Fresh(original, ChannelsLast(original.sizes));
-    weight.storage = value;
+    weight = AllOf(value);
   }
 
   // Results that stay as they are.
@@ -374,9 +372,7 @@ class LayoutChooser {
       node.results[i] = from;
       node.op.results[i].strides = strides;
       node.op.results[i].storage = graph_.values[from].storage;
-      TensorRef source = Fresh(result, strides);
-      source.storage = from;
-      Node copy = Copy(source, to, c10::MemoryFormat::Contiguous, node.op);
+      Node copy = Copy(AllOf(from), to, c10::MemoryFormat::Contiguous, node.op);
       copy.op.results = {result};
       copies->after.emplace_back(conv.node, std::move(copy));
     }
@@ -388,6 +384,12 @@ class LayoutChooser {
     fresh.offset_slot = -1;
     fresh.strides = strides;
     return fresh;
+  }
+
+  TensorRef AllOf(ValueId value) const {
+    TensorRef use = graph_.values[value].layout;
+    use.storage = value;
+    return use;
   }
 
   ValueId AddValue(const TensorRef& like, const c10::DimVector& strides, c10::Device device) {
