@@ -27,18 +27,38 @@ set(LAZULI_SANITIZE "" CACHE STRING "Sanitizers for everything built here, e.g. 
 if(LAZULI_SANITIZE)
   # LLVM is built without run-time type information, which the vptr check needs.
   # Instrumented code confuses GCC's analysis of uninitialised values.
-  add_compile_options(-fsanitize=${LAZULI_SANITIZE} -fno-omit-frame-pointer -Wno-maybe-uninitialized)
+  add_compile_options(-fsanitize=${LAZULI_SANITIZE} -fno-omit-frame-pointer $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+  foreach(sanitizer address thread)  # Compilers tell the program in ways of their own.
+    if(LAZULI_SANITIZE MATCHES ${sanitizer})
+      string(TOUPPER ${sanitizer} upper)
+      add_compile_definitions(LAZULI_SANITIZE_${upper})
+    endif()
+  endforeach()
   add_link_options(-fsanitize=${LAZULI_SANITIZE})
   if(LAZULI_SANITIZE MATCHES undefined)
     # Null pointers end the process by themselves, which the address sanitizer reports as well.
     add_compile_options(-fno-sanitize=vptr,null,object-size -fno-sanitize-recover=undefined)
+    # Clang would look for a type in front of functions that are compiled at run time.
+    add_compile_options($<$<CXX_COMPILER_ID:Clang>:-fno-sanitize=function>)
   endif()
+endif()
+
+# LibTorch is built with GCC, which names some templates as Clang did before its version 18.
+if(CMAKE_CXX_COMPILER_ID MATCHES Clang AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 18)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fclang-abi-compat=17>)
+endif()
+# LibTorch's OpenMP is GNU's, whatever the compiler.
+if(CMAKE_CXX_COMPILER_ID MATCHES Clang AND NOT DEFINED OpenMP_CXX_FLAGS)
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libgomp.so OUTPUT_VARIABLE OpenMP_gomp_LIBRARY OUTPUT_STRIP_TRAILING_WHITESPACE)
+  set(OpenMP_CXX_FLAGS -fopenmp=libgomp)
+  set(OpenMP_CXX_LIB_NAMES gomp)
 endif()
 
 # The warnings that Lazuli's own sources are compiled with.
 function(lazuli_warnings target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers
-                         "$<$<BOOL:${LAZULI_WERROR}>:-Werror;-Wno-error=maybe-uninitialized;-Wno-error=stringop-overflow;-Wno-error=array-bounds>")
+                         "$<$<BOOL:${LAZULI_WERROR}>:-Werror;-Wno-error=array-bounds>"
+                         "$<$<AND:$<BOOL:${LAZULI_WERROR}>,$<CXX_COMPILER_ID:GNU>>:-Wno-error=maybe-uninitialized;-Wno-error=stringop-overflow>")
 endfunction()
 
 # Puts those of `sources` that have a line like `regex` into `matching`, all others into `others`.
@@ -90,7 +110,9 @@ function(lazuli_folder folder)
   add_library(lazuli_${folder} STATIC ${sources})
   target_include_directories(lazuli_${folder} PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
   lazuli_warnings(lazuli_${folder})
-  if(LAZULI_PRECOMPILE AND NOT folder STREQUAL "runtime")
+  if(LAZULI_PRECOMPILE AND TARGET lazuli_codegen AND NOT folder STREQUAL "codegen")
+    target_precompile_headers(lazuli_${folder} REUSE_FROM lazuli_codegen)
+  elseif(LAZULI_PRECOMPILE AND folder STREQUAL "codegen")
     target_precompile_headers(lazuli_${folder} PRIVATE <string> <vector> <ATen/core/Tensor.h> <ATen/core/dispatch/Dispatcher.h>
                               <ATen/core/stack.h> <absl/container/flat_hash_map.h> <absl/strings/str_cat.h>)
   endif()

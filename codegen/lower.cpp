@@ -1,4 +1,5 @@
 #include "codegen/lower.h"
+#include "codegen/lower_rows.h"
 
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/ScalarTypeToTypeMeta.h>
@@ -27,8 +28,7 @@ TensorRef Expansion::Temporary(ScalarType dtype, const c10::DimVector& sizes) {
   ref.storage = first_temporary + static_cast<StorageId>(temporaries.size());
   ref.dtype = dtype;
   ref.sizes = sizes;
-  ref.strides.assign(sizes.size(), 1);
-  for (size_t d = sizes.size(); d-- > 1;) ref.strides[d - 1] = ref.strides[d] * sizes[d];
+  ref.strides = ContiguousStrides(sizes);
   temporaries.push_back(ref.numel() * static_cast<int64_t>(c10::elementSize(dtype)));
   return ref;
 }

@@ -143,6 +143,12 @@ bool IsContiguous(const TensorRef& ref) {
   return true;
 }
 
+c10::DimVector ContiguousStrides(const c10::DimVector& sizes) {
+  c10::DimVector strides(sizes.size(), 1);
+  for (size_t d = sizes.size(); d-- > 1;) strides[d - 1] = strides[d] * sizes[d];
+  return strides;
+}
+
 bool ReadsElsewhere(const Node& node, size_t arg) {
   if (node.row == nullptr) return false;
   const bool picked = node.row->picked_dim != nullptr && node.part == 0 && static_cast<int>(arg) == node.row->picked_arg;

@@ -111,6 +111,7 @@ void EmitLogSoftmaxBackward(OpEmitter& e);
 bool SameFloatTypes(const TraceOp& op);
 // In row-major order without gaps, whatever the strides of dimensions of size 1; TensorRef::is_contiguous() asks for those, too.
 bool IsContiguous(const TensorRef& ref);
+c10::DimVector ContiguousStrides(const c10::DimVector& sizes);
 
 // Rows by kind.
 OpRow PointwiseRow(TypeRule rule, uint64_t operands, uint8_t types, void (*emit)(OpEmitter&));

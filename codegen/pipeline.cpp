@@ -205,7 +205,8 @@ absl::StatusOr<std::unique_ptr<runtime::Program>> Compile(const Trace& trace, co
   const PassTimer timer("plan", report);
   PlanReport plan;
   const bool direct_calls = options.backend != "aten" && options.target.precision != "strict";
-  auto spec = PlanProgram(*graph, {options.target, options.serial, direct_calls, options.pack_weights, KnownAtOf(trace)}, &plan);
+  const PlanOptions how = {options.target, options.serial, direct_calls, options.pack_weights, !options.cudagraphs, KnownAtOf(trace)};
+  auto spec = PlanProgram(*graph, how, &plan);
   report->kernels_compiled = plan.kernels_compiled;
   report->kernel_cache_hits = plan.kernel_cache_hits;
   if (!spec.ok()) return spec.status();

@@ -20,6 +20,7 @@ struct PipelineOptions {
   std::string backend = "llvm";  // "llvm", or "aten": every op as recorded, the oracle.
   KernelTarget target;
   bool pack_weights = false;  // PlanOptions::pack_weights.
+  bool cudagraphs = false;    // Programs will run as CUDA graphs, which keep memory that steps allocate.
   bool epilogues = true;      // passes/epilogue.h, where there are kernels for a GPU and cuBLASLt, and precision is not strict.
   int64_t serial = 0;         // Of the trace: names its dumps (runtime/dump.h; the stages are the passes' names).
   // By op of the trace: false leaves it to ATen, as "aten" leaves all. Empty: all are compiled. For finding out which one is wrong.

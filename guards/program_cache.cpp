@@ -33,6 +33,7 @@ codegen::PipelineOptions PipelineOptionsFromActive() {
   options.target.isa = runtime::IsaName(active.isa);
   options.target.precision = runtime::PrecisionName(active.precision);
   options.pack_weights = active.pack_weights;
+  options.cudagraphs = active.cudagraphs;
   options.target.disk = runtime::DiskCache::Active();
   options.target.autotune_ms = active.autotune_ms;
   return options;

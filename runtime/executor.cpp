@@ -23,6 +23,7 @@ class StepProgram : public Program {
   int num_kernels() const override { return Count<KernelLaunch>(); }
   int num_aten_calls() const override { return Count<AtenCall>(); }
   bool keeps_plans_by_thread() const override { return keeps_plans_by_thread_; }
+  bool uses_blas() const override { return uses_blas_; }
   bool bit_exact() const override { return spec_.bit_exact; }
 
   RunResult Run(const RunArgs& args) override {
@@ -32,6 +33,12 @@ class StepProgram : public Program {
     bool as_graph = false;
     if (!(is_ahead_ ? GoOn(args, &result) : Start(args, &as_graph, &result))) return result;
     if (!as_graph) RunRest(args, &result);
+    if (runner_.stopped()) {
+      saved_.Restore();
+      Drop();
+      result.not_started = true;
+      return result;
+    }
     memory_.HandOver(args, runner_.poisoned());
     End();
     return result;
@@ -54,6 +61,12 @@ class StepProgram : public Program {
         break;
       }
       RunTogether(steps, args.run, &ahead_result_);
+      if (runner_.stopped()) {  // The run itself does what it can.
+        saved_.Restore();
+        Drop();
+        may_go_ahead_ = false;
+        break;
+      }
       num_ahead_ += steps.count;
       ahead.ran = true;
       ahead.would_capture = would_capture_;
@@ -90,7 +103,7 @@ class StepProgram : public Program {
     for (;;) {
       try {
         runner_.Begin(/*resized=*/symbols_.Set(args.symbols));
-        memory_.BindOutputs();
+        memory_.BindOutputs(/*all=*/Active().cudagraphs);
         memory_.BindInputs(args);
         runner_.BindOffsets(args);
         if (Active().cudagraphs && graphs_ == nullptr) graphs_ = std::make_unique<ProgramGraphs>(&spec_);
@@ -139,7 +152,7 @@ class StepProgram : public Program {
       const std::vector<int32_t>& writes = spec_.steps[i].writes;
       if (std::none_of(writes.begin(), writes.end(), is_output)) continue;
       try {
-        memory_.BindOutputs();
+        memory_.BindOutputs(/*all=*/Active().cudagraphs);
       } catch (...) {
         return false;
       }
@@ -151,7 +164,7 @@ class StepProgram : public Program {
   // The run of which steps ran ahead.
   bool GoOn(const RunArgs& args, RunResult* result) {
     try {
-      if (!has_outputs_) memory_.BindOutputs();
+      if (!has_outputs_) memory_.BindOutputs(/*all=*/Active().cudagraphs);
     } catch (...) {
       saved_.Restore();
       return NotStarted(result);
@@ -237,7 +250,7 @@ class StepProgram : public Program {
   void RunRest(const RunArgs& args, RunResult* result) {
     const size_t end = spec_.steps.size();
     if (!is_ahead_) runner_.Run(0, end, args, result);
-    for (size_t i = num_ahead_; is_ahead_ && i < end;) {
+    for (size_t i = num_ahead_; is_ahead_ && i < end && !runner_.stopped();) {
       const Together steps = TogetherFrom(i);
       RunTogether(steps, args, result);
       i += steps.count;
@@ -265,8 +278,19 @@ class StepProgram : public Program {
     return !call->device.is_cpu() && call->name.rfind("lazuli::_attention", 0) == 0;
   }
 
+  // Products are cuBLAS's, whatever they are called.
+  static bool UsesBlas(const StepSpec& step) {
+    const auto* call = std::get_if<AtenCall>(&step.work);
+    if (call == nullptr || call->device.is_cpu()) return false;
+    for (const char* name : {"mm", "mv", "dot", "linear", "matmul", "product"}) {
+      if (call->name.find(name) != std::string::npos) return true;
+    }
+    return false;
+  }
+
   ProgramSpec spec_;
   const bool keeps_plans_by_thread_ = std::any_of(spec_.steps.begin(), spec_.steps.end(), &KeepsPlansByThread);
+  const bool uses_blas_ = std::any_of(spec_.steps.begin(), spec_.steps.end(), &UsesBlas);
   SpecSymbols symbols_;
   ProgramMemory memory_;
   StepRunner runner_;

@@ -29,9 +29,9 @@ namespace lazuli::runtime {
 struct MemorySpec {
   enum class Kind : uint8_t {
     kInput,    // RunArgs::storages[storage].
-    kOutput,   // Allocated for each run and handed over through RunArgs::outputs[storage].
+    kOutput,   // Allocated for each run, at its start or by a step, and handed over through RunArgs::outputs[storage].
     kArena,    // `offset` bytes into one of the run's arenas, or with symbols where its slot is.
-    kAdopted,  // Made by an ATen call; freed after its last use, or handed over when `storage` is not -1.
+    kAdopted,  // Made by an ATen call, or allocated by a step; freed after its last use, or handed over when `storage` is not -1.
   };
   Kind kind = Kind::kArena;
   int32_t storage = -1;
@@ -145,6 +145,7 @@ struct StepSpec {
   std::variant<KernelLaunch, AtenCall> work;
   std::vector<int32_t> reads;     // Memories whose content it needs.
   std::vector<int32_t> writes;    // Memories that are invalid when it fails.
+  std::vector<int32_t> acquires;  // kAdopted and kOutput memories that are allocated before it.
   std::vector<int32_t> releases;  // kAdopted and kInput memories of which it is the last user.
   int64_t overwrites = 0;         // Bytes of inputs that it writes.
   int32_t overwrites_at = 0;      // So many of the trace's operators, from the first on, have all those of its that write inputs.

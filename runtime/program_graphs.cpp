@@ -104,6 +104,9 @@ void ProgramGraphs::ReadSteps() {
     unit.first = i;
     unit.count = static_cast<size_t>(spec_.steps[i].batch);
     for (size_t s = i; s < i + unit.count; ++s) {
+      for (const int32_t m : spec_.steps[s].acquires) {
+        if (spec_.memories[m].kind == MemorySpec::Kind::kAdopted) adopted_.push_back(m);
+      }
       if (const auto* launch = std::get_if<KernelLaunch>(&spec_.steps[s].work)) {
         ReadLaunch(*launch, &unit);
       } else if (const auto& call = std::get<AtenCall>(spec_.steps[s].work); !call.device.is_cpu()) {

@@ -12,6 +12,7 @@ namespace lazuli::runtime {
 
 ProgramMemory::ProgramMemory(const ProgramSpec* spec)
     : spec_(*spec),
+      acquired_(spec->memories.size(), false),
       arenas_(spec->arenas.size()),
       bases_(spec->memories.size(), nullptr),
       adopted_(spec->memories.size()),
@@ -19,6 +20,9 @@ ProgramMemory::ProgramMemory(const ProgramSpec* spec)
       storages_(spec->memories.size()) {
   for (size_t m = 0; m < spec->memories.size(); ++m) {
     if (spec->memories[m].kind == MemorySpec::Kind::kInput) inputs_.push_back(static_cast<int32_t>(m));
+  }
+  for (const StepSpec& step : spec->steps) {
+    for (const int32_t m : step.acquires) acquired_[m] = true;
   }
 }
 
@@ -48,13 +52,17 @@ void ProgramMemory::BindInputs(const RunArgs& args) {
   }
 }
 
-void ProgramMemory::BindOutputs() {
+void ProgramMemory::BindOutputs(bool all) {
   for (size_t m = 0; m < spec_.memories.size(); ++m) {
-    const MemorySpec& memory = spec_.memories[m];
-    if (memory.kind != MemorySpec::Kind::kOutput) continue;
-    outputs_[m] = AllocateOn(memory.device, memory.nbytes, /*scratch=*/false);
-    SetBase(static_cast<int32_t>(m), outputs_[m].get());
+    if (spec_.memories[m].kind == MemorySpec::Kind::kOutput && (all || !acquired_[m])) Acquire(static_cast<int32_t>(m));
   }
+}
+
+void ProgramMemory::Acquire(int32_t memory) {
+  const MemorySpec& spec = spec_.memories[memory];
+  at::DataPtr& data = spec.kind == MemorySpec::Kind::kOutput ? outputs_[memory] : adopted_[memory];
+  if (!data) data = AllocateOn(spec.device, spec.nbytes, /*scratch=*/false);
+  SetBase(memory, data.get());
 }
 
 void ProgramMemory::BindArenas(bool cpu_only) {

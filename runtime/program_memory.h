@@ -17,9 +17,12 @@ class ProgramMemory {
  public:
   explicit ProgramMemory(const ProgramSpec* spec);
 
-  // Binds outputs, which it allocates, and the arenas, all or those of the CPU. Both throw c10::OutOfMemoryError.
-  void BindOutputs();
+  // Binds outputs that are not bound yet, which it allocates, all or those that no step acquires; and the arenas, all or those of the
+  // CPU. These throw c10::OutOfMemoryError.
+  void BindOutputs(bool all);
   void BindArenas(bool cpu_only);
+  // Allocates a memory that a step acquires, but for outputs that are bound.
+  void Acquire(int32_t memory);
   // Binds the inputs among `args.storages`, but for null ones.
   void BindInputs(const RunArgs& args);
   // For storages made while the memories are bound.
@@ -50,6 +53,7 @@ class ProgramMemory {
  private:
   const ProgramSpec& spec_;
   std::vector<int32_t> inputs_;
+  std::vector<bool> acquired_;       // By memory: a step does it.
   std::vector<at::DataPtr> arenas_;  // By the spec's; only while running.
   std::vector<void*> bases_;
   std::vector<at::DataPtr> adopted_;    // By memory.

@@ -4,11 +4,18 @@
 #include <utility>
 
 #include "runtime/default_dtype.h"
+#include "runtime/program_graphs.h"
 
 namespace lazuli::runtime {
 
 StepRunner::StepRunner(const ProgramSpec* spec, ProgramMemory* memory)
-    : spec_(*spec), memory_(*memory), bases_(&memory->bases()), poisoned_(spec->memories.size()), calls_(spec->steps.size()), operands_(1) {
+    : spec_(*spec),
+      memory_(*memory),
+      bases_(&memory->bases()),
+      poisoned_(spec->memories.size()),
+      missing_(spec->memories.size()),
+      calls_(spec->steps.size()),
+      operands_(1) {
   for (const StepSpec& step : spec_.steps) operands_.resize(std::max(operands_.size(), static_cast<size_t>(step.batch)));
   batch_.resize(operands_.size());
 }
@@ -26,8 +33,9 @@ void StepRunner::Begin(bool resized) {
 }
 
 void StepRunner::Reset() {
-  failed_ = false;
+  failed_ = stopped_ = changed_ = false;
   poisoned_.assign(poisoned_.size(), false);
+  missing_.assign(missing_.size(), false);
 }
 
 void StepRunner::FailAll(const std::string& name, RunResult* result) {
@@ -48,7 +56,11 @@ void StepRunner::RunInGraph(size_t first, size_t count, const std::vector<void*>
 void StepRunner::Run(size_t first, size_t number, const RunArgs& args, RunResult* result) {
   for (size_t i = first; i < first + number;) {
     // After a failure, some of those that run together may be poisoned and others not.
-    const size_t count = failed_ ? 1 : static_cast<size_t>(spec_.steps[i].batch);
+    size_t count = failed_ ? 1 : static_cast<size_t>(spec_.steps[i].batch);
+    if (!Acquire(i, count, result)) {
+      if (stopped_) return;
+      count = 1;
+    }
     if (count == 1) {
       RunStep(i, args, result);
     } else if (spec_.steps[i].fused) {
@@ -58,6 +70,33 @@ void StepRunner::Run(size_t first, size_t number, const RunArgs& args, RunResult
     }
     i += count;
   }
+}
+
+// False: there is no memory for one of these steps. The run stops where it can be taken back; otherwise the step fails.
+bool StepRunner::Acquire(size_t first, size_t count, RunResult* result) {
+  if (bases_ != &memory_.bases()) return true;  // A graph has its own.
+  bool acquired = true;
+  for (size_t i = first; i < first + count; ++i) {
+    const StepSpec& step = spec_.steps[i];
+    for (const int32_t m : step.acquires) {
+      try {
+        try {
+          memory_.Acquire(m);
+        } catch (const c10::OutOfMemoryError&) {
+          if (in_graph_ || !ProgramGraphs::ReleaseAll()) throw;  // They keep the memory that they need.
+          memory_.Acquire(m);
+        }
+      } catch (...) {
+        acquired = false;
+        stopped_ = !changed_ && !in_graph_;
+        missing_[m] = true;
+        const auto* call = std::get_if<AtenCall>(&step.work);
+        Fail(call, call != nullptr ? call->name : std::get<KernelLaunch>(step.work).name, step.writes, result);
+        if (stopped_) return false;
+      }
+    }
+  }
+  return acquired;
 }
 
 void StepRunner::RunStep(size_t i, const RunArgs& args, RunResult* result) {
@@ -113,6 +152,7 @@ void StepRunner::RunFused(size_t first, size_t count, const RunArgs& args, RunRe
 }
 
 void StepRunner::Release(const StepSpec& step, const RunArgs& args) {
+  changed_ = changed_ || step.overwrites > 0;
   for (const int32_t m : step.releases) {
     if (spec_.memories[m].kind != MemorySpec::Kind::kInput) memory_.adopted(m).clear();
   }
@@ -125,6 +165,7 @@ void StepRunner::ReleaseInputs(const StepSpec& step, const RunArgs& args) {
     const MemorySpec& memory = spec_.memories[m];
     if (memory.kind != MemorySpec::Kind::kInput || args.unshared[memory.storage] == 0) continue;
     args.storages[memory.storage]->set_data_ptr_noswap(at::DataPtr(nullptr, memory.device));
+    changed_ = true;
   }
 }
 
@@ -144,12 +185,11 @@ void StepRunner::BindOffsets(const RunArgs& args) {
 }
 
 bool StepRunner::IsPoisoned(const StepSpec& step) {
-  for (int32_t memory : step.reads) {
-    if (!poisoned_[memory]) continue;
-    for (int32_t written : step.writes) poisoned_[written] = true;
-    return true;
-  }
-  return false;
+  const bool poisoned = std::any_of(step.reads.begin(), step.reads.end(), [&](int32_t m) { return poisoned_[m] || missing_[m]; }) ||
+                        std::any_of(step.writes.begin(), step.writes.end(), [&](int32_t m) { return missing_[m]; });
+  if (!poisoned) return false;
+  for (const int32_t written : step.writes) poisoned_[written] = true;
+  return true;
 }
 
 // Of the exception in flight, thrown by `call` or, when that is null, by a kernel.

@@ -39,6 +39,8 @@ class StepRunner {
   void ReleaseInputs(const StepSpec& step, const RunArgs& args);
 
   bool failed() const { return failed_; }
+  // A step was not run, and nothing after it, since there is no memory for it. Until then nothing that the program could see has changed.
+  bool stopped() const { return stopped_; }
   // By memory: its writer failed in this run.
   const std::vector<bool>& poisoned() const { return poisoned_; }
   // By slot, those that are sums, too.
@@ -50,6 +52,7 @@ class StepRunner {
     absl::InlinedVector<uint64_t, 16> scalars;
   };
 
+  bool Acquire(size_t first, size_t count, RunResult* result);
   void RunStep(size_t i, const RunArgs& args, RunResult* result);
   void RunBatch(size_t first, size_t count, const RunArgs& args, RunResult* result);
   void RunFused(size_t first, size_t count, const RunArgs& args, RunResult* result);
@@ -68,7 +71,10 @@ class StepRunner {
   bool in_graph_ = false;
   bool prepared_ = false;
   bool failed_ = false;
+  bool stopped_ = false;
+  bool changed_ = false;  // An input was overwritten or freed.
   std::vector<bool> poisoned_;
+  std::vector<bool> missing_;        // By memory: there was none to allocate.
   std::vector<PreparedCall> calls_;  // By step.
   std::vector<Operands> operands_;   // Of the launch that runs, or of each of its batch. At least one.
   std::vector<BoundKernel> batch_;

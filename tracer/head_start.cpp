@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/blas_workspace.h"
 #include "runtime/counters.h"
 #include "runtime/cuda_driver.h"
 #include "runtime/log.h"
@@ -39,19 +40,21 @@ size_t Spacing(const guards::CachedTrace& trace) {
   return std::max<size_t>(1, trace.body->program->LastAheadAt() / static_cast<size_t>(interruptions == 0 ? kByDefault : interruptions));
 }
 
-// Starts `job` with `stream`, none for no GPU, as its thread's current one.
-void StartOnStream(runtime::LaunchJob* job, std::optional<c10::Stream> stream, std::function<void()> work) {
+// Starts `job`, which runs steps of `program`, with `stream`, none for no GPU, as its thread's current one.
+void StartOnStream(runtime::LaunchJob* job, std::optional<c10::Stream> stream, const runtime::Program& program,
+                   std::function<void()> work) {
   if (!stream.has_value()) {
     job->Start(std::move(work));
     return;
   }
-  job->Start([stream = *stream, work = std::move(work)] {
+  job->Start([stream = *stream, uses_blas = program.uses_blas(), work = std::move(work)] {
     // Libraries expect that a thread that calls them has a context. An error is the next call's, too.
     thread_local const int error = runtime::SetCurrentContext(stream.device_index());
     (void)error;
     const runtime::AnyCaptures any;  // Of other threads, which this one's work has nothing to do with.
     const c10::StreamGuard guard(stream);
     work();
+    if (uses_blas) runtime::FreeBlasWorkspace(stream);
   });
 }
 
@@ -111,7 +114,7 @@ size_t HeadStart::Advance(const guards::CachedTracePtr& predicted, const Recorde
     ahead_ = body.program->RunAhead(args);
   };
   if (IsOnThread(*predicted) && !may_capture_) {
-    StartOnStream(&job_, stream, launch);
+    StartOnStream(&job_, stream, *predicted->body->program, launch);
     return later;
   }
   job_.RunHere(launch);
@@ -120,12 +123,15 @@ size_t HeadStart::Advance(const guards::CachedTracePtr& predicted, const Recorde
 }
 
 void HeadStart::OnThreadOf(const guards::CachedTrace& trace, std::optional<c10::Stream> stream, const std::function<void()>& run) {
-  if (!trace.body->program->keeps_plans_by_thread() || !IsPossible(trace) || !IsOnThread(trace)) {
+  const runtime::Program& program = *trace.body->program;
+  const bool takes_turns = IsPossible(trace) && IsOnThread(trace);
+  if (!program.keeps_plans_by_thread() || !takes_turns) {
     run();
+    if (takes_turns && stream.has_value() && program.uses_blas()) runtime::FreeBlasWorkspace(*stream);
     return;
   }
   runtime::LaunchJob job;
-  StartOnStream(&job, stream, run);
+  StartOnStream(&job, stream, program, run);
   job.Wait();
 }
 

@@ -5,6 +5,15 @@
 #include <new>
 
 namespace lazuli::tracer {
+namespace internal {
+
+struct BlockList {
+  void* head;
+  int count;
+  bool opened, closed;  // Closed: the thread is about to end.
+};
+
+}  // namespace internal
 
 // For `Class::operator new` and `operator delete`. Blocks are those of the global ones, and may be returned to either.
 template <class Class>
@@ -27,17 +36,12 @@ class ObjectPool {
 
  private:
   // Blocks that a thread keeps. None where a tool looks for uses of freed memory, or for races: it has to see each object's end.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(LAZULI_SANITIZE_ADDRESS) || defined(LAZULI_SANITIZE_THREAD)
   static constexpr int kMost = 0;
 #else
   static constexpr int kMost = 256;
 #endif
 
-  struct List {
-    void* head;
-    int count;
-    bool opened, closed;  // Closed: the thread is about to end.
-  };
   struct Closer {
     ~Closer() {
       list.closed = true;
@@ -54,7 +58,7 @@ class ObjectPool {
     return !list.closed;
   }
 
-  static inline __thread List list __attribute__((tls_model("initial-exec"))) = {nullptr, 0, false, false};
+  static inline __thread internal::BlockList list __attribute__((tls_model("initial-exec"))) = {nullptr, 0, false, false};
 };
 
 }  // namespace lazuli::tracer

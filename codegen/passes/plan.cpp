@@ -78,7 +78,7 @@ class Planner {
     SinkUpdates(&spec_);
     BatchKernels(&spec_);
     LogBatches();
-    PlaceInArena(&spec_);
+    PlaceInArena(&spec_, options_.own_memory);
     return std::move(spec_);
   }
 

@@ -18,6 +18,7 @@ struct PlanOptions {
   int64_t serial = 0;         // The trace's, in dumps of the stages "kernel" and "llvm".
   bool direct_calls = false;  // Compute operators by code of our own where that is faster; sums may then come in another order.
   bool pack_weights = false;  // With direct_calls: keep weights in the library's own order where they do not change.
+  bool own_memory = true;     // Memory of a GPU may be allocated by the step that first needs it: see PlaceInArena.
   runtime::KnownAt known_at;  // The trace's.
 };
 

@@ -39,10 +39,30 @@ bool IsCopyInOrder(const Node& node) {
 // How a value is computed anew.
 struct Recipe {
   std::vector<NodeId> nodes;    // In order; the last one makes it.
+  std::vector<Node> steps;      // These, each in the value's shape where it can be.
   ValueId source = kNoValue;    // The tensor that is in memory anyway,
   TensorRef source_use;         // as one of the nodes uses it.
   std::vector<TensorRef> rows;  // The other operands.
 };
+
+// `node` as it would be had its operands and its result, where these are of one shape and dense, been seen as `sizes` before; itself where
+// they are not.
+Node Reshaped(const Node& node, const c10::DimVector& sizes) {
+  const TensorRef result = node.op.results[0];
+  TensorRef view = result;
+  view.sizes = sizes;
+  view.strides = ContiguousStrides(sizes);
+  if (result.sizes == sizes || !IsContiguous(result) || view.numel() != result.numel()) return node;
+  Node copy = node;
+  bool fits = true;
+  ForEachUse(copy, [&](TensorRef& use) {
+    fits = fits && use.sizes == result.sizes && use.strides == result.strides;
+    use.sizes = view.sizes;
+    use.strides = view.strides;
+  });
+  copy.op.results[0] = view;
+  return fits ? copy : node;
+}
 
 // One of the uses of a value by a kernel that does not make it.
 struct Reader {
@@ -98,6 +118,7 @@ class Rematerializer {
     std::vector<Reader> readers;
     Recipe recipe;
     if (!FindReaders(value, &readers) || !FindRecipe(value, value, &recipe) || recipe.source == kNoValue) return;
+    SetSteps(value, &recipe);
     if (!Pays(value, recipe, readers)) return;
     const Recipe copied = WithoutCopy(recipe);
     for (Reader& reader : readers) {
@@ -172,7 +193,6 @@ class Rematerializer {
       } else if (IsInMemory(use.storage)) {
         found = recipe->source == kNoValue || recipe->source == use.storage;
         recipe->source = use.storage;
-        recipe->source_use = use;
       } else {
         found = FindRecipe(use.storage, goal, recipe);
       }
@@ -181,14 +201,25 @@ class Rematerializer {
     return found && recipe->nodes.size() <= kMostNodes;
   }
 
+  void SetSteps(ValueId value, Recipe* recipe) const {
+    for (const NodeId n : recipe->nodes) {
+      recipe->steps.push_back(Reshaped(graph_.nodes[n], graph_.values[value].layout.sizes));
+      SetSourceUse(recipe->steps.back(), recipe);
+    }
+  }
+
+  static void SetSourceUse(const Node& step, Recipe* recipe) {
+    ForEachUse(step, [&](const TensorRef& use) {
+      if (use.storage == recipe->source) recipe->source_use = use;
+    });
+  }
+
   // The recipe from a copy of the source on, if that is its first step; itself otherwise.
   Recipe WithoutCopy(Recipe recipe) const {
-    if (recipe.nodes.size() < 2 || !IsCopyInOrder(graph_.nodes[recipe.nodes[0]])) return recipe;
-    recipe.source = graph_.nodes[recipe.nodes[0]].results[0];
-    recipe.nodes.erase(recipe.nodes.begin());
-    ForEachUse(graph_.nodes[recipe.nodes[0]], [&](const TensorRef& use) {
-      if (use.storage == recipe.source) recipe.source_use = use;
-    });
+    if (recipe.steps.size() < 2 || !IsCopyInOrder(recipe.steps[0])) return recipe;
+    recipe.source = recipe.steps[0].results[0];
+    recipe.steps.erase(recipe.steps.begin());
+    SetSourceUse(recipe.steps[0], &recipe);
     return recipe;
   }
 
@@ -226,7 +257,7 @@ class Rematerializer {
     const TensorRef& layout = graph_.values[value].layout;
     const size_t dim = graph_.nodes[picker].row->picked_dim(graph_.nodes[picker].op);
     bool fits = recipe.source_use.sizes == layout.sizes && !overwritten_[recipe.source];
-    for (const NodeId n : recipe.nodes) fits = fits && graph_.nodes[n].op.results[0].sizes == layout.sizes;
+    for (const Node& step : recipe.steps) fits = fits && step.op.results[0].sizes == layout.sizes;
     for (const TensorRef& row : recipe.rows)
       fits = fits && row.sizes.size() == layout.sizes.size() && (row.sizes[dim] == 1 || row.strides[dim] == 0);
     return fits;
@@ -240,6 +271,7 @@ class Rematerializer {
       if (found != renamed->end()) use.storage = found->second;
     });
     Value value = graph_.values[node.results[0]];
+    value.layout = node.op.results[0];
     copy.results[0] = graph_.AddValue(value);
     (*renamed)[node.results[0]] = copy.results[0];
     return copy;
@@ -247,8 +279,8 @@ class Rematerializer {
 
   void ComputeAgain(ValueId value, const Recipe& recipe, NodeId reader) {
     absl::flat_hash_map<ValueId, ValueId> renamed;
-    for (const NodeId n : recipe.nodes) {
-      Node copy = CopyOf(graph_.nodes[n], &renamed);
+    for (const Node& step : recipe.steps) {
+      Node copy = CopyOf(step, &renamed);
       copy.again = true;
       before_[reader].push_back(std::move(copy));
     }
@@ -268,8 +300,8 @@ class Rematerializer {
     node.op.results[0].dtype = recipe.source_use.dtype;
     node.results[0] = graph_.AddValue({picker, graph_.values[result].storage, kNoValue, node.op.results[0]});
     renamed[recipe.source] = node.results[0];
-    for (const NodeId n : recipe.nodes) {
-      Node copy = graph_.nodes[n];
+    for (const Node& step : recipe.steps) {
+      Node copy = step;
       const ValueId made = copy.results[0];
       ForEachUse(copy, [&](TensorRef& use) {
         const auto found = renamed.find(use.storage);

@@ -33,21 +33,22 @@ class Reuser {
     for (int g = 0; g < static_cast<int>(graph_.groups.size()); ++g) {
       const Group& group = graph_.groups[g];
       if (!group.is_kernel() || graph_.nodes[group.nodes[0]].op.device.is_cpu()) continue;
-      const bool pointwise = IsPointwise(group);
+      const bool in_order = IsInOrder(group);
       for (size_t i = 0; i < group.nodes.size(); ++i) {
-        if (pointwise) TakeMemory(g, i);
+        if (in_order) TakeMemory(g, i);
         if (IsFirstWindow(graph_.nodes[group.nodes[i]])) WriteOver(g, i);
       }
     }
   }
 
  private:
-  bool IsPointwise(const Group& group) const {
-    return std::count(group.reduced.begin(), group.reduced.end(), true) == 0 &&
-           std::all_of(group.nodes.begin(), group.nodes.end(), [&](NodeId n) {
-             const Node& node = graph_.nodes[n];
-             return node.kind == Node::Kind::kCompute && node.row->index_args == 0;
-           });
+  // Whether points can be gone through in any order, each once what is read there is there. (Where passes over them follow each other,
+  // what overwrites an operand is stored in the last one: StagedKernel::store_pass.)
+  bool IsInOrder(const Group& group) const {
+    return std::all_of(group.nodes.begin(), group.nodes.end(), [&](NodeId n) {
+      const Node& node = graph_.nodes[n];
+      return node.kind == Node::Kind::kCompute && node.row->scans == ScanDirection::kNone;
+    });
   }
 
   // Whether the node writes a window of a memory that has no content yet, and that stays in the trace.

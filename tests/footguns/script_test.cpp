@@ -102,7 +102,7 @@ TEST_P(ScriptTest, ModuleTrainedSavedAndLoaded) {
 
 // What TorchScript's fork and wait do: the task goes on in LibTorch's pool, under the caller's state.
 TEST_P(ScriptTest, ForkedTasks) {
-#if defined(__SANITIZE_THREAD__)
+#if defined(LAZULI_SANITIZE_THREAD)
   GTEST_SKIP() << "the hand-over to LibTorch's pool, which is not instrumented, looks like a race";
 #endif
   const auto run = [] {

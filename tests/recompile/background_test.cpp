@@ -68,7 +68,7 @@ TEST_P(BackgroundTest, ErrorsMeanwhileAreEagers) {
 }
 
 TEST_P(BackgroundTest, AForkedChildGoesOn) {
-#ifdef __SANITIZE_THREAD__
+#ifdef LAZULI_SANITIZE_THREAD
   GTEST_SKIP() << "its children start no threads";
 #endif
   const lazuli::DeviceMode mode(options());

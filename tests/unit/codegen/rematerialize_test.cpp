@@ -128,6 +128,15 @@ void ExpectReadTwice(EagerTrace& t, const Logits& logits, T type, int again) {
   ExpectRuns(t, type == T::Float ? 1e-5 : 1e-2);
 }
 
+// logits.float().view({-1, 70}), as language models write it.
+TEST(RematerializeTest, WhatIsViewedOtherwiseIsComputedAgainInTheShapeOfItsReaders) {
+  EagerTrace t;
+  Logits logits(t, T::BFloat16);
+  logits.wide = t.Op1("aten::_to_copy", {logits.x.view({3, 4, 70}), T::Float}).view({12, 70});
+  logits.log_probabilities = t.Op1("aten::_log_softmax", {logits.wide, 1, false});
+  ExpectReadTwice(t, logits, T::BFloat16, 3);
+}
+
 TEST(RematerializeTest, AGradientThatWaitsForTheLossReadsTheLogits) {
   for (const T type : {T::Float, T::BFloat16}) {
     EagerTrace t;

@@ -151,7 +151,7 @@ TEST_F(DamageTest, ADamagedBundleIsRefusedWhole) {
 }
 
 TEST_F(DamageTest, KilledWritersLeaveNothingWrong) {
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#if defined(LAZULI_SANITIZE_THREAD) || defined(LAZULI_SANITIZE_ADDRESS)
   GTEST_SKIP() << "minutes of checksums";
 #endif
   constexpr int kKills = 100, kEarlier = 10, kKeys = 30;

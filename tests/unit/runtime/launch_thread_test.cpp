@@ -68,7 +68,7 @@ TEST(LaunchJob, WaitThrowsOnceWhatTheWorkThrew) {
 }
 
 TEST(LaunchJob, AChildStartsAThreadOfItsOwn) {
-#ifdef __SANITIZE_THREAD__
+#ifdef LAZULI_SANITIZE_THREAD
   GTEST_SKIP() << "the thread sanitizer lets no child of a process with threads start one";
 #endif
   LaunchJob job;
