@@ -188,8 +188,7 @@ std::vector<OptionRow> MakeTable() {
            "is taken back."),
       Text("LAZULI_LAUNCH_THREAD", Kind::kChoice, A::launch_thread(), "auto", {"auto", "0", "1"},
            "Whether such steps are launched by a thread of their own, while the program's goes on recording. auto: where recording and "
-           "launching, one after the other, may take longer than the GPU. On that thread libraries keep workspaces of their own, cuBLAS up "
-           "to 32 MiB on the GPU."),
+           "launching, one after the other, may take longer than the GPU. On that thread libraries keep handles of their own."),
       Bool("LAZULI_PACK_WEIGHTS", A::pack_weights(), "0",
            "1: convolutions' weights that stay the same from run to run (inference) are kept in the library's own order, too, which saves "
            "reordering them at each call. They are hashed at each run, so that any change is seen."),

@@ -125,14 +125,14 @@ size_t HeadStart::Advance(const guards::CachedTracePtr& predicted, const Recorde
 void HeadStart::OnThreadOf(const guards::CachedTrace& trace, std::optional<c10::Stream> stream, const std::function<void()>& run) {
   const runtime::Program& program = *trace.body->program;
   const bool takes_turns = IsPossible(trace) && IsOnThread(trace);
-  if (!program.keeps_plans_by_thread() || !takes_turns) {
+  if (program.keeps_plans_by_thread() && takes_turns) {
+    runtime::LaunchJob job;
+    StartOnStream(&job, stream, program, run);
+    job.Wait();
+  } else {
     run();
-    if (takes_turns && stream.has_value() && program.uses_blas()) runtime::FreeBlasWorkspace(*stream);
-    return;
   }
-  runtime::LaunchJob job;
-  StartOnStream(&job, stream, program, run);
-  job.Wait();
+  if (takes_turns && stream.has_value() && program.uses_blas()) runtime::FreeBlasWorkspace(*stream);
 }
 
 void HeadStart::Begin(const guards::CachedTracePtr& predicted, const RecordedArgs& recorded) {

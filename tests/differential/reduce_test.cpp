@@ -76,7 +76,8 @@ const std::vector<OpCase>& ReduceOps() {
       LAZULI_UNARY("cumsum from the end of many", kFinite, kReduction, ([&] {
                      const auto wide = x.to(c10::promoteTypes(x.scalar_type(), torch::kFloat));  // GPUs' kernels round each step.
                      const auto y = wide.flatten().repeat({130}).view({130, -1}).flip(0).cumsum(0).flip(0);
-                     return All(std::make_tuple(y - y.mean(0), y.t().softmax(-1)));
+                     const auto narrow = x.is_floating_point() ? x.scalar_type() : torch::kFloat;
+                     return All(std::make_tuple((y - y.mean(0)).to(narrow), y.t().softmax(-1).to(narrow)));
                    }())),
       LAZULI_UNARY("cumsum of softmax", kFinite, kReduction, x.softmax(-1).cumsum(-1)),
       LAZULI_UNARY("cumsum then max", kFinite, kReduction, x.cumsum(-1).amax(-1)),
