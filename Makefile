@@ -35,6 +35,7 @@ setup:
 	@scripts/setup.sh
 
 configure: setup
+	@if [ -n "$(COMPILERS)" ] && [ -f $(BUILD)/CMakeCache.txt ] && ! grep -q 'clang++-19' $(BUILD)/CMakeCache.txt; then rm -rf $(BUILD); fi
 	@cmake --preset $(PRESET) -DLAZULI_TORCH=$(TORCH) $(COMPILERS) > build.log.$$$$ 2>&1 && rm -f build.log.$$$$ || { cat build.log.$$$$; rm -f build.log.$$$$; exit 1; }
 
 build: configure

@@ -4,6 +4,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/headeronly/version.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <shared_mutex>
@@ -27,32 +28,46 @@ Workspaces* GetWorkspaces() {
   return find == nullptr ? nullptr : &find();
 }
 
-// The calling thread's, on its current device.
-void* HandleOfThread() {
+// The calling thread's for `device`, which it keeps.
+void* HandleOfThread(c10::Device device) {
   static auto* const find = FindInTorchCuda<void*()>("_ZN2at4cuda24getCurrentCUDABlasHandleEv");
-  return find == nullptr ? nullptr : find();
+  thread_local c10::Device known(c10::kCPU);
+  thread_local void* handle = nullptr;
+  if (find != nullptr && known != device) {
+    const c10::DeviceGuard guard(device);
+    handle = find();
+    known = device;
+  }
+  return handle;
+}
+
+bool HasAny(Workspaces* workspaces, void* stream) {
+  const std::shared_lock<std::shared_mutex> lock(workspaces->mutex);
+  return std::any_of(workspaces->map.begin(), workspaces->map.end(), [&](const auto& entry) { return std::get<1>(entry.first) == stream; });
+}
+
+void Free(Workspaces* workspaces, const c10::Stream& stream) {
+  void* const of = reinterpret_cast<void*>(HandleOf(stream));
+  if (!HasAny(workspaces, of)) return;
+  void* const handle = HandleOfThread(stream.device());
+  at::DataPtr freed;  // Outside the lock.
+  const std::unique_lock<std::shared_mutex> lock(workspaces->mutex);
+  const auto found = workspaces->map.find({handle, of});
+  if (found == workspaces->map.end()) return;
+  freed = std::move(found->second);
+  workspaces->map.erase(found);
 }
 #endif
 
 }  // namespace
 
-void FreeBlasWorkspace(const c10::Stream& stream) {
+void FreeBlasWorkspace(const c10::Stream& stream) noexcept {
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR == 11
-  Workspaces* const workspaces = GetWorkspaces();
-  if (workspaces == nullptr) return;
-  thread_local c10::Device device(c10::kCPU);
-  thread_local void* handle = nullptr;  // On `device`; a thread keeps it.
-  if (device != stream.device()) {
-    const c10::DeviceGuard guard(stream.device());
-    handle = HandleOfThread();
-    device = stream.device();
+  if (stream.id() != 0) return;
+  try {
+    if (Workspaces* const workspaces = GetWorkspaces(); workspaces != nullptr) Free(workspaces, stream);
+  } catch (...) {  // It stays where it is.
   }
-  at::DataPtr freed;  // Outside the lock.
-  const std::unique_lock<std::shared_mutex> lock(workspaces->mutex);
-  const auto found = workspaces->map.find({handle, reinterpret_cast<void*>(HandleOf(stream))});
-  if (found == workspaces->map.end()) return;
-  freed = std::move(found->second);
-  workspaces->map.erase(found);
 #endif
 }
 

@@ -60,7 +60,9 @@ class StepProgram : public Program {
         GoNoFurther();
         break;
       }
+      runner_.set_saves(true);
       RunTogether(steps, args.run, &ahead_result_);
+      runner_.set_saves(false);
       if (runner_.stopped()) {  // The run itself does what it can.
         saved_.Restore();
         Drop();
@@ -76,6 +78,7 @@ class StepProgram : public Program {
   }
 
   void UndoAhead() override {
+    may_go_ahead_ = true;
     if (!is_ahead_) return;
     AtenScope scope;
     saved_.Restore();
@@ -241,7 +244,10 @@ class StepProgram : public Program {
   void RunTogether(const Together& steps, const RunArgs& args, RunResult* result) {
     if (steps.graphs != nullptr && !runner_.failed()) {
       parts_->SetInUse(true);
-      if (RunAsGraph(steps.graphs, args, result)) return;
+      if (RunAsGraph(steps.graphs, args, result)) {
+        runner_.NoteLaunched(steps.first, steps.count);
+        return;
+      }
     }
     runner_.Run(steps.first, steps.count, args, result);
   }
@@ -278,14 +284,13 @@ class StepProgram : public Program {
     return !call->device.is_cpu() && call->name.rfind("lazuli::_attention", 0) == 0;
   }
 
-  // Products are cuBLAS's, whatever they are called.
   static bool UsesBlas(const StepSpec& step) {
+    constexpr const char* kProducts[] = {"aten::mm",  "aten::addmm", "aten::bmm",    "aten::baddbmm", "aten::addbmm",
+                                         "aten::mv",  "aten::addmv", "aten::linear", "aten::matmul",  "aten::_addmm_activation",
+                                         "aten::dot", "aten::addr"};
     const auto* call = std::get_if<AtenCall>(&step.work);
-    if (call == nullptr || call->device.is_cpu()) return false;
-    for (const char* name : {"mm", "mv", "dot", "linear", "matmul", "product"}) {
-      if (call->name.find(name) != std::string::npos) return true;
-    }
-    return false;
+    return call != nullptr && !call->device.is_cpu() &&
+           std::any_of(std::begin(kProducts), std::end(kProducts), [&](const char* name) { return call->name == name; });
   }
 
   ProgramSpec spec_;

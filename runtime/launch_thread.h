@@ -1,6 +1,6 @@
 // A thread that launches work for a GPU while the program's own thread records.
 //
-// There is one in the process, so that libraries keep one more handle and workspace at most. It starts with the first job. The end of the
+// There is one in the process, so that libraries keep one more handle at most. It starts with the first job. The end of the
 // process and fork() wait for the jobs that are there; a child starts a thread of its own.
 #pragma once
 

@@ -47,7 +47,7 @@ struct RunResult {
   std::exception_ptr error;   // Null on success.
   std::string failed_op;      // "aten::index_select" of the first failing op.
   int32_t failed_index = -1;  // Its place in the trace; -1 when it has none of its own.
-  bool not_started = false;   // Memory for the run could not be allocated: nothing ran, and nothing changed.
+  bool not_started = false;   // Memory for the run could not be allocated: as if nothing had run.
 };
 
 class Program {

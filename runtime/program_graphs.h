@@ -112,7 +112,7 @@ class ProgramGraphs {
   c10::Device device_ = c10::kCPU;
   std::vector<Unit> units_;
   StepArgs fixed_;                // What library calls take; of memories, those that are bound before.
-  std::vector<int32_t> adopted_;  // Memories that library calls allocate.
+  std::vector<int32_t> adopted_;  // Memories that its steps allocate, library calls or what they acquire.
   std::vector<int32_t> bound_before_;
   std::vector<int32_t> leaving_;  // Of adopted_, those that other parts use, and the trace does not.
 

@@ -41,11 +41,11 @@ class ProgramMemory {
 
   // Takes a result's memory when nothing else holds it and its layout is the recorded one; copies it otherwise.
   void Adopt(const AtenCall& call, const WindowSpec& window, at::Tensor tensor);
-  // What Adopt took.
+  // What Adopt took, or Acquire allocated.
   at::DataPtr& adopted(int32_t memory) { return adopted_[memory]; }
 
   void FreeArenas();
-  // Outputs, and what Adopt took.
+  // Outputs, and what is adopted.
   void FreeResults();
   // Hands results over, but for those of which `poisoned` is true, and frees what else the run made.
   void HandOver(const RunArgs& args, const std::vector<bool>& poisoned);

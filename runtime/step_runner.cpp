@@ -29,13 +29,18 @@ void StepRunner::Begin(bool resized) {
     if (const auto* call = std::get_if<AtenCall>(&spec_.steps[i].work)) calls_[i].Prepare(*call, &memory_);
   }
   prepared_ = true;
+  changed_ = saves_ = false;
   Reset();
 }
 
 void StepRunner::Reset() {
-  failed_ = stopped_ = changed_ = false;
+  failed_ = stopped_ = false;
   poisoned_.assign(poisoned_.size(), false);
   missing_.assign(missing_.size(), false);
+}
+
+void StepRunner::NoteLaunched(size_t first, size_t count) {
+  for (size_t i = first; i < first + count; ++i) changed_ = changed_ || (spec_.steps[i].overwrites > 0 && !saves_);
 }
 
 void StepRunner::FailAll(const std::string& name, RunResult* result) {
@@ -152,7 +157,7 @@ void StepRunner::RunFused(size_t first, size_t count, const RunArgs& args, RunRe
 }
 
 void StepRunner::Release(const StepSpec& step, const RunArgs& args) {
-  changed_ = changed_ || step.overwrites > 0;
+  changed_ = changed_ || (step.overwrites > 0 && !saves_ && !in_graph_);
   for (const int32_t m : step.releases) {
     if (spec_.memories[m].kind != MemorySpec::Kind::kInput) memory_.adopted(m).clear();
   }

@@ -25,7 +25,12 @@ class StepRunner {
 
   // Before a run: nothing has failed, and library calls are ready. `resized`: symbols have other values than in the last run.
   void Begin(bool resized);
+  // Forgets failures, of steps that did not run after all.
   void Reset();
+  // Whether what steps overwrite from now on is saved, and can be taken back.
+  void set_saves(bool saves) { saves_ = saves; }
+  // Steps ran, or are about to, as a CUDA graph.
+  void NoteLaunched(size_t first, size_t count);
   // This run's offsets, as far as they are known.
   void BindOffsets(const RunArgs& args);
 
@@ -72,7 +77,8 @@ class StepRunner {
   bool prepared_ = false;
   bool failed_ = false;
   bool stopped_ = false;
-  bool changed_ = false;  // An input was overwritten or freed.
+  bool changed_ = false;  // An input was overwritten for good, or freed.
+  bool saves_ = false;
   std::vector<bool> poisoned_;
   std::vector<bool> missing_;        // By memory: there was none to allocate.
   std::vector<PreparedCall> calls_;  // By step.

@@ -132,6 +132,7 @@ class Joiner {
     if (places_[b] < 0) {
       places_[b] = static_cast<int64_t>(merged_.buffers.size());
       merged_.buffers.push_back(columns_.buffers[b]);
+      merged_.buffers.back().written = false;  // The columns' kernel may store there later.
       into().buffers.push_back({from().buffers[b].dtype, strides_[b], false});
     }
     for (const KInst& inst : into().insts) {

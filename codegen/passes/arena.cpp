@@ -31,13 +31,10 @@ class ArenaPlacer {
 
   void Run(bool own_memory) {
     FindIntervals();
-    AcquireOutputs();
-    if (own_memory) {
-      absl::flat_hash_set<c10::Device> devices;
-      for (const runtime::MemorySpec& memory : spec_.memories) devices.insert(memory.device);
-      for (const c10::Device device : devices) {
-        if (!device.is_cpu() && OwnMemoryPays(device)) AcquireLarge(device);
-      }
+    absl::flat_hash_set<c10::Device> devices;
+    for (const MemorySpec& memory : spec_.memories) devices.insert(memory.device);
+    for (const c10::Device device : devices) {
+      if (own_memory && !device.is_cpu() && OwnMemoryPays(device)) AcquireBySteps(device);
     }
     std::vector<Interval> todo;
     for (const Interval& interval : intervals_) {
@@ -80,44 +77,39 @@ class ArenaPlacer {
     }
   }
 
-  void AcquireOutputs() {
-    for (Interval& interval : intervals_) {
-      if (interval.memory < 0) continue;
-      const MemorySpec& memory = spec_.memories[interval.memory];
-      if (memory.kind != MemorySpec::Kind::kOutput || memory.device.is_cpu()) continue;
-      spec_.steps[interval.acquirer].acquires.push_back(interval.memory);
-    }
-  }
-
-  // Whether the most that an arena and the other memories need at one time is much less than the most that each of the two needs.
+  // Whether the most that an arena, results that leave and the other memories need at one time is much less than the most that each of the
+  // three needs.
   bool OwnMemoryPays(c10::Device device) const {
     const size_t count = spec_.steps.size();
-    std::vector<int64_t> arena(count + 1, 0), others(count + 1, 0);  // What comes into use with each step.
+    std::vector<int64_t> arena(count + 1, 0), others(count + 1, 0), leaving(count + 1, 0);  // What comes into use with each step.
     for (const Interval& interval : intervals_) {
       if (interval.memory < 0) continue;
       const MemorySpec& memory = spec_.memories[interval.memory];
       if (memory.device != device || memory.kind == MemorySpec::Kind::kInput) continue;
-      std::vector<int64_t>& change = memory.kind == MemorySpec::Kind::kArena ? arena : others;
+      using Kind = MemorySpec::Kind;
+      std::vector<int64_t>& change = memory.kind == Kind::kArena ? arena : memory.kind == Kind::kOutput ? leaving : others;
       change[interval.first] += Bytes(interval.memory);
       if (memory.storage < 0) change[interval.last + 1] -= Bytes(interval.memory);
     }
-    int64_t in_arena = 0, in_others = 0, most_in_arena = 0, most_in_others = 0, most = 0;
+    int64_t in_arena = 0, in_others = 0, left = 0, most_in_arena = 0, most_in_others = 0, most = 0;
     for (size_t s = 0; s < count; ++s) {
       in_arena += arena[s];
       in_others += others[s];
       most_in_arena = std::max(most_in_arena, in_arena);
       most_in_others = std::max(most_in_others, in_others);
-      most = std::max(most, in_arena + in_others);
+      left += leaving[s];
+      most = std::max(most, in_arena + in_others + left);
     }
-    return most_in_arena + most_in_others - most >= std::max(most / kWorthShare, kWorthBytes);
+    return most_in_arena + most_in_others + left - most >= std::max(most / kWorthShare, kWorthBytes);
   }
 
-  void AcquireLarge(c10::Device device) {
+  void AcquireBySteps(c10::Device device) {
     for (const Interval& interval : intervals_) {
       if (interval.memory < 0) continue;
       MemorySpec& memory = spec_.memories[interval.memory];
-      if (memory.kind != MemorySpec::Kind::kArena || memory.device != device || Bytes(interval.memory) < kLarge) continue;
-      memory.kind = MemorySpec::Kind::kAdopted;
+      const bool is_large = memory.kind == MemorySpec::Kind::kArena && Bytes(interval.memory) >= kLarge;
+      if (memory.device != device || (!is_large && memory.kind != MemorySpec::Kind::kOutput)) continue;
+      if (is_large) memory.kind = MemorySpec::Kind::kAdopted;
       spec_.steps[interval.acquirer].acquires.push_back(interval.memory);
     }
   }

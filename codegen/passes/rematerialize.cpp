@@ -251,13 +251,21 @@ class Rematerializer {
     return std::any_of(users.begin(), users.end(), [&](NodeId n) { return group_of_[n] == group; });
   }
 
+  static bool IsSameWindow(const TensorRef& a, const TensorRef& b) {
+    return a.sizes == b.sizes && a.strides == b.strides && a.offset_slot == b.offset_slot && a.dtype == b.dtype;
+  }
+
   // Whether what `picker` picks can be picked from the recipe's source: everything has the value's shape, or is the same for all elements
   // that one is picked from.
   bool PicksFit(ValueId value, const Recipe& recipe, NodeId picker) const {
     const TensorRef& layout = graph_.values[value].layout;
     const size_t dim = graph_.nodes[picker].row->picked_dim(graph_.nodes[picker].op);
     bool fits = recipe.source_use.sizes == layout.sizes && !overwritten_[recipe.source];
-    for (const Node& step : recipe.steps) fits = fits && step.op.results[0].sizes == layout.sizes;
+    for (const Node& step : recipe.steps) {
+      fits = fits && step.op.results[0].sizes == layout.sizes;
+      ForEachUse(step,
+                 [&](const TensorRef& use) { fits = fits && (use.storage != recipe.source || IsSameWindow(use, recipe.source_use)); });
+    }
     for (const TensorRef& row : recipe.rows)
       fits = fits && row.sizes.size() == layout.sizes.size() && (row.sizes[dim] == 1 || row.strides[dim] == 0);
     return fits;

@@ -78,14 +78,25 @@ TEST(ArenaTest, LargeMemoryIsThereOnlyWhileItIsNeeded) {
 
 TEST(ArenaTest, ResultsOnAGpuAreAllocatedByTheirFirstWriter) {
   ByTurns steps(kGpu);
-  EXPECT_THAT(steps.Placed(/*own_memory=*/false).steps[3].acquires, ElementsAre(steps.result));
+  EXPECT_THAT(steps.Placed().steps[3].acquires, ElementsAre(steps.result));
   ByTurns on_cpu(c10::kCPU);
   for (const runtime::StepSpec& step : on_cpu.Placed().steps) EXPECT_THAT(step.acquires, IsEmpty());
+}
+
+TEST(ArenaTest, LargeResultsComeWhenWhatTheyAreMadeOfIsGone) {
+  Steps steps(kGpu);
+  const int32_t input = steps.Memory(Kind::kInput, 0, 0), large = steps.Memory(Kind::kArena, 64 * kMiB),
+                small = steps.Memory(Kind::kArena, 1024), result = steps.Memory(Kind::kOutput, 64 * kMiB, 1);
+  steps.Step({input}, {large});
+  steps.Step({large}, {small});
+  steps.Step({small}, {result});
+  EXPECT_THAT(steps.Placed().steps[2].acquires, ElementsAre(result));
 }
 
 TEST(ArenaTest, OneArenaWhereThatIsNoMore) {
   ByTurns not_asked(kGpu), little(kGpu, 2 * kMiB), together(kGpu);
   EXPECT_EQ(not_asked.Placed(/*own_memory=*/false).memories[not_asked.large].kind, Kind::kArena);
+  for (const runtime::StepSpec& step : not_asked.spec().steps) EXPECT_THAT(step.acquires, IsEmpty());
   EXPECT_EQ(little.Placed().memories[little.large].kind, Kind::kArena);
   together.spec().steps[3].reads.push_back(together.adopted);
   EXPECT_EQ(together.Placed().memories[together.large].kind, Kind::kArena);

@@ -137,6 +137,22 @@ TEST(RematerializeTest, WhatIsViewedOtherwiseIsComputedAgainInTheShapeOfItsReade
   ExpectReadTwice(t, logits, T::BFloat16, 3);
 }
 
+// A loss would need two elements of the tensor for each.
+TEST(RematerializeTest, WhatIsMadeOfTwoWindowsIsNotPickedFromOne) {
+  for (const bool transposed : {false, true}) {
+    EagerTrace t;
+    Logits logits(t);
+    const int64_t rows = transposed ? 70 : 12;
+    const auto x = t.Op1("aten::mm", {t.Input(at::randn({rows, 8})), t.Input(at::randn({8, transposed ? 70 : 140}))});
+    logits.target = t.Input(at::randint(0, 70, {rows}, at::kLong));
+    logits.x = t.Op1("aten::add.Tensor", {transposed ? x : x.slice(1, 0, 70), transposed ? x.t() : x.slice(1, 70, 140), 1});
+    logits.log_probabilities = t.Op1("aten::_log_softmax", {logits.x, 1, false});
+    t.Keep(Loss(t, logits)[0]);
+    Compiled(t);
+    ExpectRuns(t, 1e-5);
+  }
+}
+
 TEST(RematerializeTest, AGradientThatWaitsForTheLossReadsTheLogits) {
   for (const T type : {T::Float, T::BFloat16}) {
     EagerTrace t;
