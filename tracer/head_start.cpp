@@ -40,21 +40,19 @@ size_t Spacing(const guards::CachedTrace& trace) {
   return std::max<size_t>(1, trace.body->program->LastAheadAt() / static_cast<size_t>(interruptions == 0 ? kByDefault : interruptions));
 }
 
-// Starts `job`, which runs steps of `program`, with `stream`, none for no GPU, as its thread's current one.
-void StartOnStream(runtime::LaunchJob* job, std::optional<c10::Stream> stream, const runtime::Program& program,
-                   std::function<void()> work) {
+// Starts `job` with `stream`, none for no GPU, as its thread's current one.
+void StartOnStream(runtime::LaunchJob* job, std::optional<c10::Stream> stream, std::function<void()> work) {
   if (!stream.has_value()) {
     job->Start(std::move(work));
     return;
   }
-  job->Start([stream = *stream, uses_blas = program.uses_blas(), work = std::move(work)] {
+  job->Start([stream = *stream, work = std::move(work)] {
     // Libraries expect that a thread that calls them has a context. An error is the next call's, too.
     thread_local const int error = runtime::SetCurrentContext(stream.device_index());
     (void)error;
     const runtime::AnyCaptures any;  // Of other threads, which this one's work has nothing to do with.
     const c10::StreamGuard guard(stream);
     work();
-    if (uses_blas) runtime::FreeBlasWorkspace(stream);
   });
 }
 
@@ -114,7 +112,7 @@ size_t HeadStart::Advance(const guards::CachedTracePtr& predicted, const Recorde
     ahead_ = body.program->RunAhead(args);
   };
   if (IsOnThread(*predicted) && !may_capture_) {
-    StartOnStream(&job_, stream, *predicted->body->program, launch);
+    StartOnStream(&job_, stream, launch);
     return later;
   }
   job_.RunHere(launch);
@@ -127,11 +125,12 @@ void HeadStart::OnThreadOf(const guards::CachedTrace& trace, std::optional<c10::
   const bool takes_turns = IsPossible(trace) && IsOnThread(trace);
   if (program.keeps_plans_by_thread() && takes_turns) {
     runtime::LaunchJob job;
-    StartOnStream(&job, stream, program, run);
+    StartOnStream(&job, stream, run);
     job.Wait();
   } else {
     run();
   }
+  // The other thread has one, which most products use.
   if (takes_turns && stream.has_value() && program.uses_blas()) runtime::FreeBlasWorkspace(*stream);
 }
 
