@@ -6,7 +6,7 @@
 namespace lazuli::runtime {
 
 // Gives back to LibTorch's allocator what the calling thread, which has called cuBLAS, has of it for `stream`; cuBLAS's next call gets it
-// again. For a thread that seldom calls it while another one does on the same stream. Nothing for other streams than a device's default
+// again. For threads that take turns on one stream, each of which would hold some. Nothing for other streams than a device's default
 // one, which CUDA graphs may have been captured from that go on using it, where LibTorch is not 2.11, and where it fails.
 void FreeBlasWorkspace(const c10::Stream& stream) noexcept;
 

@@ -56,6 +56,11 @@ void StartOnStream(runtime::LaunchJob* job, std::optional<c10::Stream> stream, s
   });
 }
 
+// A thread that has launched steps of `program` gives up what it has for cuBLAS: the other one needs its own now.
+void FreeWorkspace(const runtime::Program& program, std::optional<c10::Stream> stream) {
+  if (stream.has_value() && program.uses_blas()) runtime::FreeBlasWorkspace(*stream);
+}
+
 bool IsOnThread(const guards::CachedTrace& trace) {
   const runtime::When wanted = runtime::LaunchJob::IsWise() ? runtime::Active().launch_thread : runtime::When::kNever;
   return wanted == runtime::When::kAlways ||
@@ -106,10 +111,11 @@ size_t HeadStart::Advance(const guards::CachedTracePtr& predicted, const Recorde
   runtime::PartialArgs args = foretold_.With(recorded);
   args.may_capture = may_capture_;
   args.run.symbols = symbols_;
-  const auto launch = [this, args] {
+  const auto launch = [this, args, stream] {
     guards::CompiledProgram& body = *trace_->body;
     std::lock_guard<std::mutex> run_lock(body.run_mutex);
     ahead_ = body.program->RunAhead(args);
+    if (ahead_.next_at == kNever) FreeWorkspace(*body.program, stream);
   };
   if (IsOnThread(*predicted) && !may_capture_) {
     StartOnStream(&job_, stream, launch);
@@ -125,13 +131,15 @@ void HeadStart::OnThreadOf(const guards::CachedTrace& trace, std::optional<c10::
   const bool takes_turns = IsPossible(trace) && IsOnThread(trace);
   if (program.keeps_plans_by_thread() && takes_turns) {
     runtime::LaunchJob job;
-    StartOnStream(&job, stream, run);
+    StartOnStream(&job, stream, [&] {
+      run();
+      FreeWorkspace(program, stream);
+    });
     job.Wait();
   } else {
     run();
   }
-  // The other thread has one, which most products use.
-  if (takes_turns && stream.has_value() && program.uses_blas()) runtime::FreeBlasWorkspace(*stream);
+  if (takes_turns) FreeWorkspace(program, stream);
 }
 
 void HeadStart::Begin(const guards::CachedTracePtr& predicted, const RecordedArgs& recorded) {
