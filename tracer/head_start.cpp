@@ -111,13 +111,14 @@ size_t HeadStart::Advance(const guards::CachedTracePtr& predicted, const Recorde
   runtime::PartialArgs args = foretold_.With(recorded);
   args.may_capture = may_capture_;
   args.run.symbols = symbols_;
-  const auto launch = [this, args, stream] {
+  const bool on_thread = IsOnThread(*predicted) && !may_capture_;
+  const auto launch = [this, args, stream, on_thread] {
     guards::CompiledProgram& body = *trace_->body;
     std::lock_guard<std::mutex> run_lock(body.run_mutex);
     ahead_ = body.program->RunAhead(args);
-    if (ahead_.next_at == kNever) FreeWorkspace(*body.program, stream);
+    if (on_thread && ahead_.next_at == kNever) FreeWorkspace(*body.program, stream);
   };
-  if (IsOnThread(*predicted) && !may_capture_) {
+  if (on_thread) {
     StartOnStream(&job_, stream, launch);
     return later;
   }
