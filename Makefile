@@ -11,12 +11,6 @@ else
 TORCH = $(CURDIR)/.deps/torch/torch
 endif
 export LAZULI_TORCH Torch_DIR
-# Clang compiles what sanitizers add in two thirds of GCC's time.
-ifneq ($(filter asan tsan,$(PRESET)),)
-ifneq ($(and $(shell command -v clang++-19),$(wildcard /usr/lib/llvm-19/lib/clang/19/lib/linux/libclang_rt.tsan-x86_64.a)),)
-COMPILERS = -DCMAKE_C_COMPILER=clang-19 -DCMAKE_CXX_COMPILER=clang++-19
-endif
-endif
 
 .PHONY: help setup configure build demo test operators bench install format tidy check clean
 
@@ -35,8 +29,7 @@ setup:
 	@scripts/setup.sh
 
 configure: setup
-	@if [ -n "$(COMPILERS)" ] && [ -f $(BUILD)/CMakeCache.txt ] && ! grep -q 'clang++-19' $(BUILD)/CMakeCache.txt; then rm -rf $(BUILD); fi
-	@cmake --preset $(PRESET) -DLAZULI_TORCH=$(TORCH) $(COMPILERS) > build.log.$$$$ 2>&1 && rm -f build.log.$$$$ || { cat build.log.$$$$; rm -f build.log.$$$$; exit 1; }
+	@cmake --preset $(PRESET) -DLAZULI_TORCH=$(TORCH) > build.log.$$$$ 2>&1 && rm -f build.log.$$$$ || { cat build.log.$$$$; rm -f build.log.$$$$; exit 1; }
 
 build: configure
 	cmake --build $(BUILD) -j $(JOBS)
