@@ -1,11 +1,12 @@
 #include "codegen/lower.h"
-#include "codegen/lower_rows.h"
 
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/ScalarTypeToTypeMeta.h>
 
 #include <algorithm>
 #include <cstring>
+
+#include "codegen/lower_rows.h"
 
 namespace lazuli::codegen {
 

@@ -34,8 +34,7 @@ class StepProgram : public Program {
     if (!(is_ahead_ ? GoOn(args, &result) : Start(args, &as_graph, &result))) return result;
     if (!as_graph) RunRest(args, &result);
     if (runner_.stopped()) {
-      saved_.Restore();
-      Drop();
+      TakeBack();
       result.not_started = true;
       return result;
     }
@@ -64,8 +63,7 @@ class StepProgram : public Program {
       RunTogether(steps, args.run, &ahead_result_);
       runner_.set_saves(false);
       if (runner_.stopped()) {  // The run itself does what it can.
-        saved_.Restore();
-        Drop();
+        TakeBack();
         may_go_ahead_ = false;
         break;
       }
@@ -81,8 +79,7 @@ class StepProgram : public Program {
     may_go_ahead_ = true;
     if (!is_ahead_) return;
     AtenScope scope;
-    saved_.Restore();
-    Drop();
+    TakeBack();
   }
 
   void ReleaseGraphs(Graphs which) override {
@@ -106,7 +103,7 @@ class StepProgram : public Program {
     for (;;) {
       try {
         runner_.Begin(/*resized=*/symbols_.Set(args.symbols));
-        memory_.BindOutputs(/*all=*/Active().cudagraphs);
+        BindOutputs();
         memory_.BindInputs(args);
         runner_.BindOffsets(args);
         if (Active().cudagraphs && graphs_ == nullptr) graphs_ = std::make_unique<ProgramGraphs>(&spec_);
@@ -155,7 +152,7 @@ class StepProgram : public Program {
       const std::vector<int32_t>& writes = spec_.steps[i].writes;
       if (std::none_of(writes.begin(), writes.end(), is_output)) continue;
       try {
-        memory_.BindOutputs(/*all=*/Active().cudagraphs);
+        BindOutputs();
       } catch (...) {
         return false;
       }
@@ -167,7 +164,7 @@ class StepProgram : public Program {
   // The run of which steps ran ahead.
   bool GoOn(const RunArgs& args, RunResult* result) {
     try {
-      if (!has_outputs_) memory_.BindOutputs(/*all=*/Active().cudagraphs);
+      if (!has_outputs_) BindOutputs();
     } catch (...) {
       saved_.Restore();
       return NotStarted(result);
@@ -187,6 +184,15 @@ class StepProgram : public Program {
     may_go_ahead_ = true;
     has_outputs_ = false;
     num_ahead_ = 0;
+  }
+
+  // CUDA graphs know outputs by where they are.
+  void BindOutputs() { memory_.BindOutputs(/*all=*/Active().cudagraphs); }
+
+  // Ends as if nothing had run.
+  void TakeBack() {
+    saved_.Restore();
+    Drop();
   }
 
   // Ends without results.
