@@ -1,12 +1,12 @@
 #include "codegen/distribute.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "codegen/lower.h"
 #include "codegen/lower_index.h"
 #include "codegen/lower_pieces.h"
+#include "codegen/reduce_parts.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -14,47 +14,10 @@ namespace {
 constexpr size_t kMaxParts = 8;
 // Operators that are split for the sake of one that reads what they make, one behind the other.
 constexpr int kMaxDepth = 8;
-// Elements that a reduction is of, at most, to be one of parts.
-constexpr int64_t kMaxReduced = 8;
-
-// A reduction over one dimension as `combine` of elements, one after the other.
-struct ByParts {
-  const char* reduction;
-  int dims_arg;
-  const char* combine;
-  bool begins_with_zero;  // So that no sum is -0.
-};
-constexpr ByParts kByParts[] = {
-    {"aten::sum.dim_IntList", 1, "aten::add.Tensor", true},
-    {"aten::amax", 1, "aten::maximum", false},
-    {"aten::amin", 1, "aten::minimum", false},
-    {"aten::prod.dim_int", 1, "aten::mul.Tensor", false},
-};
-
-const ByParts* FindByParts(const TraceOp& op) {
-  for (const ByParts& row : kByParts) {
-    if (op.info->name == row.reduction) return &row;
-  }
-  return nullptr;
-}
-
-// The only dimension that `op` reduces; -1 when there are others.
-int64_t ReducedDim(const TraceOp& op, const ByParts& row) {
-  const c10::IValue& dims = op.args[static_cast<size_t>(row.dims_arg)].value;
-  const int64_t rank = Rank(op.args[0].tensors[0]);
-  if (!dims.isInt() && (!dims.isIntList() || dims.toIntVector().size() != 1)) return -1;
-  const int64_t dim = dims.isInt() ? dims.toInt() : dims.toIntVector()[0];
-  return dim < 0 ? dim + rank : dim;
-}
-
 bool PutsTogether(const TraceOp& op) { return op.results.size() == 1 && (op.info->name == "aten::cat" || op.info->name == "aten::stack"); }
 
-bool IsPointwise(const OpRow* row) {
-  return row != nullptr && row->expand == nullptr && row->shape_args == 0 && !row->uniform && IsPointwise(*row);
-}
-
 // Whether the operator computes each element of its only result of those beside it.
-bool IsPointwise(const TraceOp& op) { return op.results.size() == 1 && op.results[0].defined() && IsPointwise(FindRow(op)); }
+bool IsPointwise(const TraceOp& op) { return op.results.size() == 1 && op.results[0].defined() && IsFreePointwise(FindRow(op)); }
 
 // Dimension `dim` of `result` in `ref`, which is broadcast to it: negative where that has none, or only one element along it.
 int64_t DimIn(const TensorRef& ref, const TensorRef& result, size_t dim) {
@@ -177,40 +140,19 @@ std::vector<TraceOp> Distributor::DistributePointwise(const TraceOp& given) {
 
 std::vector<TraceOp> Distributor::DistributeReduction(const TraceOp& op) {
   std::vector<TraceOp> ops;
-  const ByParts* const row = FindByParts(op);
-  if (row == nullptr || FindRow(op) == nullptr) return ops;
+  const std::optional<SmallReduction> reduction = FindSmallReduction(op, graph_.symbols);
+  if (!reduction.has_value()) return ops;
   const TensorRef& self = op.args[0].tensors[0];
-  const TensorRef& result = op.results[0];
-  const int64_t dim = ReducedDim(op, *row);
-  if (dim < 0 || self.dtype != result.dtype || OpMathType(self.dtype) != self.dtype) return ops;
-  const int64_t count = self.sizes[static_cast<size_t>(dim)];
-  if (count < 2 || count > kMaxReduced || graph_.symbols.IsSymbolic(count) || MakerOf(self, self) == nullptr) return ops;
-  if (graph_.symbols.HasSymbol(self.strides) && !self.is_contiguous()) return ops;
+  if (MakerOf(self, self) == nullptr || (graph_.symbols.HasSymbol(self.strides) && !self.is_contiguous())) return ops;
   Parts parts;
-  parts.dim = static_cast<size_t>(dim);
+  parts.dim = reduction->dim;
   parts.again = true;
-  parts.refs.assign(static_cast<size_t>(count), self);
+  parts.refs.assign(static_cast<size_t>(reduction->count), self);
   for (TensorRef& ref : parts.refs) ref.sizes[parts.dim] = 1;
   if (!CanSplit(op, self, parts, 0) || !ReadsLittle(op, self, parts)) return ops;
   std::vector<TensorRef> operands = SplitOperand(self, self, parts, &ops);
-  for (TensorRef& operand : operands) {
-    if (Rank(result) == Rank(self)) break;
-    operand.sizes.erase(operand.sizes.begin() + dim);
-    operand.strides.erase(operand.strides.begin() + dim);
-  }
-  TensorRef sum = operands[0];
-  for (size_t i = row->begins_with_zero ? 0 : 1; i < operands.size(); ++i) {
-    TraceOp combine = CallOf(i == 0 ? "aten::add.Scalar" : row->combine, i + 1 == operands.size() ? result : NewTensor(sum, sum.sizes));
-    SetRef(&combine, 0, sum);
-    if (i == 0) combine.args[1].value = int64_t{0};
-    if (i > 0) SetRef(&combine, 1, operands[i]);
-    if (combine.args.size() > 2) combine.args[2].value = int64_t{1};
-    combine.index = op.index;
-    combine.device = op.device;
-    combine.default_dtype = op.default_dtype;
-    sum = combine.results[0];
-    ops.push_back(std::move(combine));
-  }
+  AppendReduction(
+      op, *reduction, std::move(operands), [&](const TensorRef& like) { return AddTensor(&graph_, like, like.sizes); }, &ops);
   return ops;
 }
 
@@ -247,7 +189,8 @@ bool Distributor::CanSplit(const TraceOp& op, const TensorRef& result, const Par
       if (maker == nullptr) continue;
       const auto storage = static_cast<size_t>(ref.storage);
       const bool alone = storage < readers_.size() && readers_[storage].size() == 1 && !IsSeenAfter(storage, maker->op.index);
-      if ((!alone && !parts.again) || maker->part != 0 || maker->op.info->returns_mutated_self || !IsPointwise(maker->row)) return false;
+      if ((!alone && !parts.again) || maker->part != 0 || maker->op.info->returns_mutated_self || !IsFreePointwise(maker->row))
+        return false;
       if (maker->results.size() != 1 || !IsWhole(ref, maker->op.results[0])) return false;
       bool there = true;  // What it was made of.
       ForEachUse(*maker,
@@ -286,7 +229,7 @@ std::vector<TensorRef> Distributor::Split(const TraceOp& op, const TensorRef& re
     }
     c10::DimVector sizes = result.sizes;
     sizes[parts.dim] = parts.refs[i].sizes[parts.dim];
-    part.results = {NewTensor(result, sizes)};
+    part.results = {AddTensor(&graph_, result, sizes)};
     results.push_back(part.results[0]);
     out->push_back(std::move(part));
   }
@@ -318,41 +261,8 @@ TensorRef Distributor::Narrow(const TensorRef& ref, const TensorRef& result, con
   window.sizes[dim] = parts.refs[part].sizes[parts.dim];
   std::vector<int64_t> terms;
   for (size_t i = 0; i < part; ++i) terms.push_back(parts.refs[i].sizes[parts.dim] * ref.strides[dim]);
-  window.offset_slot = Offset(ref.offset_slot, terms);
+  window.SetOffset(AddOffset(&graph_, ref.offset_slot, terms));
   return window;
-}
-
-// One like `like`, in the same order of dimensions.
-TensorRef Distributor::NewTensor(const TensorRef& like, const c10::DimVector& sizes) {
-  TensorRef ref = like;
-  ref.storage = static_cast<StorageId>(graph_.storages.size());
-  ref.sizes = sizes;
-  std::vector<size_t> order(ref.sizes.size());
-  std::iota(order.rbegin(), order.rend(), 0);
-  if (!like.is_contiguous()) {
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return like.strides[a] < like.strides[b]; });
-  }
-  int64_t stride = 1;
-  for (const size_t d : order) {
-    ref.strides[d] = stride;
-    stride *= ref.sizes[d];
-  }
-  TraceStorage storage;
-  storage.nbytes = stride * static_cast<int64_t>(c10::elementSize(ref.dtype));
-  storage.device = graph_.storages[like.storage].device;
-  graph_.storages.push_back(storage);
-  graph_.contents.push_back(kNoValue);
-  return ref;
-}
-
-// The graph's slot of a sum, as expansions have theirs.
-int32_t Distributor::Offset(int32_t slot, const std::vector<int64_t>& terms) {
-  Expansion expansion;
-  expansion.first_offset = graph_.num_offsets;
-  expansion.offset_sums = std::move(graph_.offset_sums);
-  slot = expansion.Offset(slot, terms);
-  graph_.offset_sums = std::move(expansion.offset_sums);
-  return slot;
 }
 
 }  // namespace lazuli::codegen

@@ -48,8 +48,6 @@ class Distributor {
   std::vector<TensorRef> Split(const TraceOp& op, const TensorRef& result, const Parts& parts, std::vector<TraceOp>* out);
   TraceOp AsInTrace(const Node& node) const;
   TensorRef Narrow(const TensorRef& ref, const TensorRef& result, const Parts& parts, size_t part);
-  TensorRef NewTensor(const TensorRef& like, const c10::DimVector& sizes);
-  int32_t Offset(int32_t slot, const std::vector<int64_t>& terms);
 
   const Trace& trace_;
   Graph& graph_;

@@ -297,7 +297,7 @@ class Builder {
     node.row = row;
     TensorRef layout = self;
     layout.strides = DenseStrides(self);
-    layout.offset_slot = -1;
+    layout.SetOffset(-1);
     layout.wrapped_number = false;
     const ValueId result = AddValue({id, self.storage, kNoValue, layout});
     node.op.results = {layout};

@@ -45,6 +45,15 @@ int32_t Expansion::Offset(int32_t slot, const std::vector<int64_t>& terms) {
   return first_offset + static_cast<int32_t>(index);
 }
 
+int32_t AddOffset(Graph* graph, int32_t slot, const std::vector<int64_t>& terms) {
+  Expansion expansion;
+  expansion.first_offset = graph->num_offsets;
+  expansion.offset_sums = std::move(graph->offset_sums);
+  slot = expansion.Offset(slot, terms);
+  graph->offset_sums = std::move(expansion.offset_sums);
+  return slot;
+}
+
 TensorRef Expansion::Number(const TraceOp& op, int arg, ScalarType dtype, const c10::DimVector& sizes) {
   TensorRef ref = Temporary(dtype, {1});
   Piece piece;

@@ -45,6 +45,9 @@ struct Expansion {
   TensorRef Number(const TraceOp& op, int arg, c10::ScalarType dtype, const c10::DimVector& sizes);
 };
 
+// A slot of `graph` for offset `slot` (-1: 0) and `terms`, as expansions have theirs.
+int32_t AddOffset(Graph* graph, int32_t slot, const std::vector<int64_t>& terms);
+
 class OpEmitter;
 
 // The type a pointwise formula is computed in; see op.def.
@@ -146,6 +149,8 @@ TraceOp Functional(TraceOp op);
 
 // Whether the row computes each element of the results of those beside it, or that are broadcast to be.
 bool IsPointwise(const OpRow& row);
+// The same, and of nothing else: it may as well compute some of the elements. False for null.
+bool IsFreePointwise(const OpRow* row);
 
 // Whether there is one, and it makes of the op a loop over elements.
 bool IsLoopOverElements(const std::string& name);

@@ -177,6 +177,10 @@ TraceOp Functional(TraceOp op) {
 
 bool IsPointwise(const OpRow& row) { return row.iterate == &IteratePointwise; }
 
+bool IsFreePointwise(const OpRow* row) {
+  return row != nullptr && row->expand == nullptr && row->shape_args == 0 && !row->uniform && IsPointwise(*row);
+}
+
 bool IsLoopOverElements(const std::string& name) {
   const OpRow* row = FindRowByName(name);
   return row != nullptr && !row->moves;

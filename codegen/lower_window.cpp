@@ -66,7 +66,7 @@ void ExpandCat(const TraceOp& op, Expansion* out) {
     if (operand.numel() == 0) continue;
     TensorRef window = op.results[0];
     window.sizes = operand.sizes;
-    window.offset_slot = out->Offset(-1, before);
+    window.SetOffset(out->Offset(-1, before));
     AddWindow(window, operand, out);
     before.push_back(operand.sizes[dim] * window.strides[dim]);
   }
@@ -78,7 +78,7 @@ void ExpandStack(const TraceOp& op, Expansion* out) {
   int64_t place = 0;
   for (const TensorRef& operand : op.args[0].tensors) {
     TensorRef window = op.results[0];
-    window.offset_slot = out->Offset(-1, {place++ * window.strides[dim]});
+    window.SetOffset(out->Offset(-1, {place++ * window.strides[dim]}));
     window.sizes.erase(window.sizes.begin() + dim);
     window.strides.erase(window.strides.begin() + dim);
     AddWindow(window, operand, out);
@@ -131,7 +131,7 @@ class WindowWriter {
       part.sizes[dim] = segment.size;
       for (const int64_t term : segment.begin) next_to.push_back(term * window.strides[dim]);
       if (segment.filled) {
-        part.offset_slot = out_->Offset(-1, next_to);
+        part.SetOffset(out_->Offset(-1, next_to));
         AddWindow(part, Number(part.sizes), out_);
         continue;
       }
@@ -143,8 +143,8 @@ class WindowWriter {
   }
 
   void WriteFrom(TensorRef window, const Terms& to, TensorRef source, const Terms& from) {
-    window.offset_slot = out_->Offset(-1, to);
-    source.offset_slot = out_->Offset(source.offset_slot, from);
+    window.SetOffset(out_->Offset(-1, to));
+    source.SetOffset(out_->Offset(source.offset_slot, from));
     if (!whole_) return AddWindow(window, source, out_);
     Expansion::Piece copy;
     copy.op.info = FindOpInfo("aten::clone");

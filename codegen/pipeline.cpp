@@ -26,6 +26,7 @@
 #include "codegen/passes/rematerialize.h"
 #include "codegen/passes/reuse.h"
 #include "codegen/passes/reverse_scans.h"
+#include "codegen/passes/windows.h"
 #include "runtime/cublas_lt.h"
 #include "runtime/cuda_driver.h"
 #include "runtime/dump.h"
@@ -119,6 +120,7 @@ std::vector<Pass> PassesOf(const Trace& trace, const PipelineOptions& options) {
   fuse.enabled = build.use_rows;
   std::vector<Pass> passes = SimplifyingPasses();
   passes.insert(passes.begin(), {"graph", [&trace, build, fuse](Graph) { return Build(trace, build, fuse); }});
+  passes.push_back({"windows", ComputeWindows});
   const std::string& precision = options.target.precision;
   const ConvolutionLayoutOptions layout = ConvolutionLayoutFor(options);
   passes.push_back({"conv_layout", [layout](Graph graph) { return ChooseConvolutionLayout(std::move(graph), layout); }});

@@ -73,10 +73,11 @@ class Builder {
 
   void AddTensor(Word word) {
     Add(Guard::Kind::kOperand);
-    const int ndim = TensorWord::Unpack(word).ndim;
+    const TensorWord tensor = TensorWord::Unpack(word);
     for (const auto kind : {Guard::Kind::kSize, Guard::Kind::kStride}) {
-      for (int dim = 0; dim < ndim; ++dim) AddShape(kind, dim);
+      for (int dim = 0; dim < tensor.ndim; ++dim) AddShape(kind, dim);
     }
+    if (tensor.known_offset) AddShape(Guard::Kind::kOffset, 0);
   }
 
   void AddShape(Guard::Kind kind, int dim) {
@@ -126,6 +127,22 @@ std::string OpName(const TraceLog& log, int32_t op) { return absl::StrCat("op ",
 std::string ArgName(const TraceLog& log, const Guard& guard) {
   return OpInfoById(log.ops[guard.op].op_id).handle.schema().arguments()[guard.arg].name();
 }
+
+// For a guard on shapes.
+std::string NumberName(const Guard& guard, const TraceLog& log) {
+  switch (guard.kind) {
+    case Guard::Kind::kSize:
+      return "size";
+    case Guard::Kind::kStride:
+      return "stride";
+    case Guard::Kind::kOffset:
+      return "offset";
+    default:
+      return absl::StrCat("'", ArgName(log, guard), "'");
+  }
+}
+
+std::string IndexText(const Guard& guard) { return guard.kind == Guard::Kind::kOffset ? "" : absl::StrCat(" at index ", guard.dim); }
 
 std::string OperandText(Word word) {
   if (TagOf(word) == Tag::kTensorList) return absl::StrCat("a list of ", PayloadOf(word), " tensors");
@@ -233,6 +250,7 @@ std::string Guard::Describe(const TraceLog& expected_log, const TraceLog& actual
       return DescribeOperand(*this, where, actual);
     case Kind::kSize:
     case Kind::kStride:
+    case Kind::kOffset:
     case Kind::kSizeArgument:
       return MismatchText(expected_log, absl::StrCat(static_cast<int64_t>(expected)), static_cast<int64_t>(actual));
     case Kind::kArgument:
@@ -244,17 +262,13 @@ std::string Guard::Describe(const TraceLog& expected_log, const TraceLog& actual
 }
 
 std::string Guard::Subject(const TraceLog& log) const {
-  const std::string what = kind == Kind::kSize ? "size" : kind == Kind::kStride ? "stride" : absl::StrCat("'", ArgName(log, *this), "'");
   const std::string owner = kind == Kind::kSizeArgument ? "" : absl::StrCat("input ", arg, " of ");
-  return absl::StrCat(what, " of ", owner, OpName(log, op), " at index ", dim);
+  return absl::StrCat(NumberName(*this, log), " of ", owner, OpName(log, op), IndexText(*this));
 }
 
 std::string Guard::MismatchText(const TraceLog& log, const std::string& expected_text, int64_t actual) const {
-  const std::string what = kind == Kind::kSize     ? " size"
-                           : kind == Kind::kStride ? " stride"
-                                                   : absl::StrCat(" value of '", ArgName(log, *this), "'");
-  return absl::StrCat("input ", arg, " of ", OpName(log, op), what, " mismatch at index ", dim, ". expected ", expected_text, ", actual ",
-                      actual);
+  return absl::StrCat("input ", arg, " of ", OpName(log, op), kind == Kind::kSizeArgument ? " value of " : " ", NumberName(*this, log),
+                      " mismatch", IndexText(*this), ". expected ", expected_text, ", actual ", actual);
 }
 
 std::string Guard::Text(const TraceLog& log) const {
@@ -265,6 +279,7 @@ std::string Guard::Text(const TraceLog& log) const {
       return absl::StrCat("input ", arg, " of ", OpName(log, op), " == ", OperandText(expected));
     case Kind::kSize:
     case Kind::kStride:
+    case Kind::kOffset:
     case Kind::kSizeArgument:
       return absl::StrCat(Subject(log), " == ", static_cast<int64_t>(expected));
     case Kind::kArgument:

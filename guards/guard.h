@@ -19,6 +19,7 @@ struct Guard {
     kOperand,  // Dtype, rank, storage, offset pattern, wrapped number of a tensor argument.
     kSize,
     kStride,
+    kOffset,        // Of a window over what the trace makes.
     kSizeArgument,  // A number of an argument that holds sizes.
     kArgument,      // Any other word of a non-tensor argument.
     kLiveOut,       // Which results can still be seen.
@@ -26,13 +27,13 @@ struct Guard {
   Kind kind;
   int32_t op = 0;   // Index of the operator in the trace.
   int32_t arg = 0;  // Argument index.
-  // For kSize, kStride and kSizeArgument: the index. For kArgument, 0: its tagged word, n: its nth value. For kLiveOut: first storage
-  // covered.
+  // For kSize, kStride and kSizeArgument: the index. For kOffset: 0. For kArgument, 0: its tagged word, n: its nth value. For kLiveOut:
+  // first storage covered.
   int32_t dim = 0;
-  uint32_t position = 0;  // In `shapes` for kSize, kStride and kSizeArgument, else in `code`.
+  uint32_t position = 0;  // In `shapes` for kSize, kStride, kOffset and kSizeArgument, else in `code`.
   codegen::Word expected = 0;
 
-  bool OnShapes() const { return kind == Kind::kSize || kind == Kind::kStride || kind == Kind::kSizeArgument; }
+  bool OnShapes() const { return kind == Kind::kSize || kind == Kind::kStride || kind == Kind::kOffset || kind == Kind::kSizeArgument; }
   // For a guard on shapes. What its word is: "size of input 0 of op 17 aten::mm at index 0"; and that it is not what it should be.
   std::string Subject(const codegen::TraceLog& log) const;
   std::string MismatchText(const codegen::TraceLog& log, const std::string& expected, int64_t actual) const;

@@ -135,6 +135,7 @@ bool ShapeCursor::Assign(int32_t symbol, int64_t value) {
 
 bool ShapeCursor::Solve(int32_t t) {
   const Product& term = plan_->terms_[static_cast<size_t>(t)];
+  if (term.is_any()) return true;
   int64_t& value = values_[static_cast<size_t>(t)];
   int32_t unknown = -1;
   int64_t rest = term.coefficient;

@@ -26,13 +26,14 @@ void ForEachNumber(Meta& meta, const Fn& fn) {
 }
 
 // What kind of number stands at each position.
-enum class Role : uint8_t { kSize, kStride, kArgument, kBytes };
+enum class Role : uint8_t { kSize, kStride, kOffset, kArgument, kBytes };
 
 std::vector<Role> RolesOf(const TraceLog& log, const std::vector<Guard>& guards) {
   std::vector<Role> roles(log.shapes.size(), Role::kArgument);
   for (const Guard& guard : guards) {
     if (guard.kind == Guard::Kind::kSize) roles[guard.position] = Role::kSize;
     if (guard.kind == Guard::Kind::kStride) roles[guard.position] = Role::kStride;
+    if (guard.kind == Guard::Kind::kOffset) roles[guard.position] = Role::kOffset;
   }
   for (const auto& op : log.ops) {
     if (op.outputs == nullptr) continue;
@@ -58,23 +59,32 @@ std::vector<int64_t> ConstantsInCode(const std::vector<Guard>& guards) {
 struct Class {
   std::vector<int64_t> values;  // By example.
   std::vector<uint32_t> positions;
-  bool is_size = false;  // Also a size, a stride or bytes, not only an argument.
-  Product product;       // Of symbols.
+  bool is_size = false;    // Also a size, a stride or bytes.
+  bool is_offset = false;  // Only an offset.
+  Product product;         // Of symbols.
 };
 
-// Finds for each class a product of the symbols so far, or makes it one.
+// Finds for each class a product of the symbols so far, or makes it one. Offsets that are none may be any: no program counts on them.
 class Explainer {
  public:
   explicit Explainer(size_t num_examples) : num_examples_(num_examples) {}
 
   void Explain(Class* target) {
-    if (target->is_size) {
+    if (target->is_size || target->is_offset) {
       for (int degree = 1; degree <= kMaxDegree; ++degree) {
         std::vector<int32_t> factors;
         if (Search(target, degree, 0, std::vector<int64_t>(num_examples_, 1), &factors)) return;
       }
     }
-    target->product.symbols = {static_cast<int32_t>(symbols_.size())};
+    if (target->is_offset) {
+      target->product = Product::Any();
+    } else {
+      MakeSymbol(target);
+    }
+  }
+
+  void MakeSymbol(Class* target) {
+    target->product = {1, {static_cast<int32_t>(symbols_.size())}};
     symbols_.push_back(target);
   }
 
@@ -117,7 +127,7 @@ bool MayVaryTogether(const std::vector<int64_t>& a, const std::vector<int64_t>& 
     if (!mark.dynamic && a[mark.position] != b[mark.position]) return false;
   }
   for (size_t p = 0; p < roles.size(); ++p) {
-    if (roles[p] != Role::kArgument && a[p] != b[p] && std::min(a[p], b[p]) < 2) return false;
+    if (roles[p] != Role::kArgument && roles[p] != Role::kOffset && a[p] != b[p] && std::min(a[p], b[p]) < 2) return false;
   }
   return true;
 }
@@ -130,9 +140,10 @@ std::vector<Class> ClassesOf(const std::vector<const std::vector<int64_t>*>& exa
     for (const auto* example : examples) values.push_back((*example)[p]);
     if (std::all_of(values.begin(), values.end(), [&](int64_t value) { return value == values[0]; })) continue;
     Class& found = by_values[values];
+    found.is_offset = roles[p] == Role::kOffset && (found.is_offset || found.positions.empty());
     found.values = std::move(values);
     found.positions.push_back(p);
-    found.is_size |= roles[p] != Role::kArgument;
+    found.is_size |= roles[p] != Role::kArgument && roles[p] != Role::kOffset;
   }
   std::vector<Class> classes;
   for (auto& [values, found] : by_values) classes.push_back(std::move(found));
@@ -212,6 +223,7 @@ std::optional<DynamicShapes> DynamicShapes::Infer(const TraceLog& log, const std
   }
   Explainer explainer(all.size());
   for (Class& found : classes) explainer.Explain(&found);
+  if (explainer.symbols().empty()) explainer.MakeSymbol(&classes[0]);  // Programs for several traces have some.
 
   ShapeExplanation explanation;
   for (const Class* found : explainer.symbols()) {
@@ -280,7 +292,7 @@ std::optional<std::vector<int64_t>> DynamicShapes::Match(const std::vector<int64
   std::optional<std::vector<int64_t>> values = ReadSymbols(numbers);
   if (!values.has_value()) return std::nullopt;
   for (const auto& derived : explanation_.derived) {
-    if (numbers[derived.position] != derived.product.Evaluate(values->data())) return std::nullopt;
+    if (!derived.product.is_any() && numbers[derived.position] != derived.product.Evaluate(values->data())) return std::nullopt;
   }
   return values;
 }
@@ -302,10 +314,12 @@ std::string DynamicShapes::Mismatch(const TraceLog& log, Guard* failed) const {
     if (source.is_size && value > source.most) return text(source.position, absl::StrCat(source.most, " or less, as it was marked"));
   }
   const std::vector<int64_t> values = *ReadSymbols(numbers);
+  auto derived = explanation_.derived.begin();
   for (uint32_t p = 0; p < numbers.size(); ++p) {
-    const Product product = symbols_.Decode(numbers_[p]);
+    const bool is_derived = derived != explanation_.derived.end() && derived->position == p;
+    const Product product = is_derived ? derived++->product : Product{numbers_[p], {}};
     const int64_t expected = product.Evaluate(values.data());
-    if (numbers[p] == expected) continue;
+    if (numbers[p] == expected || (is_derived && product.is_any())) continue;
     return text(p, product.IsConstant() ? absl::StrCat(expected) : absl::StrCat(product.Text(), " = ", expected));
   }
   return "";

@@ -36,7 +36,7 @@ struct ShapeExplanation {
     runtime::Product product;
   };
   std::vector<Symbol> symbols;
-  std::vector<Derived> derived;  // Numbers with symbols, ascending.
+  std::vector<Derived> derived;  // Numbers with symbols, and offsets that may be any; ascending.
 };
 
 // The numbers of logs with one code, with symbols in place of what changes.

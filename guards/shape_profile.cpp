@@ -41,7 +41,7 @@ std::string KeyOf(const TraceLog& log) {
     const runtime::Hash128 name = runtime::SipHash128(device == runtime::kCpuCode ? info : absl::StrCat(info, " ", device), 1, 2);
     std::copy_n(name.data(), sizeof(codegen::Word), reinterpret_cast<uint8_t*>(&code[op.code_begin]));
   }
-  return absl::StrCat("traces 1\nlibtorch ", TORCH_VERSION, "\n\n", log.ops.size(), " ops from ",
+  return absl::StrCat("traces 2\nlibtorch ", TORCH_VERSION, "\n\n", log.ops.size(), " ops from ",
                       codegen::OpInfoById(log.ops[0].op_id).name, " ", HashOf(code));
 }
 
@@ -67,7 +67,9 @@ std::string Encode(const std::vector<int64_t>& numbers, const ShapeExplanation& 
   }
   std::map<std::string, std::vector<uint32_t>> positions;
   for (const auto& number : explanation.derived) {
-    positions[absl::StrCat(number.product.coefficient, " ", absl::StrJoin(number.product.symbols, " "))].push_back(number.position);
+    const Product& product = number.product;
+    positions[absl::StrCat(product.coefficient, product.IsConstant() ? "" : " ", absl::StrJoin(product.symbols, " "))].push_back(
+        number.position);
   }
   for (auto& [product, list] : positions) {
     std::adjacent_difference(list.begin(), list.end(), list.begin());
@@ -96,7 +98,7 @@ bool ParseSymbol(std::string_view text, int64_t count, ShapeExplanation* explana
 bool ParseProduct(std::string_view text, int64_t count, ShapeExplanation* explanation) {
   const std::vector<std::string> parts = absl::StrSplit(absl::string_view(text.data(), text.size()), ':');
   std::vector<int64_t> factors, steps;
-  if (parts.size() != 2 || !ParseNumbers(parts[0], &factors) || !ParseNumbers(parts[1], &steps) || factors.size() < 2) return false;
+  if (parts.size() != 2 || !ParseNumbers(parts[0], &factors) || !ParseNumbers(parts[1], &steps)) return false;
   Product product;
   product.coefficient = factors[0];
   for (size_t i = 1; i < factors.size(); ++i) {

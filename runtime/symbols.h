@@ -24,6 +24,9 @@ struct Product {
   c10::SmallVector<int32_t, 4> symbols;  // Indices, ascending, repeated for powers.
 
   bool IsConstant() const { return symbols.empty(); }
+  // 0 stands for a number that may be any.
+  static Product Any() { return {0, {}}; }
+  bool is_any() const { return coefficient == 0; }
   // `values`: one for each symbol of the table.
   int64_t Evaluate(const int64_t* values) const {
     int64_t product = coefficient;

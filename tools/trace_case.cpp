@@ -64,8 +64,17 @@ absl::StatusOr<TraceCase> ReadTraceCase(const std::string& text) {
   while (test.scalars.size() < static_cast<size_t>(test.trace.num_scalars)) {
     test.scalars.push_back(0.75 + static_cast<double>(test.scalars.size()));
   }
+  const size_t given = test.offsets.size();
   while (test.offsets.size() < static_cast<size_t>(test.trace.num_offsets)) {
     test.offsets.push_back(1 + static_cast<int64_t>(test.offsets.size()));
+  }
+  for (const codegen::TraceOp& op : test.trace.ops) {
+    for (const codegen::TraceArg& arg : op.args) {
+      for (const codegen::TensorRef& ref : arg.tensors) {
+        if (ref.offset != 0 && static_cast<size_t>(ref.offset_slot) >= given)
+          test.offsets[static_cast<size_t>(ref.offset_slot)] = ref.offset;
+      }
+    }
   }
   return test;
 }

@@ -169,12 +169,17 @@ bool OpRecording::AddTensorItem(const at::Tensor& tensor) {
   const auto dtype = c10::typeMetaToScalarType(impl->dtype());
   if (info_.rejects_masks && (dtype == c10::kBool || dtype == c10::kByte) && operands_.size() > 0) return false;
   TensorWord word{dtype, static_cast<uint8_t>(impl->dim()), wrapped, first_use, *device, static_cast<uint32_t>(number), 0};
-  if (offset != 0) word.slot_plus_one = recorder_->OffsetSlot(word.storage, dtype, offset) + 1;
-  operands_.push_back({word.storage, static_cast<uint32_t>(log.code.size()), static_cast<uint32_t>(log.shapes.size()), word.ndim, mutated});
+  if (offset != 0) {
+    word.slot_plus_one = recorder_->OffsetSlot(word.storage, dtype, offset) + 1;
+    word.known_offset = !first_use && !recorder_->slots_[number].is_input;
+  }
+  operands_.push_back({word.storage, static_cast<uint32_t>(log.code.size()), static_cast<uint32_t>(log.shapes.size()), word.ndim,
+                       word.known_offset, mutated});
   log.code.push_back(word.Pack());
   // Few numbers: appending one by one beats a call.
   for (const int64_t size : impl->sizes()) log.shapes.push_back(static_cast<Word>(size));
   for (const int64_t stride : impl->strides()) log.shapes.push_back(static_cast<Word>(stride));
+  if (word.known_offset) log.shapes.push_back(static_cast<Word>(offset));
   return true;
 }
 
@@ -319,7 +324,15 @@ std::vector<Word> OpRecording::ShapeKey() const {
     const bool is_number = at < 64 && (numbers_ >> at & 1) != 0;
     word = MakeWord(Tag::kScalarSlot, type | (is_number ? ClassOf(static_cast<c10::ScalarType>(type), log.scalars[slot]) << 8 : 0));
   }
-  key.insert(key.end(), log.shapes.begin() + shapes_begin_, log.shapes.end());
+  // Nor does it matter where an operand begins.
+  auto from = log.shapes.begin() + shapes_begin_;
+  for (const Operand& operand : operands_) {
+    if (!operand.known_offset) continue;
+    const auto offset = log.shapes.begin() + operand.shape_position + 2 * operand.ndim;
+    key.insert(key.end(), from, offset);
+    from = offset + 1;
+  }
+  key.insert(key.end(), from, log.shapes.end());
   return key;
 }
 

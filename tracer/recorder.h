@@ -373,6 +373,7 @@ class OpRecording {
     uint32_t code_position;
     uint32_t shape_position;
     uint8_t ndim;
+    bool known_offset;
     bool mutated;
   };
 

@@ -82,6 +82,33 @@ bool IsDense(const TensorRef& ref) {
   return true;
 }
 
+TensorRef AddTensor(Graph* graph, const TensorRef& like, const c10::DimVector& sizes, c10::Device device) {
+  TensorRef ref = like;
+  ref.storage = static_cast<StorageId>(graph->storages.size());
+  ref.sizes = sizes;
+  ref.SetOffset(-1);
+  std::vector<size_t> order(ref.sizes.size());
+  std::iota(order.rbegin(), order.rend(), 0);
+  if (!like.is_contiguous()) {
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return like.strides[a] < like.strides[b]; });
+  }
+  int64_t stride = 1;
+  for (const size_t d : order) {
+    ref.strides[d] = stride;
+    stride *= ref.sizes[d];
+  }
+  TraceStorage storage;
+  storage.nbytes = stride * static_cast<int64_t>(c10::elementSize(ref.dtype));
+  storage.device = device;
+  graph->storages.push_back(storage);
+  graph->contents.push_back(kNoValue);
+  return ref;
+}
+
+TensorRef AddTensor(Graph* graph, const TensorRef& like, const c10::DimVector& sizes) {
+  return AddTensor(graph, like, sizes, graph->storages[like.storage].device);
+}
+
 c10::DimVector DenseStrides(const TensorRef& ref) {
   if (IsDense(ref)) return ref.strides;
   c10::DimVector strides(ref.sizes.size());

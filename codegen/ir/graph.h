@@ -154,6 +154,11 @@ absl::Status VerifyGraph(const Graph& graph);
 std::string PrintGraph(const Graph& graph);
 absl::StatusOr<Graph> ParseGraph(const std::string& text);
 
+// A dense tensor of type and order of dimensions as `like`, in a storage of its own on `device`.
+TensorRef AddTensor(Graph* graph, const TensorRef& like, const c10::DimVector& sizes, c10::Device device);
+// On the device of `like`, whose `storage` field holds a storage.
+TensorRef AddTensor(Graph* graph, const TensorRef& like, const c10::DimVector& sizes);
+
 // Strides of the dense layout nearest to `ref`'s: `ref`'s own when dense, otherwise contiguous.
 c10::DimVector DenseStrides(const TensorRef& ref);
 

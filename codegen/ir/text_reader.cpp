@@ -138,6 +138,7 @@ bool TextReader::ReadTensor(TensorRef* ref) {
     int64_t slot = 0;
     if (!ReadInt(&slot)) return false;
     ref->offset_slot = static_cast<int32_t>(slot);
+    if (Accept("@") && !ReadInt(&ref->offset)) return false;
   }
   ref->wrapped_number = Accept("number");
   return true;

@@ -32,8 +32,14 @@ struct TensorRef {
   // The window's first element. Offsets are run-time values: -1 means the constant 0, otherwise an index into RunArgs::offsets.
   // Within one storage, equal slots mean equal offsets and different slots mean different offsets.
   int32_t offset_slot = -1;
+  // What that slot holds, where it is known: of windows over what the trace makes. 0: it is not, or there is no slot.
+  int64_t offset = 0;
   bool wrapped_number = false;  // A 0-dim tensor that takes part in type promotion as a C++ number.
 
+  void SetOffset(int32_t slot, int64_t known = 0) {
+    offset_slot = slot;
+    offset = known;
+  }
   bool defined() const { return storage != kNoStorage; }
   bool operator==(const TensorRef& other) const;
   bool operator!=(const TensorRef& other) const { return !(*this == other); }

@@ -80,6 +80,7 @@ class Decoder {
     ref.offset_slot = static_cast<int32_t>(packed.slot_plus_one) - 1;
     for (int d = 0; d < packed.ndim; ++d) ref.sizes.push_back(static_cast<int64_t>(log_.shapes.at(shape_++)));
     for (int d = 0; d < packed.ndim; ++d) ref.strides.push_back(static_cast<int64_t>(log_.shapes.at(shape_++)));
+    if (packed.known_offset) ref.offset = static_cast<int64_t>(log_.shapes.at(shape_++));
     auto& storage = trace_->storages[ref.storage];
     if (packed.first_use) storage.is_input = true;
     storage.device = runtime::DeviceOf(packed.device);
@@ -207,7 +208,8 @@ class Decoder {
 
 TensorWord TensorWord::Unpack(Word word) {
   TensorWord out;
-  out.dtype = static_cast<c10::ScalarType>(word >> 4 & 127);
+  out.dtype = static_cast<c10::ScalarType>(word >> 4 & 63);
+  out.known_offset = (word >> 10 & 1) != 0;
   out.ndim = static_cast<uint8_t>(word >> 11 & 31);
   out.wrapped_number = (word >> 16 & 1) != 0;
   out.first_use = (word >> 17 & 1) != 0;
@@ -244,7 +246,7 @@ Trace DecodeTrace(const TraceLog& log) {
 
 bool TensorRef::operator==(const TensorRef& other) const {
   return storage == other.storage && dtype == other.dtype && sizes == other.sizes && strides == other.strides &&
-         offset_slot == other.offset_slot && wrapped_number == other.wrapped_number;
+         offset_slot == other.offset_slot && offset == other.offset && wrapped_number == other.wrapped_number;
 }
 
 bool TensorRef::is_contiguous() const {

@@ -1,10 +1,9 @@
 // The recorder's own form of a trace: a flat log of 64-bit words, cheap to append to and compared with memcmp.
 //
 //   code     the skeleton: op ids and the canonical words of each argument. Compared.
-//   shapes   sizes and strides of every tensor operand and the numbers of every argument that holds sizes, in order. Compared.
-//   scalars  values of run-time scalars. Not compared.
-//   offsets  values of run-time offsets. Not compared.
-//   marks    what the program said of sizes. Not compared.
+//   shapes   sizes, strides and known offset of every tensor operand, and the numbers of every argument that holds sizes, in order.
+//   Compared. scalars  values of run-time scalars. Not compared. offsets  values of run-time offsets. Not compared. marks    what the
+//   program said of sizes. Not compared.
 //
 // Equality of two traces is equality of (code, shapes): an attribute cannot be in the hash and missing from the comparison.
 // DecodeTrace turns a log into the structured Trace that codegen reads; only a cache miss pays for that.
@@ -62,25 +61,29 @@ inline uint16_t SettingsOf(Word word) { return static_cast<uint16_t>(PayloadOf(w
 
 // A tensor operand packed into one word; its sizes and strides are in `shapes`.
 struct TensorWord {
-  c10::ScalarType dtype;
-  uint8_t ndim;  // At most kMaxDims.
+  c10::ScalarType dtype;  // Six bits.
+  uint8_t ndim;           // At most kMaxDims.
   bool wrapped_number;
   bool first_use;  // First mention of an input storage.
   runtime::DeviceCode device;
   uint32_t storage;  // At most kMaxStorages.
   uint32_t slot_plus_one;
+  // The offset follows the strides in `shapes`: of a window, not at the beginning, over what the trace makes. Where it lies there says what
+  // it is a part of, while one over an input may move from run to run.
+  bool known_offset = false;
 
   Word Pack() const {
-    return static_cast<Word>(Tag::kTensor) | static_cast<Word>(dtype) << 4 | static_cast<Word>(ndim) << 11 |
-           static_cast<Word>(wrapped_number) << 16 | static_cast<Word>(first_use) << 17 | static_cast<Word>(device) << 18 |
-           static_cast<Word>(storage) << 24 | static_cast<Word>(slot_plus_one) << 44;
+    return static_cast<Word>(Tag::kTensor) | static_cast<Word>(dtype) << 4 | static_cast<Word>(known_offset) << 10 |
+           static_cast<Word>(ndim) << 11 | static_cast<Word>(wrapped_number) << 16 | static_cast<Word>(first_use) << 17 |
+           static_cast<Word>(device) << 18 | static_cast<Word>(storage) << 24 | static_cast<Word>(slot_plus_one) << 44;
   }
   static TensorWord Unpack(Word word);
 };
 constexpr int kMaxDims = 16;
 constexpr uint32_t kMaxStorages = (1u << 20) - 1;
+static_assert(static_cast<int>(c10::ScalarType::NumOptions) <= 64);
 // What of a tensor's word decides an op's output shapes.
-constexpr Word kShapeRelevantTensorBits = ((Word{1} << 17) - 1) | (Word{63} << 18);
+constexpr Word kShapeRelevantTensorBits = (((Word{1} << 17) - 1) & ~(Word{1} << 10)) | (Word{63} << 18);
 
 // Metadata of one op's outputs.
 struct OutputMeta {

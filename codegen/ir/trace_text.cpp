@@ -4,7 +4,7 @@
 //   storage    = "storage" ID ":" ( "input" | "fresh" ) [ INT "bytes" ] DEVICE [ "live" ] [ "mutated" ]     numbered from %0 on
 //   op         = [ tensor { "," tensor } "=" ] NAME "(" [ arg { "," arg } ] ")" [ "default" DTYPE ]     NAME: "aten::add.Tensor"
 //   arg        = [ WORD "=" ] ( tensor | list | slot | const )                       WORD: the schema's name of the argument
-//   tensor     = "undef" | ID DTYPE sizes [ strides ] [ "+o" INT ] [ "number" ]
+//   tensor     = "undef" | ID DTYPE sizes [ strides ] [ "+o" INT [ "@" INT ] ] [ "number" ]
 //   sizes      = "[" [ INT { "," INT } ] "]"
 //   strides    = "(" [ INT { "," INT } ] ")"             left out when contiguous
 //   list       = "{" [ tensor { "," tensor } ] "}"       Tensor[] and Tensor?[]
@@ -13,8 +13,9 @@
 //              | "[" ints "]" | "double[" doubles "]" | "bool[" bools "]"
 //   ID         = "%" INT
 //
-// "+o3" is offset slot 3, "number" marks a wrapped number. A DOUBLE has a point, an exponent, or is inf or nan; a NaN of other bits than
-// the usual one is "nan:" and its bits in hexadecimal. STRING is in double quotes with C escapes. DEVICE is LibTorch's ("cpu", "cuda:1").
+// "+o3" is offset slot 3, "+o3@64" one that is known to hold 64, "number" marks a wrapped number. A DOUBLE has a point, an exponent, or is
+// inf or nan; a NaN of other bits than the usual one is "nan:" and its bits in hexadecimal. STRING is in double quotes with C escapes.
+// DEVICE is LibTorch's ("cpu", "cuda:1").
 #include "codegen/ir/trace_text.h"
 
 #include <algorithm>
@@ -208,6 +209,7 @@ std::string TensorText(const TensorRef& ref) {
   std::string text = absl::StrCat("%", ref.storage, " ", ScalarTypeText(ref.dtype), ListText("[", ref.sizes, "]", IntText));
   if (!ref.is_contiguous()) absl::StrAppend(&text, ListText("(", ref.strides, ")", IntText));
   if (ref.offset_slot >= 0) absl::StrAppend(&text, "+o", ref.offset_slot);
+  if (ref.offset != 0) absl::StrAppend(&text, "@", ref.offset);
   if (ref.wrapped_number) absl::StrAppend(&text, " number");
   return text;
 }

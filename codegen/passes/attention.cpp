@@ -250,7 +250,7 @@ class AttentionFuser {
     std::vector<int64_t> orders;
     const auto add = [&](NodeId product, const TensorRef& operand, HeadOrder order) {
       TensorRef result = operand;
-      result.offset_slot = -1;
+      result.SetOffset(-1);
       result.storage = kNoStorage;
       ValueId value = kNoValue;
       if (product != kNoNode) {

@@ -381,7 +381,7 @@ class LayoutChooser {
   // All of a tensor like `ref`, with these strides.
   static TensorRef Fresh(const TensorRef& ref, const c10::DimVector& strides) {
     TensorRef fresh = ref;
-    fresh.offset_slot = -1;
+    fresh.SetOffset(-1);
     fresh.strides = strides;
     return fresh;
   }

@@ -147,6 +147,12 @@ torch::Tensor SlicedLogits(const torch::Tensor& x) {
   return logits.slice(1, x.size(0) / 2).reshape({-1, 9});
 }
 
+// The targets come first, or not at all where `x` has no classes.
+torch::Tensor PickedLoss(const torch::Tensor& x, int64_t reduction = at::Reduction::Mean, int64_t ignored = -100) {
+  const torch::Tensor targets = Indices({x.size(0)}, x.size(1));
+  return torch::nll_loss(x.log_softmax(-1), targets, {}, reduction, ignored);
+}
+
 const std::vector<OpCase>& LossOps() {
   static const auto* ops = new std::vector<OpCase>{
       LAZULI_BINARY("mse_loss", kFinite, kFinite, kReduction, torch::mse_loss(x, y)),
@@ -200,9 +206,8 @@ const std::vector<OpCase>& LossOps() {
       LAZULI_UNARY("nll_loss of one", kFinite, kReduction, torch::nll_loss(x.select(0, 0), Indices({}, x.size(1)))),
       LAZULI_UNARY("cross_entropy smooth", kFinite, kReduction,
                    torch::cross_entropy_loss(x, Indices({x.size(0)}, x.size(1)), {}, at::Reduction::Mean, -100, 0.1)),
-      LAZULI_UNARY("nll_loss", kFinite, kReduction, torch::nll_loss(x.log_softmax(-1), Indices({x.size(0)}, x.size(1)))),
-      LAZULI_UNARY("nll_loss ignore", kFinite, kReduction,
-                   torch::nll_loss(x.log_softmax(-1), Indices({x.size(0)}, x.size(1)), {}, at::Reduction::Sum, 1)),
+      LAZULI_UNARY("nll_loss", kFinite, kReduction, PickedLoss(x)),
+      LAZULI_UNARY("nll_loss ignore", kFinite, kReduction, PickedLoss(x, at::Reduction::Sum, 1)),
   };
   return *ops;
 }

@@ -125,6 +125,25 @@ TEST_P(DynamicTest, Windows) {
       kSizes, 2, 2);
 }
 
+// Where a window of a result begins is a guard until it moves.
+TEST_P(DynamicTest, WindowsThatMove) {
+  const Tensor x = torch::randn({40, 6});
+  const auto step = [&](int64_t n) -> Tensors {
+    const Tensor y = torch::tanh(x);
+    return {y.slice(0, n, n + 3) * 2 + y.select(1, n % 6).slice(0, 0, 3).unsqueeze(1)};
+  };
+  ExpectFewPrograms(step, {7, 9, 15, 10, 31, 22, 21, 8, 13, 27}, 2, 2);
+}
+
+TEST_P(DynamicTest, WindowsThatMoveWithSizes) {
+  const auto step = [](int64_t n) -> Tensors {
+    const Tensor y = torch::randn({2 * n, 3}).tanh();
+    const Tensor halves = y.slice(0, 0, n) * y.slice(0, n, 2 * n);
+    return {halves.select(1, 0) - halves.select(1, 2), torch::stack({halves, halves + 1}).select(0, 1) * 2};
+  };
+  ExpectFewPrograms(step, kSizes, 2, 2);
+}
+
 TEST_P(DynamicTest, WritesWhereIndicesSay) {
   ExpectFewPrograms(
       [&](int64_t n) -> Tensors {

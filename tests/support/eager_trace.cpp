@@ -57,6 +57,7 @@ TensorRef EagerTrace::Ref(const at::Tensor& tensor) {
     offset_keys_.emplace_back(ref.storage, offset);
     offsets_.push_back(offset);
   }
+  if (!trace_.storages[ref.storage].is_input) ref.offset = offset;
   return ref;
 }
 

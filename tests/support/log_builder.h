@@ -55,6 +55,17 @@ class LogBuilder {
     return *this;
   }
 
+  // A window of what the log makes, in whose memory it begins at `offset`, the run-time one at place `slot`.
+  LogBuilder& Window(int32_t storage, std::vector<int64_t> sizes, size_t slot, int64_t offset) {
+    const size_t place = log_.code.size();
+    Tensor(storage, std::move(sizes), c10::kFloat, slot);
+    auto word = codegen::TensorWord::Unpack(log_.code[place]);
+    word.known_offset = true;
+    log_.code[place] = word.Pack();
+    log_.shapes.push_back(static_cast<codegen::Word>(offset));
+    return *this;
+  }
+
   // Followed by so many tensors.
   LogBuilder& List(size_t size) { return Words({codegen::MakeWord(codegen::Tag::kTensorList, size)}); }
 

@@ -188,7 +188,7 @@ TEST(TraceCommandTest, PrintsTheGraphAfterAPass) {
   EXPECT_THAT(RunTrace("print FILE --stop-after=fuse", kOneFunction, &status), HasSubstr("\ngroup ["));
   EXPECT_EQ(status, 0);
   EXPECT_THAT(RunTrace("print FILE --stop-after=nothing", kOneFunction, &status),
-              HasSubstr("passes: graph, fold, dce, cse, conv_layout, attention, remat, fuse"));
+              HasSubstr("passes: graph, fold, dce, cse, windows, conv_layout, attention, remat, fuse"));
   EXPECT_EQ(status, 2);
 }
 

@@ -64,7 +64,8 @@ KernelIR Softmax(int64_t rows, int64_t columns, T type = T::Float) {
 
 KernelIR Sum(const c10::DimVector& sizes, int num_reduced, const c10::DimVector& strides) {
   KernelBuilder b(sizes, num_reduced);
-  b.Store(b.KeptBuffer(T::Float, true), b.Op(K::kReduceSum, b.Load(b.Buffer(T::Float, strides))));
+  const int rows = b.Buffer(T::Float, strides);
+  b.Store(b.KeptBuffer(T::Float, true), b.Op(K::kReduceSum, b.Load(rows)));
   return b.kernel();
 }
 

@@ -215,7 +215,8 @@ TEST_P(KernelLoops, ReduceOfUniformAndIndexValues) {
 // Rounding all goes one way here, so that a plain loop of vector additions is off by several units.
 TEST_P(KernelLoops, FloatSumIsAccurate) {
   KernelBuilder b({1000000}, 1);
-  b.Store(b.Buffer(T::Float, {0}, true), b.Op(K::kReduceSum, b.Load(b.Buffer(T::Float))));
+  const int row = b.Buffer(T::Float);
+  b.Store(b.Buffer(T::Float, {0}, true), b.Op(K::kReduceSum, b.Load(row)));
   auto compiled = codegen::CompileKernel(b.kernel(), {GetParam(), "eager"}, nullptr);
   ASSERT_TRUE(compiled.ok());
   std::vector<float> in(1000000, 0.1f);

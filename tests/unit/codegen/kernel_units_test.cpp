@@ -64,16 +64,20 @@ INSTANTIATE_TEST_SUITE_P(Shapes, KernelUnits,
 
 TEST(KernelWalks, OnlyWhatUnitsDivideInOrder) {
   KernelBuilder turned({300, 500});
-  turned.Store(turned.Buffer(T::Float, true), turned.Load(turned.Buffer(T::Float, {1, 300})));
+  const int across = turned.Buffer(T::Float, {1, 300});
+  turned.Store(turned.Buffer(T::Float, true), turned.Load(across));
   EXPECT_FALSE(CompileIt(turned)->Walks(1));
   KernelBuilder columns({300, 500}, 1);  // Reduced over what the units go along.
-  columns.Store(columns.KeptBuffer(T::Float, true), columns.Op(K::kReduceSum, columns.Load(columns.Buffer(T::Float, {1, 300}))));
+  const int down = columns.Buffer(T::Float, {1, 300});
+  columns.Store(columns.KeptBuffer(T::Float, true), columns.Op(K::kReduceSum, columns.Load(down)));
   EXPECT_FALSE(CompileIt(columns)->Walks(0) && CompileIt(columns)->WalkOf(0, nullptr).RowsOfUnits(500) > 0);
   KernelBuilder all({1000000}, 1);
-  all.Store(all.KeptBuffer(T::Float, true), all.Op(K::kReduceSum, all.Load(all.Buffer(T::Float))));
+  const int row = all.Buffer(T::Float);
+  all.Store(all.KeptBuffer(T::Float, true), all.Op(K::kReduceSum, all.Load(row)));
   EXPECT_FALSE(CompileIt(all)->Walks(0));
   KernelBuilder gaps({300, 500});
-  gaps.Store(gaps.Buffer(T::Float, true), gaps.Load(gaps.Buffer(T::Float, {512, 1})));
+  const int from = gaps.Buffer(T::Float, {512, 1});
+  gaps.Store(gaps.Buffer(T::Float, true), gaps.Load(from));
   EXPECT_FALSE(CompileIt(gaps)->Walks(0));
 }
 

@@ -87,7 +87,13 @@ class TraceFuzzer {
 
   void Step() {
     const at::Tensor a = Operand();
-    switch (Pick(12)) {
+    switch (Pick(14)) {
+      case 12:
+        if (a.dim() == 0) return;
+        return Add(trace_.Op1("aten::stack", {c10::List<at::Tensor>({a, a, Alike(a)}), Pick(static_cast<int>(a.dim()) + 1)}));
+      case 13:
+        if (a.dim() == 0) return;
+        return Add(trace_.Op1("aten::cat", {c10::List<at::Tensor>({Alike(a), a}), Pick(static_cast<int>(a.dim()))}));
       case 0:
         return Add(trace_.Op1("aten::add.Tensor", {a, Partner(a, false), 0.5}));
       case 1:
@@ -118,6 +124,15 @@ class TraceFuzzer {
         if (a.dim() == 0) return;
         return Add(trace_.Op1("aten::flip", {a, std::vector<int64_t>{0}}));
     }
+  }
+
+  // Another operand of these sizes, if there is one.
+  at::Tensor Alike(const at::Tensor& t) {
+    for (int i = 0; i < 20; ++i) {
+      const at::Tensor other = Operand();
+      if (other.sizes() == t.sizes()) return other;
+    }
+    return t;
   }
 
   void InPlace(const at::Tensor& a) {

@@ -117,7 +117,7 @@ class Generator {
       ref.strides[d] = contiguous ? stride : Below(40);
       stride *= std::max<int64_t>(ref.sizes[d], 1);
     }
-    if (trace_.num_offsets > 0 && Below(2) == 0) ref.offset_slot = Below(trace_.num_offsets);
+    if (trace_.num_offsets > 0 && Below(2) == 0) ref.SetOffset(Below(trace_.num_offsets), Below(2) == 0 ? 1 + Below(100) : 0);
     ref.wrapped_number = Below(5) == 0;
     return ref;
   }

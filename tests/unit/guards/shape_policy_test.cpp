@@ -33,6 +33,16 @@ TraceLog Flattened(int64_t batch, int64_t time) {
   return log.Finish({log.End({batch * time})});
 }
 
+// x [rows, 4] -> relu -> exp of its rows from `row` on, which begin at element 4 * row.
+TraceLog RowsFrom(int64_t rows, int64_t row, int64_t count) {
+  LogBuilder log;
+  const int32_t x = log.Input();
+  log.Begin("aten::relu").Tensor(x, {rows, 4});
+  const int32_t y = log.End({rows, 4});
+  log.Begin("aten::exp").Window(y, {count, 4}, /*slot=*/0, /*offset=*/4 * row);
+  return log.Finish({log.End({count, 4})});
+}
+
 std::optional<DynamicShapes> Infer(const TraceLog& log, const std::vector<TraceLog>& seen, std::string* why_not) {
   std::vector<std::vector<int64_t>> examples;
   for (const TraceLog& example : seen) examples.push_back(NumbersOf(example));
@@ -49,6 +59,25 @@ TEST(DynamicShapes, WhatChangedIsASymbolAndTheRestFollowsFromIt) {
   const TraceLog encoded = shapes->Encode(ReluAndSum(48, 16));
   EXPECT_EQ(shapes->symbols().Text((*encoded.ops[0].outputs)[0].nbytes), "64*s0");
   EXPECT_EQ(static_cast<int64_t>(encoded.shapes[1]), 16);
+}
+
+TEST(DynamicShapes, OffsetsFollowFromSizesOrMayBeAny) {
+  std::string why_not;
+  const auto half = Infer(RowsFrom(40, 20, 20), {RowsFrom(60, 30, 30)}, &why_not);
+  ASSERT_TRUE(half.has_value()) << why_not;
+  EXPECT_TRUE(half->Match(NumbersOf(RowsFrom(100, 50, 50))).has_value());
+  EXPECT_FALSE(half->Match(NumbersOf(RowsFrom(100, 25, 50))).has_value());
+  EXPECT_EQ(half->Mismatch(RowsFrom(100, 25, 50)), "input 0 of op 1 aten::exp offset mismatch. expected 4*s0 = 200, actual 100");
+  const auto any = Infer(RowsFrom(40, 20, 10), {RowsFrom(60, 3, 10)}, &why_not);
+  ASSERT_TRUE(any.has_value()) << why_not;
+  EXPECT_EQ(any->symbols().size(), 1) << "the rows";
+  EXPECT_TRUE(any->Match(NumbersOf(RowsFrom(100, 77, 10))).has_value());
+  EXPECT_EQ(any->Mismatch(RowsFrom(100, 77, 10)), "");
+  EXPECT_EQ(codegen::DecodeTrace(any->Encode(RowsFrom(40, 20, 10))).ops[1].args[0].tensors[0].offset, 0) << "not known";
+  const auto alone = Infer(RowsFrom(40, 20, 10), {RowsFrom(40, 3, 10)}, &why_not);
+  ASSERT_TRUE(alone.has_value()) << why_not;
+  EXPECT_EQ(alone->symbols().size(), 1) << "the offset, since there is nothing else";
+  EXPECT_TRUE(alone->Match(NumbersOf(RowsFrom(40, 1, 10))).has_value());
 }
 
 TEST(DynamicShapes, OtherConstantsDoNotMatch) {

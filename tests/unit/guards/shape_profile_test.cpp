@@ -44,6 +44,28 @@ class ShapeProfileTest : public CacheFixture {
   DiskCache disk_{folder_.string(), 1 << 20};
 };
 
+// x [16] -> `relu` -> two elements of it.
+TraceLog Picked(int64_t first) {
+  LogBuilder log;
+  const int32_t x = log.Input();
+  log.Begin("aten::relu").Tensor(x, {16});
+  const int32_t y = log.End({16});
+  log.Begin("aten::exp").Window(y, {1}, 0, first);
+  log.End({1});
+  log.Begin("aten::sin").Window(y, {1}, 1, 17 - first);
+  return log.Finish({log.End({1})});
+}
+
+TEST_F(ShapeProfileTest, OffsetsThatMayBeAny) {
+  {
+    ShapeProfile profile = In(Picked(3));
+    profile.AddDynamic(Inferred(Picked(5), Picked(3)));
+  }
+  const auto shapes = In(Picked(9)).FindDynamic(Picked(9));
+  ASSERT_TRUE(shapes.has_value());
+  EXPECT_TRUE(shapes->Match(NumbersOf(Picked(12))).has_value());
+}
+
 TEST_F(ShapeProfileTest, NothingIsKnownAtFirst) {
   ShapeProfile profile = In(Work("aten::relu", 4, 8));
   EXPECT_FALSE(profile.Knows(Work("aten::relu", 4, 8)));

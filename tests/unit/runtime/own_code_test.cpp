@@ -23,10 +23,11 @@ TEST(OwnCodeTest, WhatRunsComesBackAndTheRestDoesNot) {
 }
 
 TEST(OwnCodeTest, PagesThatWereWrittenStay) {
-  auto* const page = const_cast<uint8_t*>(&constants[0]);
-  ASSERT_EQ(mprotect(page, kPage, PROT_READ | PROT_WRITE), 0);
+  auto* const page = const_cast<volatile uint8_t*>(&constants[0]);
+  const auto protect = [&](int access) { return mprotect(const_cast<uint8_t*>(page), kPage, access); };
+  ASSERT_EQ(protect(PROT_READ | PROT_WRITE), 0);
   page[1] = 7;
-  ASSERT_EQ(mprotect(page, kPage, PROT_READ), 0);
+  ASSERT_EQ(protect(PROT_READ), 0);
   ReleaseOwnCode();
   EXPECT_EQ(constants[1], 7);
   EXPECT_EQ(constants[2], 3);
