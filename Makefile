@@ -17,7 +17,7 @@ export LAZULI_TORCH Torch_DIR
 help:
 	@echo 'make demo               everything, from a fresh clone: dependencies, build, and a character-level GPT trained eagerly and with Lazuli'
 	@echo 'make setup              system packages and LibTorch, when missing (LAZULI_TORCH=DIR or Torch_DIR: your own LibTorch)'
-	@echo 'make build              build/release/lib/liblazuli.so, programs in build/release/bin  (PRESET=release|dev|ci|asan|tsan)'
+	@echo 'make build              build/release/lib/liblazuli.so, programs in build/release/bin  (PRESET=release|dev|ci|gcc|asan|tsan)'
 	@echo 'make test               build and run all tests'
 	@echo 'make operators          PyTorch'\''s own operator database, eagerly and with Lazuli  (ARGS="--device cuda --variant inplace")'
 	@echo 'make bench              benchmarks, eager and torch.compile beside them'
@@ -32,7 +32,7 @@ configure: setup
 	@cmake --preset $(PRESET) -DLAZULI_TORCH=$(TORCH) > build.log.$$$$ 2>&1 && rm -f build.log.$$$$ || { cat build.log.$$$$; rm -f build.log.$$$$; exit 1; }
 
 build: configure
-	cmake --build $(BUILD) -j $(JOBS)
+	cmake --build $(BUILD) -j $(JOBS) $(if $(TARGET),--target $(TARGET))
 
 demo: build
 	$(BUILD)/bin/char_gpt

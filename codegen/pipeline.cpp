@@ -118,6 +118,7 @@ std::vector<Pass> PassesOf(const Trace& trace, const PipelineOptions& options) {
   build.gpu_kernels = !options.target.cuda_arch.empty();
   FuseOptions fuse;
   fuse.enabled = build.use_rows;
+  if (build.gpu_kernels) fuse.max_nodes = 256;  // What crosses from kernel to kernel costs more beside what they compute.
   std::vector<Pass> passes = SimplifyingPasses();
   passes.insert(passes.begin(), {"graph", [&trace, build, fuse](Graph) { return Build(trace, build, fuse); }});
   passes.push_back({"windows", ComputeWindows});

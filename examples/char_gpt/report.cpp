@@ -104,7 +104,8 @@ void Report::PrintCompiles() const {
 }
 
 void Report::PrintCounters() const {
-  const lazuli::Stats& end = per_step_.back();
+  lazuli::sync();  // What the last step left pending belongs to it.
+  const lazuli::Stats end = lazuli::stats();
   std::printf("\nLazuli, over %zu steps:\n", per_step_.size());
   PrintCount("ops recorded", end.ops_recorded - before_.ops_recorded);
   PrintCount("views recorded", end.views_recorded - before_.views_recorded);
