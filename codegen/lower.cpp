@@ -49,7 +49,13 @@ int32_t AddOffset(Graph* graph, int32_t slot, const std::vector<int64_t>& terms)
   Expansion expansion;
   expansion.first_offset = graph->num_offsets;
   expansion.offset_sums = std::move(graph->offset_sums);
-  slot = expansion.Offset(slot, terms);
+  std::vector<int64_t> all = terms;
+  while (slot >= graph->num_offsets) {  // A sum of a sum is one.
+    const runtime::OffsetSum& sum = expansion.offset_sums[static_cast<size_t>(slot - graph->num_offsets)];
+    all.insert(all.begin(), sum.terms.begin(), sum.terms.end());
+    slot = sum.slot;
+  }
+  slot = expansion.Offset(slot, all);
   graph->offset_sums = std::move(expansion.offset_sums);
   return slot;
 }

@@ -56,8 +56,8 @@ class Guesser {
       if (inputs_.count(window.storage) == 0 || free.count(window.storage) != 0) Explain(window.position, static_cast<int>(window.ndim));
     }
     for (const Guard& guard : BuildGuards(log_)) {
-      if (guard.kind == Guard::Kind::kSizeArgument || guard.kind == Guard::Kind::kOffset)
-        Set(guard.position, Exactly(numbers_[guard.position]));
+      if (guard.kind == Guard::Kind::kSizeArgument) Set(guard.position, Exactly(numbers_[guard.position]));
+      if (guard.kind == Guard::Kind::kOffset) Set(guard.position, Size(numbers_[guard.position]));
     }
     ExplainResults();
     for (auto& [position, product] : products_) explanation_.derived.push_back({position, std::move(product)});

@@ -126,7 +126,7 @@ bool ShapeCursor::Pin(size_t position, absl::Span<const int64_t> symbols) {
 
 bool ShapeCursor::Assign(int32_t symbol, int64_t value) {
   const auto& limits = plan_->symbols_[static_cast<size_t>(symbol)];
-  if (value < std::max<int64_t>(limits.least, 2) || value > limits.most) return false;
+  if (value == 0 || (limits.is_size && (value < std::max<int64_t>(limits.least, 2) || value > limits.most))) return false;
   // The first terms are the symbols alone.
   values_[static_cast<size_t>(symbol)] = value;
   const auto& with = plan_->terms_with_[static_cast<size_t>(symbol)];
@@ -135,7 +135,6 @@ bool ShapeCursor::Assign(int32_t symbol, int64_t value) {
 
 bool ShapeCursor::Solve(int32_t t) {
   const Product& term = plan_->terms_[static_cast<size_t>(t)];
-  if (term.is_any()) return true;
   int64_t& value = values_[static_cast<size_t>(t)];
   int32_t unknown = -1;
   int64_t rest = term.coefficient;
@@ -157,6 +156,7 @@ bool ShapeCursor::Solve(int32_t t) {
 bool ShapeCursor::TakeNumber(size_t position, int64_t number) {
   const int32_t term = plan_->term_at_[position];
   if (term < 0) return plan_->numbers_[position] == number;
+  if (plan_->terms_[static_cast<size_t>(term)].is_any()) return true;
   int64_t& value = values_[static_cast<size_t>(term)];
   if (value != 0) return value == number;
   if (static_cast<size_t>(term) < plan_->symbols_.size()) return Assign(term, number);

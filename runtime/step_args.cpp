@@ -39,7 +39,8 @@ StepNeeds::StepNeeds(const ProgramSpec& spec, const StepSpec& step) {
   }
   scalars = std::move(args.scalars);
   for (const int32_t slot : args.offsets) {
-    const int32_t recorded = slot < spec.num_offsets ? slot : spec.offset_sums[static_cast<size_t>(slot - spec.num_offsets)].slot;
+    int32_t recorded = slot;
+    while (recorded >= spec.num_offsets) recorded = spec.offset_sums[static_cast<size_t>(recorded - spec.num_offsets)].slot;
     if (recorded >= 0) AddUnique(&offsets, recorded);
   }
 }

@@ -171,7 +171,8 @@ bool OpRecording::AddTensorItem(const at::Tensor& tensor) {
   TensorWord word{dtype, static_cast<uint8_t>(impl->dim()), wrapped, first_use, *device, static_cast<uint32_t>(number), 0};
   if (offset != 0) {
     word.slot_plus_one = recorder_->OffsetSlot(word.storage, dtype, offset) + 1;
-    word.known_offset = !first_use && !recorder_->slots_[number].is_input;
+    // Where sizes never become symbols, one that moves would be a program each time.
+    word.known_offset = !first_use && !recorder_->slots_[number].is_input && runtime::Active().dynamic != runtime::When::kNever;
   }
   operands_.push_back({word.storage, static_cast<uint32_t>(log.code.size()), static_cast<uint32_t>(log.shapes.size()), word.ndim,
                        word.known_offset, mutated});

@@ -34,14 +34,16 @@ std::optional<WindowMap> WindowMap::Of(const TensorRef& window, const TensorRef&
 
 bool WindowMap::Begin(int64_t begin, const runtime::SymbolTable& symbols) {
   if (begin < 0) return false;
+  const bool symbolic = symbols.IsSymbolic(begin);  // Not what is left of it: that may pass for a symbol.
   for (const size_t d : order_) {
     const int64_t stride = whole_.strides[d];
-    if (symbols.IsSymbolic(stride) || symbols.IsSymbolic(begin)) {
+    if (symbols.IsSymbolic(stride) || symbolic) {
       if (begin % stride != 0 || symbols.IsSymbolic(begin / stride)) continue;
     }
     start_[d] = begin / stride;
     begin -= start_[d] * stride;
-    if (start_[d] != 0 && (symbols.IsSymbolic(whole_.sizes[d]) || start_[d] >= whole_.sizes[d])) return false;
+    if (start_[d] != 0 && (symbols.IsSymbolic(start_[d]) || symbols.IsSymbolic(whole_.sizes[d]) || start_[d] >= whole_.sizes[d]))
+      return false;
   }
   return begin == 0;
 }

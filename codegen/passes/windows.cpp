@@ -16,8 +16,8 @@
 namespace lazuli::codegen {
 namespace {
 
-// Windows that a value is made in, at most.
-constexpr size_t kMaxWindows = 16;
+// Nodes that values made in windows, one behind the other, become. More would not be one kernel.
+constexpr int kMaxChain = 64;
 
 // From the last node to the first: when a node's turn comes, all that read its results are as they will be.
 class WindowPass {
@@ -30,7 +30,7 @@ class WindowPass {
   Graph Run() {
     for (size_t n = graph_.nodes.size(); n-- > 0;) {
       Node& node = graph_.nodes[n];
-      if (node.kind == Node::Kind::kUpdate && !node.is_scatter()) ReadSources(node.results[0]);
+      if (node.kind == Node::Kind::kUpdate && !node.is_scatter()) ReadSources(node, node.results[0]);
       if (node.kind == Node::Kind::kCompute && MakeInWindows(node)) continue;
       Keep(std::move(node));
     }
@@ -86,6 +86,13 @@ class WindowPass {
   // How far `ref` begins in its memory; nothing where that is only known at run time, or is a sum with symbols.
   std::optional<int64_t> OffsetOf(const TensorRef& ref) const { return OffsetIn(ref.offset_slot); }
 
+  // Nothing where it would be one of symbols, or pass for one.
+  std::optional<int64_t> Sum(int64_t a, int64_t b) const {
+    if (a == 0 || b == 0) return a + b;
+    const auto symbolic = [&](int64_t number) { return graph_.symbols.IsSymbolic(number); };
+    return symbolic(a) || symbolic(b) || symbolic(a + b) ? std::nullopt : std::make_optional(a + b);
+  }
+
   std::optional<int64_t> OffsetIn(int32_t slot) const {
     if (slot < 0) return 0;
     if (const auto known = offsets_.find(slot); known != offsets_.end()) return known->second;
@@ -94,8 +101,7 @@ class WindowPass {
     std::optional<int64_t> offset = OffsetIn(sum.slot);
     for (const int64_t term : sum.terms) {
       if (!offset.has_value()) return std::nullopt;
-      if (*offset != 0 && (graph_.symbols.IsSymbolic(*offset) || graph_.symbols.IsSymbolic(term))) return std::nullopt;
-      *offset += term;
+      offset = Sum(*offset, term);
     }
     return offset;
   }
@@ -114,20 +120,29 @@ class WindowPass {
   // ---- What was put together
   // -------------------------------------------------------------------------------------------------------------
 
-  // Has windows of `version`, which updates made, read from what the updates put there.
-  void ReadSources(ValueId version) {
-    std::vector<Use> left;
-    for (const Use& use : std::exchange(uses_[static_cast<size_t>(version)], {})) {
-      std::optional<TensorRef> source = IsReadByKernel(use) ? SourceOf(RefOf(use), version) : std::nullopt;
-      if (!source.has_value()) {
-        left.push_back(use);
+  // Has windows of `version`, which `update` made, read from what updates put there: all of them, or those that are in memory anyway. A
+  // source that is written in its place would be stored a second time for the others.
+  void ReadSources(const Node& update, ValueId version) {
+    const std::vector<Use> uses = std::exchange(uses_[static_cast<size_t>(version)], {});
+    std::vector<std::optional<TensorRef>> sources;
+    for (const Use& use : uses) sources.push_back(IsReadByKernel(use) ? SourceOf(RefOf(use), version) : std::nullopt);
+    const bool needed = overwritten_[static_cast<size_t>(version)] || (pinned_[static_cast<size_t>(version)] && update.family == 0);
+    const bool all = !needed && std::all_of(sources.begin(), sources.end(), [](const auto& source) { return source.has_value(); });
+    for (size_t i = 0; i < uses.size(); ++i) {
+      if (!sources[i].has_value() || (!all && !IsInMemory(sources[i]->storage))) {
+        uses_[static_cast<size_t>(version)].push_back(uses[i]);
         continue;
       }
       changed_ = true;
-      RefOf(use) = *source;
-      uses_[static_cast<size_t>(source->storage)].push_back(use);
+      RefOf(uses[i]) = *sources[i];
+      uses_[static_cast<size_t>(sources[i]->storage)].push_back(uses[i]);
     }
-    uses_[static_cast<size_t>(version)] = std::move(left);
+  }
+
+  bool IsInMemory(ValueId value) const {
+    const NodeId producer = graph_.values[value].producer;
+    return producer == kNoNode || pinned_[static_cast<size_t>(value)] ||
+           graph_.nodes[static_cast<size_t>(producer)].kind == Node::Kind::kExtern;
   }
 
   // Updates of one family do not meet: what lies in the window of one is what that put there.
@@ -155,20 +170,16 @@ class WindowPass {
     }
     // It would be read later than it is overwritten.
     if (overwritten_[static_cast<size_t>(source.storage)]) return std::nullopt;
-    if (begin != 0 && *target_begin != 0 && (graph_.symbols.IsSymbolic(begin) || graph_.symbols.IsSymbolic(*target_begin))) {
-      if (begin != *target_begin) return std::nullopt;
-    }
-    const auto map = WindowMap::Of(window, target, begin - *target_begin, graph_.symbols);
+    const std::optional<int64_t> from = begin == *target_begin ? 0 : Sum(begin, -*target_begin);
+    if (!from.has_value()) return std::nullopt;
+    const auto map = WindowMap::Of(window, target, *from, graph_.symbols);
     std::optional<TensorRef> part = map.has_value() ? PartOf(*map, source) : std::nullopt;
     if (!part.has_value()) return std::nullopt;
     // All of the window's sizes: operators look at them.
-    if (window.sizes.empty()) {
-      part->sizes.clear();
-      part->strides.clear();
-    }
-    for (size_t d = 0; d < window.sizes.size(); ++d) {
+    for (size_t d = 0; d < std::min(part->sizes.size(), window.sizes.size()); ++d) {
       if (part->sizes[d] != window.sizes[d]) part->strides[d] = 0;
     }
+    part->strides.resize(window.sizes.size(), 0);  // Of a number, or one element.
     part->sizes = window.sizes;
     part->wrapped_number = window.wrapped_number;
     return part;
@@ -183,6 +194,7 @@ class WindowPass {
     std::vector<std::pair<Use, size_t>> uses;                   // And which window each reads.
     std::vector<std::pair<size_t, SmallReduction>> reductions;  // Of all of it: nodes of done_.
     std::vector<std::vector<size_t>> parts;                     // By reduction: the windows that it is of.
+    int chain = 0;                                              // Nodes that it and its users become.
   };
 
   // Whether two windows, whose beginnings are known, are the same elements.
@@ -234,7 +246,11 @@ class WindowPass {
     }
     int64_t elements = 0;
     for (const TensorRef& window : plan.windows) elements += graph_.symbols.Hint(window.numel());
-    return elements <= all && plan.windows.size() <= kMaxWindows ? std::make_optional(std::move(plan)) : std::nullopt;
+    for (const auto& [use, window] : plan.uses) {
+      if (const auto found = chain_.find(use.node); found != chain_.end()) plan.chain = std::max(plan.chain, found->second);
+    }
+    plan.chain += static_cast<int>(plan.windows.size());
+    return elements <= all && plan.chain <= kMaxChain ? std::make_optional(std::move(plan)) : std::nullopt;
   }
 
   // Makes the result of `node` in the windows that are read of it, if kernels read it in some and nobody needs all of it.
@@ -254,7 +270,11 @@ class WindowPass {
     for (const auto& [use, window] : plan->uses) ReadAll(use, parts[window]);
     for (size_t i = 0; i < plan->reductions.size(); ++i)
       ReduceParts(plan->reductions[i].first, plan->reductions[i].second, plan->parts[i], parts);
-    for (Node& part : parts) Keep(std::move(part));
+    graph_.values[value].producer = kNoNode;
+    for (Node& part : parts) {
+      chain_[done_.size()] = plan->chain;
+      Keep(std::move(part));
+    }
     return changed_ = true;
   }
 
@@ -366,6 +386,7 @@ class WindowPass {
   std::vector<std::vector<Use>> uses_;             // By value: of those in done_.
   std::vector<Node> done_;                         // The last ones first.
   absl::flat_hash_map<int32_t, int64_t> offsets_;  // What is known of offset slots.
+  absl::flat_hash_map<size_t, int> chain_;         // Of nodes of done_ that compute windows: see Plan.
   bool changed_ = false;
 };
 

@@ -135,6 +135,31 @@ TEST_P(DynamicTest, WindowsThatMove) {
   ExpectFewPrograms(step, {7, 9, 15, 10, 31, 22, 21, 8, 13, 27}, 2, 2);
 }
 
+// 512 + 9 is what the first size is written as.
+TEST_P(DynamicTest, SumsOfNumbersAreNoSymbols) {
+  const Tensor a = torch::randn({512}), b = torch::randn({9});
+  const auto step = [&](int64_t n) -> Tensors {
+    const Tensor all = torch::cat({a.tanh(), b.tanh(), torch::randn({2 * n}).tanh()});
+    return {all.slice(0, n, 2 * n) * 2, all.slice(0, 521, 521 + n) + 1};
+  };
+  ExpectFewPrograms(step, {300, 400, 60, 270, 100, 55, 77, 401, 258}, 4, 6);
+}
+
+// Two of them, elsewhere each time: the trace is still as predicted.
+TEST_P(DynamicTest, WindowsThatMoveArePredicted) {
+  const Tensor x = torch::randn({40, 6});
+  const auto step = [&](int64_t n) -> Tensors {
+    const Tensor y = torch::tanh(x), z = torch::sin(x);
+    return {y.slice(0, n, n + 3) * z.slice(0, 37 - n, 40 - n)};
+  };
+  ExpectFewPrograms(step, {7, 9, 15, 10, 31, 22, 21, 8}, 2, 2);
+  const lazuli::DeviceMode mode(options());
+  for (int64_t n = 3; n < 6; ++n) step(n), lazuli::sync();
+  const StatsDelta delta;
+  for (int64_t n = 11; n < 20; ++n) step(n), lazuli::sync();
+  EXPECT_EQ(delta.of(&Stats::predicted_hits), 9);
+}
+
 TEST_P(DynamicTest, WindowsThatMoveWithSizes) {
   const auto step = [](int64_t n) -> Tensors {
     const Tensor y = torch::randn({2 * n, 3}).tanh();

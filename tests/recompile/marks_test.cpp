@@ -45,6 +45,44 @@ TEST_P(MarksTest, OneProgramFromTheStart) {
   EXPECT_EQ(stats.recompiles, 0);
 }
 
+// Where the second half begins is a multiple of the marked size.
+TEST_P(MarksTest, WindowsFollowFromMarkedSizes) {
+  lazuli::reset();
+  const torch::NoGradGuard no_grad;
+  const DeviceMode mode(options());
+  for (const int64_t rows : {30, 40, 50}) {
+    const torch::Tensor x = torch::randn({rows, 12}), y = torch::randn({rows, 12});
+    MarkRows(x);
+    MarkRows(y);
+    const auto work = [&] {
+      const torch::Tensor both = torch::stack({x.tanh(), y.tanh()});
+      return both.select(0, 0) * both.select(0, 1);
+    };
+    const torch::Tensor result = work();
+    lazuli::sync();
+    const EagerScope eager;
+    EXPECT_TRUE(torch::allclose(result, work(), 1e-5, 1e-6)) << rows;
+  }
+  EXPECT_EQ(lazuli::stats().programs_compiled, 1);
+}
+
+// A program for each position would be too many.
+TEST_P(MarksTest, WindowsMoveWithoutSymbols) {
+  lazuli::reset();
+  Options options = this->options();
+  options.dynamic("0");
+  const DeviceMode mode(options);
+  const torch::Tensor x = torch::randn({40, 6});
+  for (int64_t row = 3; row < 12; ++row) {
+    const torch::Tensor y = x.tanh();
+    const torch::Tensor result = y.slice(0, row, row + 3) * 2;
+    lazuli::sync();
+    const EagerScope eager;
+    EXPECT_TRUE(torch::allclose(result, x.tanh().slice(0, row, row + 3) * 2, 1e-5, 1e-6)) << row;
+  }
+  EXPECT_EQ(lazuli::stats().programs_compiled, 1);
+}
+
 TEST_P(MarksTest, OnceIsEnough) {
   bool first = true;
   const Stats stats = Run({30, 40, 50}, [&](const torch::Tensor& x) {

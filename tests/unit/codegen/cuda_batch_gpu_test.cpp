@@ -125,7 +125,7 @@ TEST_F(CudaGpuBatch, OneEntryAndNone) {
 
 TEST_F(CudaGpuBatch, NumbersAndPlaces) {
   KernelBuilder b({100});
-  const int number = b.Load(b.Buffer(T::Float, {0})), place = b.Cast(b.Index(0), T::Float);
+  const int number = b.Load(b.Buffer(T::Float, c10::DimVector{0})), place = b.Cast(b.Index(0), T::Float);
   b.Store(b.Buffer(T::Float, true), b.Op(K::kAdd, b.Op(K::kMul, number, place), b.Scalar(T::Float)));
   ExpectEqual(b.kernel(), {1, 2, 3000, 5, 70001}, {0, 1});
 }

@@ -87,7 +87,8 @@ TEST(CudaOpenSize, OnlyWhereNoPlaceDependsOnTheSize) {
   EXPECT_FALSE(Opens(AddKernel({100}, {1}, {2}, {1}, T::Float), 100));
   EXPECT_FALSE(Opens(AddKernel({10, 10}, {10, 1}, {0, 1}, {10, 1}, T::Float), 100));
   KernelBuilder gather({100});
-  gather.Store(gather.Buffer(T::Float, true), gather.Gather(gather.Buffer(T::Float, {0}), gather.Load(gather.Buffer(T::Long))));
+  gather.Store(gather.Buffer(T::Float, true),
+               gather.Gather(gather.Buffer(T::Float, c10::DimVector{0}), gather.Load(gather.Buffer(T::Long))));
   EXPECT_FALSE(Opens(gather.kernel(), 100));
   EXPECT_TRUE(Opens(SumOfSquares(100), 100));
   KernelBuilder twice({100}, 1);

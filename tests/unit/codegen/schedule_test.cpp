@@ -149,7 +149,7 @@ TEST(ScheduleTest, SumsKeepTheirLanes) {
 TEST(ScheduleTest, KernelsThatGoWhereIndicesSayHaveNone) {
   KernelBuilder b({100000});
   const int offset = b.Op(K::kAnd, b.Load(b.Buffer(T::Long)), b.Const(511, T::Long));
-  b.Store(b.Buffer(T::Float, true), b.Gather(b.Buffer(T::Float, {0}), offset));
+  b.Store(b.Buffer(T::Float, true), b.Gather(b.Buffer(T::Float, c10::DimVector{0}), offset));
   for (const codegen::Knob knob : codegen::kAllKnobs) {
     EXPECT_TRUE(codegen::Variations(codegen::PlanLoops(b.kernel(), kWide), kWide, 4, {}, knob).empty());
   }

@@ -186,6 +186,35 @@ TEST(WindowsTest, OneElementKeepsItsType) {
   trace.ExpectMatches(**program);
 }
 
+TEST(WindowsTest, WindowsOfNumbersThatWereStacked) {
+  EagerTrace trace;
+  const at::Tensor x = trace.Input(at::rand({7})), y = trace.Input(at::rand({7}));
+  const at::Tensor both = trace.Op1("aten::stack", {List({trace.Op1("aten::sum", {x}), trace.Op1("aten::sum", {y})}), 0});
+  trace.Keep(trace.Op1("aten::mul.Tensor", {both.slice(0, 1, 2), 3.0}));
+  trace.Keep(trace.Op1("aten::mul.Tensor", {both.select(0, 0).unsqueeze(0), 3.0}));
+  const at::Tensor t = trace.Op1("aten::tanh", {x});
+  trace.Op("aten::mul_.Tensor", {t.select(0, 1), 2.0});
+  trace.Keep(trace.Op1("aten::mul.Tensor", {t.slice(0, 1, 2), 3.0}));
+  Compiled(trace);
+}
+
+// What is written in place, and stays, is not stored a second time for who reads a part of it.
+TEST(WindowsTest, WritesInPlaceOfWhatStaysAreReadThere) {
+  EagerTrace trace;
+  const at::Tensor x = trace.Input(at::rand({10, 10}));
+  const at::Tensor u = trace.Op1("aten::sin", {x});
+  const at::Tensor inner = u.slice(0, 1, 9).slice(1, 1, 9);
+  trace.Op("aten::add_.Tensor", {inner, trace.Op1("aten::cos", {u.slice(0, 0, 8).slice(1, 1, 9)})});
+  trace.Op("aten::add_.Tensor", {inner, trace.Op1("aten::cos", {u.slice(0, 2, 10).slice(1, 1, 9)})});
+  trace.Keep(u);
+  trace.Keep(trace.Op1("aten::exp", {u.slice(0, 1, 9).slice(1, 1, 9)}));
+  const Graph graph = Compiled(trace);
+  for (const Node& node : graph.nodes) {
+    if (node.op.info == nullptr || node.op.info->name != "aten::exp") continue;
+    EXPECT_NE(graph.values[node.op.args[0].tensors[0].storage].previous, kNoValue) << "all of u";
+  }
+}
+
 // The source is overwritten before the window is read.
 TEST(WindowsTest, SourcesThatChangeAreReadWhereTheyWereCopied) {
   EagerTrace trace;
