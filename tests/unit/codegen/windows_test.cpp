@@ -165,6 +165,19 @@ TEST(WindowsTest, WhatIsNeededWholeIsNotTakenApart) {
             1);
 }
 
+// Each operator of a long chain would become eight.
+TEST(WindowsTest, LongChainsInManyWindowsAreStored) {
+  EagerTrace trace;
+  at::Tensor x = trace.Input(at::rand({30, 8}));
+  for (int i = 0; i < 30; ++i) x = trace.Op1(i % 2 == 0 ? "aten::sin" : "aten::exp", {x});
+  at::Tensor sum = x.select(1, 0);
+  for (int i = 1; i < 8; ++i) sum = trace.Op1("aten::maximum", {sum, x.select(1, i)});
+  trace.Keep(sum);
+  const Graph graph = Compiled(trace);
+  EXPECT_LE(graph.nodes.size(), 37u + 64u);
+  EXPECT_EQ(Kernels(graph), 2);
+}
+
 // Stencils: overlapping windows would compute everything several times.
 TEST(WindowsTest, NeighboursAreNotComputedAgain) {
   EagerTrace trace;

@@ -134,6 +134,30 @@ TraceLog Folded(int64_t batch, int64_t time) {
   return log.Finish({log.End({batch, time, 16})});
 }
 
+// relu of [16], and two windows of it.
+TraceLog Windows(int64_t first, int64_t second) {
+  LogBuilder log;
+  const int32_t x = log.Input();
+  log.Begin("aten::relu").Tensor(x, {16});
+  const int32_t y = log.End({16});
+  log.Begin("aten::exp").Window(y, {4}, /*slot=*/0, first);
+  log.End({4});
+  log.Begin("aten::sin").Window(y, {4}, /*slot=*/1, second);
+  return log.Finish({log.End({4})});
+}
+
+// The one that is a symbol, since there has to be one, may be 1, which no size is.
+TEST(ShapeCursor, OffsetsMayBeAnyEachForItself) {
+  const TraceLog log = Windows(3, 8), seen = Windows(5, 6);
+  const auto plan = Plan(log, seen, nullptr);
+  for (const auto& [first, second] : {std::pair<int64_t, int64_t>{3, 8}, {7, 2}, {1, 12}, {9, 1}, {4, 4}}) {
+    ShapeCursor cursor;
+    ASSERT_TRUE(cursor.Start(plan, log, 0, 0, {3}));
+    EXPECT_TRUE(cursor.Take(Windows(first, second).shapes, 0)) << first << " " << second;
+    EXPECT_EQ(cursor.Symbols().size(), 1u);
+  }
+}
+
 TEST(ShapeCursor, ProductsMayComeBeforeTheirFactors) {
   const TraceLog log = Folded(3, 10);
   const auto plan = Plan(log, Folded(4, 7), nullptr);
