@@ -17,7 +17,7 @@ using lazuli::tools::TraceCase;
 
 constexpr char kUsage[] =
     "usage: lazuli-trace COMMAND FILE.trace [options]\n\n"
-    "  print      the trace, or with --stop-after=PASS the graph after that pass (graph, fold, dce, cse, remat, fuse, epilogue, reuse)\n"
+    "  print      the trace, or with --stop-after=PASS the graph after that pass (graph, fold, dce, cse, windows, ..., fuse, ...)\n"
     "  run        runs it on random inputs op by op and on both backends, and says how far the results are apart\n"
     "  bisect     the fewest operators that have to be compiled for a difference to show\n"
     "  minimise   the trace with operators removed for as long as the difference shows\n"

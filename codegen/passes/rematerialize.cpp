@@ -17,6 +17,8 @@ namespace {
 
 // Operators that take less time than reading their result would, and how many of them may follow each other.
 constexpr const char* kCheap[] = {"aten::_to_copy", "aten::add.Tensor", "aten::sub.Tensor", "aten::mul.Tensor"};
+// On a GPU, which computes so much more than it moves, activations that a gradient multiplies by (gates, for one) as well.
+constexpr const char* kCheapOnGpu[] = {"aten::sigmoid", "aten::silu", "aten::gelu", "aten::tanh"};
 // On the way to such a value only: a slice that is made contiguous.
 constexpr const char* kCopy = "aten::clone";
 constexpr size_t kMostNodes = 4;
@@ -25,7 +27,9 @@ constexpr int64_t kFewer = 16;
 
 bool IsArithmetic(const Node& node) {
   if (node.kind != Node::Kind::kCompute || node.op.info->returns_mutated_self || node.results.size() != 1) return false;
-  return std::any_of(std::begin(kCheap), std::end(kCheap), [&](const char* name) { return node.op.info->name == name; });
+  const auto is_it = [&](const char* name) { return node.op.info->name == name; };
+  if (std::any_of(std::begin(kCheap), std::end(kCheap), is_it)) return true;
+  return !node.op.device.is_cpu() && std::any_of(std::begin(kCheapOnGpu), std::end(kCheapOnGpu), is_it);
 }
 
 // Whether the copy reads its operand from end to end: that may be done again, unlike transposing.

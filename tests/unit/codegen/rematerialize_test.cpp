@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "codegen/graph_builder.h"
 #include "codegen/kernel_compiler.h"
 #include "codegen/lower_group.h"
@@ -285,6 +287,35 @@ TEST(RematerializeTest, CudaCodeOfACrossEntropyCompiles) {
     const auto text = KernelSource(kernel, target);
     ASSERT_TRUE(text.ok()) << text.status();
     EXPECT_TRUE(CompileCuda(*text, target.cuda_arch, false).ok()) << *text;
+  }
+}
+
+// A gate that the gradient multiplies by is computed again where what it is made of is in memory, on a GPU.
+TEST(Rematerialize, ActivationsOnGpus) {
+  for (const char* name : {"aten::silu(", "aten::tanh(", "aten::exp("}) {
+    for (const char* device : {"cuda:0", "cpu"}) {
+      std::string text = R"(
+trace scalars=0 offsets=0
+storage %0: input DEVICE
+storage %1: input DEVICE
+storage %2: fresh 1048576 bytes DEVICE
+storage %3: fresh 1048576 bytes DEVICE
+storage %4: fresh 1048576 bytes DEVICE
+storage %5: fresh 1048576 bytes DEVICE live
+)";
+      absl::StrAppend(&text, "%2 f32[512,512] = ", name,
+                      "%0 f32[512,512])\n%3 f32[512,512] = aten::mul.Tensor(%2 f32[512,512], %1 f32[512,512])\n",
+                      "%4 f32[512,512] = aten::mm(%3 f32[512,512], %1 f32[512,512])\n",
+                      "%5 f32[512,512] = aten::mul.Tensor(%4 f32[512,512], %2 f32[512,512])\n");
+      const auto trace = ParseTrace(absl::StrReplaceAll(text, {{"DEVICE", device}}));
+      ASSERT_TRUE(trace.ok()) << trace.status();
+      PipelineOptions options;
+      options.target.isa = "avx2";
+      if (device != std::string("cpu")) options.target.cuda_arch = "sm_90";
+      const auto graph = RunPasses(*trace, options, "remat");
+      ASSERT_TRUE(graph.ok()) << graph.status();
+      EXPECT_EQ(Again(*graph), device != std::string("cpu") && name != std::string("aten::exp(") ? 1 : 0) << name << device;
+    }
   }
 }
 
