@@ -76,8 +76,7 @@ class WindowPass {
     return node.kind == Node::Kind::kCompute && !ReadsElsewhere(node, use.arg);
   }
 
-  // ---- Offsets
-  // ---------------------------------------------------------------------------------------------------------------------------
+  // ---- Offsets ------------------------------------------------------------
 
   void NoteOffset(const TensorRef& ref) {
     if (ref.offset != 0) offsets_[ref.offset_slot] = ref.offset;
@@ -117,8 +116,7 @@ class WindowPass {
     return part;
   }
 
-  // ---- What was put together
-  // -------------------------------------------------------------------------------------------------------------
+  // ---- What was put together ------------------------------------------------------------
 
   // Has windows of `version`, which `update` made, read from what updates put there: all of them, or those that are in memory anyway. A
   // source that is written in its place would be stored a second time for the others.
@@ -185,8 +183,7 @@ class WindowPass {
     return part;
   }
 
-  // ---- What is computed
-  // ------------------------------------------------------------------------------------------------------------------
+  // ---- What is computed ------------------------------------------------------------
 
   // A value that is made in windows, and who reads it so.
   struct Plan {
