@@ -17,7 +17,7 @@ namespace {
 
 using lazuli::testing::EagerTrace;
 
-const PipelineOptions& Options() {
+const PipelineOptions& WindowOptions() {
   static const PipelineOptions* const options = [] {
     auto* const made = new PipelineOptions;
     made->target = {"avx2", "eager"};
@@ -27,22 +27,22 @@ const PipelineOptions& Options() {
 }
 
 // The graph after the pass, and with its groups, whose kernels give what eager gave.
-Graph Compiled(const EagerTrace& trace) {
-  auto graph = RunPasses(trace.trace(), Options(), "windows");
+Graph ComputedInWindows(const EagerTrace& trace) {
+  auto graph = RunPasses(trace.trace(), WindowOptions(), "windows");
   EXPECT_TRUE(graph.ok()) << graph.status();
   EXPECT_TRUE(VerifyGraph(*graph).ok()) << VerifyGraph(*graph);
   const std::string text = PrintGraph(*graph);
   const auto parsed = ParseGraph(text);
   EXPECT_TRUE(parsed.ok() && PrintGraph(*parsed) == text) << text;
-  const auto program = Compile(trace.trace(), Options(), nullptr);
+  const auto program = Compile(trace.trace(), WindowOptions(), nullptr);
   EXPECT_TRUE(program.ok()) << program.status();
   if (program.ok()) trace.ExpectMatches(**program, 1e-6, 1e-6);
-  graph = RunPasses(trace.trace(), Options(), "fuse");
+  graph = RunPasses(trace.trace(), WindowOptions(), "fuse");
   EXPECT_TRUE(graph.ok()) << graph.status();
   return *std::move(graph);
 }
 
-int Kernels(const Graph& graph) {
+int CountKernels(const Graph& graph) {
   int count = 0;
   const std::vector<bool> in_memory = ValuesInMemory(graph);
   for (const Group& group : graph.groups) {
@@ -54,17 +54,17 @@ int Kernels(const Graph& graph) {
   return count;
 }
 
-bool Has(const Graph& graph, const std::string& name) {
+bool HasOp(const Graph& graph, const std::string& name) {
   return std::any_of(graph.nodes.begin(), graph.nodes.end(),
                      [&](const Node& node) { return node.op.info != nullptr && node.op.info->name == name; });
 }
 
-int Updates(const Graph& graph) {
+int CountUpdates(const Graph& graph) {
   return static_cast<int>(
       std::count_if(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.kind == Node::Kind::kUpdate; }));
 }
 
-c10::List<at::Tensor> List(const std::vector<at::Tensor>& tensors) { return c10::List<at::Tensor>(tensors); }
+c10::List<at::Tensor> TensorsOf(const std::vector<at::Tensor>& tensors) { return c10::List<at::Tensor>(tensors); }
 
 TEST(WindowsTest, ComponentsOfWhatIsComputedAreComputed) {
   EagerTrace trace;
@@ -72,7 +72,7 @@ TEST(WindowsTest, ComponentsOfWhatIsComputedAreComputed) {
   const at::Tensor p = trace.Op1("aten::add.Tensor", {o, trace.Op1("aten::mul.Tensor", {d, t.unsqueeze(1)})});
   const at::Tensor xy = trace.Op1("aten::mul.Tensor", {p.select(1, 0), p.select(1, 1)});
   trace.Keep(trace.Op1("aten::sub.Tensor", {xy, p.select(1, 2)}));
-  EXPECT_EQ(Kernels(Compiled(trace)), 1);
+  EXPECT_EQ(CountKernels(ComputedInWindows(trace)), 1);
 }
 
 // The length of a vector beside its coordinates.
@@ -87,7 +87,7 @@ TEST(WindowsTest, ReductionsOfComponents) {
       if (std::string(name) == "aten::linalg_vector_norm") args.insert(args.begin() + 1, 2);
       const at::Tensor reduced = trace.Op1(name, args);
       trace.Keep(trace.Op1("aten::mul.Tensor", {keep ? reduced.select(1, 0) : reduced, p.select(1, 1)}));
-      EXPECT_EQ(Kernels(Compiled(trace)), 1);
+      EXPECT_EQ(CountKernels(ComputedInWindows(trace)), 1);
     }
   }
 }
@@ -97,7 +97,7 @@ TEST(WindowsTest, HalvesOfRowsBesideABias) {
   const at::Tensor x = trace.Input(at::randn({7, 20})), bias = trace.Input(at::randn({20}));
   const at::Tensor h = trace.Op1("aten::add.Tensor", {x, bias});
   trace.Keep(trace.Op1("aten::mul.Tensor", {trace.Op1("aten::sigmoid", {h.slice(1, 0, 10)}), h.slice(1, 10, 20)}));
-  EXPECT_EQ(Kernels(Compiled(trace)), 1);
+  EXPECT_EQ(CountKernels(ComputedInWindows(trace)), 1);
 }
 
 TEST(WindowsTest, WindowsOfReshapedTensors) {
@@ -105,7 +105,7 @@ TEST(WindowsTest, WindowsOfReshapedTensors) {
   const at::Tensor x = trace.Input(at::randn({4, 6, 8})), bias = trace.Input(at::randn({8}));
   const at::Tensor h = trace.Op1("aten::add.Tensor", {x, bias}).view({24, 2, 4});
   trace.Keep(trace.Op1("aten::mul.Tensor", {h.select(1, 0), h.select(1, 1)}));
-  EXPECT_EQ(Kernels(Compiled(trace)), 1);
+  EXPECT_EQ(CountKernels(ComputedInWindows(trace)), 1);
 }
 
 TEST(WindowsTest, TurnedWindowsInSteps) {
@@ -113,7 +113,7 @@ TEST(WindowsTest, TurnedWindowsInSteps) {
   const at::Tensor x = trace.Input(at::randn({6, 9}));
   const at::Tensor h = trace.Op1("aten::tanh", {x.t()});  // [9, 6], rows side by side.
   trace.Keep(trace.Op1("aten::mul.Tensor", {h.slice(0, 1, 9, 3).t(), h.slice(0, 2, 9, 3).t()}));
-  EXPECT_EQ(Kernels(Compiled(trace)), 1);
+  EXPECT_EQ(CountKernels(ComputedInWindows(trace)), 1);
 }
 
 // Each step of a simulation takes its state apart and stacks the next one.
@@ -124,12 +124,12 @@ TEST(WindowsTest, StatesThatAreStackedAgain) {
     const at::Tensor x = state.select(1, 0), v = state.select(1, 1);
     const at::Tensor next_v = trace.Op1("aten::sub.Tensor", {v, trace.Op1("aten::mul.Tensor", {trace.Op1("aten::sin", {x}), 0.1})});
     const at::Tensor next_x = trace.Op1("aten::add.Tensor", {x, trace.Op1("aten::mul.Tensor", {next_v, 0.1})});
-    state = trace.Op1("aten::stack", {List({next_x, next_v}), 1});
+    state = trace.Op1("aten::stack", {TensorsOf({next_x, next_v}), 1});
   }
   trace.Keep(state);
-  const Graph graph = Compiled(trace);
-  EXPECT_EQ(Kernels(graph), 1);
-  EXPECT_EQ(Updates(graph), 2) << "only the last state is put together";
+  const Graph graph = ComputedInWindows(trace);
+  EXPECT_EQ(CountKernels(graph), 1);
+  EXPECT_EQ(CountUpdates(graph), 2) << "only the last state is put together";
 }
 
 TEST(WindowsTest, WhatAWriteThroughAWindowPutThere) {
@@ -139,7 +139,7 @@ TEST(WindowsTest, WhatAWriteThroughAWindowPutThere) {
   trace.Op("aten::mul_.Tensor", {h.slice(1, 2, 6), 0.5});
   trace.Keep(trace.Op1("aten::exp", {h.slice(1, 3, 5)}));
   trace.Keep(h);
-  Compiled(trace);
+  ComputedInWindows(trace);
 }
 
 TEST(WindowsTest, WhatIsPutTogetherForOthersIsNotTakenApart) {
@@ -148,9 +148,9 @@ TEST(WindowsTest, WhatIsPutTogetherForOthersIsNotTakenApart) {
   const at::Tensor h = trace.Op1("aten::tanh", {x});
   trace.Keep(trace.Op1("aten::mm", {h.slice(1, 0, 3), w}));
   trace.Keep(trace.Op1("aten::exp", {h.slice(1, 3, 6)}));
-  const Graph graph = Compiled(trace);
-  EXPECT_TRUE(Has(graph, "aten::mm"));
-  EXPECT_EQ(Kernels(graph), 2) << "the product reads it in memory anyway";
+  const Graph graph = ComputedInWindows(trace);
+  EXPECT_TRUE(HasOp(graph, "aten::mm"));
+  EXPECT_EQ(CountKernels(graph), 2) << "the product reads it in memory anyway";
 }
 
 TEST(WindowsTest, WhatIsNeededWholeIsNotTakenApart) {
@@ -159,7 +159,7 @@ TEST(WindowsTest, WhatIsNeededWholeIsNotTakenApart) {
   const at::Tensor h = trace.Op1("aten::tanh", {x});
   trace.Keep(h);
   trace.Keep(trace.Op1("aten::exp", {h.select(1, 2)}));
-  const Graph graph = Compiled(trace);
+  const Graph graph = ComputedInWindows(trace);
   EXPECT_EQ(std::count_if(graph.nodes.begin(), graph.nodes.end(),
                           [](const Node& node) { return node.op.info != nullptr && node.op.info->name == "aten::tanh"; }),
             1);
@@ -169,13 +169,13 @@ TEST(WindowsTest, WhatIsNeededWholeIsNotTakenApart) {
 TEST(WindowsTest, LongChainsInManyWindowsAreStored) {
   EagerTrace trace;
   at::Tensor x = trace.Input(at::rand({30, 8}));
-  for (int i = 0; i < 30; ++i) x = trace.Op1(i % 2 == 0 ? "aten::sin" : "aten::exp", {x});
+  for (int i = 0; i < 30; ++i) x = trace.Op1(i % 2 == 0 ? "aten::sin" : "aten::tanh", {x});
   at::Tensor sum = x.select(1, 0);
   for (int i = 1; i < 8; ++i) sum = trace.Op1("aten::maximum", {sum, x.select(1, i)});
   trace.Keep(sum);
-  const Graph graph = Compiled(trace);
+  const Graph graph = ComputedInWindows(trace);
   EXPECT_LE(graph.nodes.size(), 37u + 64u);
-  EXPECT_EQ(Kernels(graph), 2);
+  EXPECT_EQ(CountKernels(graph), 2);
 }
 
 // Stencils: overlapping windows would compute everything several times.
@@ -185,7 +185,7 @@ TEST(WindowsTest, NeighboursAreNotComputedAgain) {
   const at::Tensor h = trace.Op1("aten::exp", {x});
   const at::Tensor sum = trace.Op1("aten::add.Tensor", {h.slice(0, 0, 98), h.slice(0, 2, 100)});
   trace.Keep(trace.Op1("aten::add.Tensor", {sum, h.slice(0, 1, 99)}));
-  EXPECT_EQ(Kernels(Compiled(trace)), 2);
+  EXPECT_EQ(CountKernels(ComputedInWindows(trace)), 2);
 }
 
 // A result of no dimensions does not decide in which type is computed.
@@ -194,7 +194,7 @@ TEST(WindowsTest, OneElementKeepsItsType) {
   const at::Tensor x = trace.Input(at::rand({4})), number = trace.Input(at::tensor(1.0 / 3, at::kDouble));
   const at::Tensor h = trace.Op1("aten::mul.Tensor", {x, number});
   trace.Keep(trace.Op1("aten::mul.Tensor", {h.select(0, 1), h.select(0, 3)}));
-  const auto program = Compile(trace.trace(), Options(), nullptr);
+  const auto program = Compile(trace.trace(), WindowOptions(), nullptr);
   ASSERT_TRUE(program.ok()) << program.status();
   trace.ExpectMatches(**program);
 }
@@ -202,13 +202,13 @@ TEST(WindowsTest, OneElementKeepsItsType) {
 TEST(WindowsTest, WindowsOfNumbersThatWereStacked) {
   EagerTrace trace;
   const at::Tensor x = trace.Input(at::rand({7})), y = trace.Input(at::rand({7}));
-  const at::Tensor both = trace.Op1("aten::stack", {List({trace.Op1("aten::sum", {x}), trace.Op1("aten::sum", {y})}), 0});
+  const at::Tensor both = trace.Op1("aten::stack", {TensorsOf({trace.Op1("aten::sum", {x}), trace.Op1("aten::sum", {y})}), 0});
   trace.Keep(trace.Op1("aten::mul.Tensor", {both.slice(0, 1, 2), 3.0}));
   trace.Keep(trace.Op1("aten::mul.Tensor", {both.select(0, 0).unsqueeze(0), 3.0}));
   const at::Tensor t = trace.Op1("aten::tanh", {x});
   trace.Op("aten::mul_.Tensor", {t.select(0, 1), 2.0});
   trace.Keep(trace.Op1("aten::mul.Tensor", {t.slice(0, 1, 2), 3.0}));
-  Compiled(trace);
+  ComputedInWindows(trace);
 }
 
 // What is written in place, and stays, is not stored a second time for who reads a part of it.
@@ -221,7 +221,7 @@ TEST(WindowsTest, WritesInPlaceOfWhatStaysAreReadThere) {
   trace.Op("aten::add_.Tensor", {inner, trace.Op1("aten::cos", {u.slice(0, 2, 10).slice(1, 1, 9)})});
   trace.Keep(u);
   trace.Keep(trace.Op1("aten::exp", {u.slice(0, 1, 9).slice(1, 1, 9)}));
-  const Graph graph = Compiled(trace);
+  const Graph graph = ComputedInWindows(trace);
   for (const Node& node : graph.nodes) {
     if (node.op.info == nullptr || node.op.info->name != "aten::exp") continue;
     EXPECT_NE(graph.values[node.op.args[0].tensors[0].storage].previous, kNoValue) << "all of u";
@@ -232,10 +232,10 @@ TEST(WindowsTest, WritesInPlaceOfWhatStaysAreReadThere) {
 TEST(WindowsTest, SourcesThatChangeAreReadWhereTheyWereCopied) {
   EagerTrace trace;
   const at::Tensor x = trace.Input(at::rand({4, 3})), y = trace.Input(at::rand({4, 3}));
-  const at::Tensor both = trace.Op1("aten::cat", {List({x, y}), 0});
+  const at::Tensor both = trace.Op1("aten::cat", {TensorsOf({x, y}), 0});
   trace.Op("aten::mul_.Tensor", {x, 2.0});
   trace.Keep(trace.Op1("aten::exp", {both.slice(0, 0, 4)}));
-  Compiled(trace);
+  ComputedInWindows(trace);
 }
 
 // Random programs of pointwise operators over windows, stacks and concatenations.
@@ -254,18 +254,18 @@ TEST(WindowsTest, RandomProgramsGiveWhatEagerGives) {
       const at::Tensor a = trace.Op1("aten::sin", {whole()}), b = trace.Op1("aten::mul.Tensor", {whole(), whole()});
       const at::Tensor left = trace.Op1("aten::add.Tensor", {a.slice(dim, 0, cut), b.slice(dim, size - cut, size)});
       const at::Tensor right = trace.Op1("aten::mul.Tensor", {a.slice(dim, cut, size), pick(2) != 0 ? 0.5 : 2.0});
-      at::Tensor result = trace.Op1("aten::cat", {List({left, right}), dim});
+      at::Tensor result = trace.Op1("aten::cat", {TensorsOf({left, right}), dim});
       if (pick(3) == 0) {
         std::vector<at::Tensor> parts;
         for (int64_t i = 0; i < 4; ++i) parts.push_back(trace.Op1("aten::cos", {result.select(1, pick(4))}));
-        result = trace.Op1("aten::stack", {List(parts), 1});
+        result = trace.Op1("aten::stack", {TensorsOf(parts), 1});
       }
       if (pick(4) == 0) trace.Op("aten::mul_.Tensor", {result.select(pick(2), pick(4)), 0.5});
       pool.push_back(result);
       if (pick(5) == 0) trace.Keep(result);
     }
     trace.Keep(pool.back());
-    const auto program = Compile(trace.trace(), Options(), nullptr);
+    const auto program = Compile(trace.trace(), WindowOptions(), nullptr);
     ASSERT_TRUE(program.ok()) << program.status();
     trace.ExpectMatches(**program, 1e-5, 1e-5);
     if (::testing::Test::HasFailure()) std::printf("%s\n", PrintTrace(trace.trace()).c_str());
