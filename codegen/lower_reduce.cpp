@@ -75,7 +75,7 @@ bool AcceptsReduce(const OpRow& row, const TraceOp& op) {
   if ((name.find("norm") != std::string::npos) && !NumberIs(op.args[1], 2)) return false;
   if (name.find("correction") != std::string::npos && op.args[2].kind != TraceArg::Kind::kConst) return false;
   const bool to_bool = name.compare(0, 9, "aten::any") == 0 || name.compare(0, 9, "aten::all") == 0;
-  if (to_bool) return result == ScalarType::Bool;
+  if (to_bool || result == ScalarType::Bool) return to_bool && result == ScalarType::Bool;  // Kernels add up no booleans as such.
   return c10::isFloatingType(result) ? c10::isFloatingType(self) : result == self || result == ScalarType::Long;
 }
 

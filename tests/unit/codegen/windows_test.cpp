@@ -92,6 +92,15 @@ TEST(WindowsTest, ReductionsOfComponents) {
   }
 }
 
+TEST(WindowsTest, SumsOfBooleansThatAreBooleans) {
+  EagerTrace trace;
+  const at::Tensor x = trace.Input(at::randn({50, 3}).to(at::kBool)), y = trace.Input(at::randn({50, 3}).to(at::kBool));
+  const at::Tensor both = trace.Op1("aten::logical_and", {x, y});
+  const at::Tensor any = trace.Op1("aten::sum.dim_IntList", {both, std::vector<int64_t>{1}, false, static_cast<int64_t>(at::kBool)});
+  trace.Keep(trace.Op1("aten::eq.Tensor", {any, both.select(1, 1)}));
+  ComputedInWindows(trace);
+}
+
 TEST(WindowsTest, HalvesOfRowsBesideABias) {
   EagerTrace trace;
   const at::Tensor x = trace.Input(at::randn({7, 20})), bias = trace.Input(at::randn({20}));
