@@ -14,6 +14,7 @@ namespace {
 constexpr size_t kMaxParts = 8;
 // Operators that are split for the sake of one that reads what they make, one behind the other.
 constexpr int kMaxDepth = 8;
+
 bool PutsTogether(const TraceOp& op) { return op.results.size() == 1 && (op.info->name == "aten::cat" || op.info->name == "aten::stack"); }
 
 // Whether the operator computes each element of its only result of those beside it.

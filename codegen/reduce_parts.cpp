@@ -28,9 +28,7 @@ constexpr Row kRows[] = {
 
 const Row* FindRowOf(const TraceOp& op) {
   for (const Row& row : kRows) {
-    if (op.info->name != row.reduction) continue;
-    const c10::IValue& order = op.args[1].value;
-    return row.of_squares && !(order.isScalar() && order.toScalar().toDouble() == 2) ? nullptr : &row;
+    if (op.info->name == row.reduction) return &row;
   }
   return nullptr;
 }

@@ -172,7 +172,7 @@ bool OpRecording::AddTensorItem(const at::Tensor& tensor) {
   if (offset != 0) {
     word.slot_plus_one = recorder_->OffsetSlot(word.storage, dtype, offset) + 1;
     // Where sizes never become symbols, one that moves would be a program each time.
-    word.known_offset = !first_use && !recorder_->slots_[number].is_input && runtime::Active().dynamic != runtime::When::kNever;
+    word.known_offset = !recorder_->slots_[number].is_input && runtime::Active().dynamic != runtime::When::kNever;
   }
   operands_.push_back({word.storage, static_cast<uint32_t>(log.code.size()), static_cast<uint32_t>(log.shapes.size()), word.ndim,
                        word.known_offset, mutated});

@@ -1,9 +1,10 @@
 // The recorder's own form of a trace: a flat log of 64-bit words, cheap to append to and compared with memcmp.
 //
 //   code     the skeleton: op ids and the canonical words of each argument. Compared.
-//   shapes   sizes, strides and known offset of every tensor operand, and the numbers of every argument that holds sizes, in order.
-//   Compared. scalars  values of run-time scalars. Not compared. offsets  values of run-time offsets. Not compared. marks    what the
-//   program said of sizes. Not compared.
+//   shapes   sizes, strides and known offsets of tensor operands, numbers of arguments that hold sizes, in order. Compared.
+//   scalars  values of run-time scalars. Not compared.
+//   offsets  values of run-time offsets. Not compared.
+//   marks    what the program said of sizes. Not compared.
 //
 // Equality of two traces is equality of (code, shapes): an attribute cannot be in the hash and missing from the comparison.
 // DecodeTrace turns a log into the structured Trace that codegen reads; only a cache miss pays for that.
