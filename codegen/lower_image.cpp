@@ -1,8 +1,10 @@
 // Images whose borders are reflected, or that are made larger by repeating pixels: each point is read where it comes from, in the kernels
-// that use it.
+// that use it. The gradient where each pixel is repeated equally often is a sum of blocks.
+#include <cmath>
 #include <vector>
 
 #include "codegen/lower_moved.h"
+#include "codegen/lower_pieces.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -67,6 +69,50 @@ void EmitUpsampleNearest(OpEmitter& e) {
   });
 }
 
+// Of a gradient of repeated pixels.
+constexpr int kScales = 3;                // The first of its arguments that is one.
+constexpr int64_t kMostRepeated = 65536;  // Elements of a row or column.
+
+// How often each pixel is repeated along dimension `i` of ImageDims; 0: not equally often. ATen multiplies a place by the inverse of the
+// scale, in float, and takes the whole part (aten/src/ATen/native/UpSample.h).
+int64_t Repeats(const TraceOp& op, size_t i) {
+  const int64_t to = RefOf(op, 0).sizes[2 + i], from = op.results[0].sizes[2 + i];
+  const TraceArg& scale = op.args[kScales + i];
+  if (scale.kind != TraceArg::Kind::kConst || to % from != 0 || to > kMostRepeated) return 0;
+  const int64_t repeats = to / from;
+  if (!scale.value.isNone() && scale.value.toDouble() != static_cast<double>(repeats)) return 0;
+  const float step = 1 / static_cast<float>(repeats);
+  for (int64_t at = 0; at < to; ++at) {
+    if (static_cast<int64_t>(std::floor(static_cast<float>(at) * step)) != at / repeats) return 0;
+  }
+  return repeats;
+}
+
+bool AcceptsUpsampleNearestBackward(const OpRow&, const TraceOp& op) {
+  const TensorRef &gradient = RefOf(op, 0), &result = op.results[0];
+  if (gradient.dtype != result.dtype || TypeBit(result.dtype) == 0 || Rank(gradient) != 4 || Rank(result) != 4) return false;
+  return result.numel() != 0 && IsDense(result) && Repeats(op, 0) != 0 && Repeats(op, 1) != 0;
+}
+
+// [N, C, H, rows, W, columns], summed over rows and columns of each block.
+void ExpandUpsampleNearestBackward(const TraceOp& op, Expansion* out) {
+  TensorRef blocks = RefOf(op, 0);
+  const c10::DimVector sizes = blocks.sizes, strides = blocks.strides;
+  blocks.sizes = {sizes[0], sizes[1]};
+  blocks.strides = {strides[0], strides[1]};
+  for (size_t i = 0; i < 2; ++i) {
+    const int64_t repeats = Repeats(op, i);
+    blocks.sizes.append({sizes[2 + i] / repeats, repeats});
+    blocks.strides.append({strides[2 + i] * repeats, strides[2 + i]});
+  }
+  Expansion::Piece sum;
+  sum.op = CallOf("aten::sum.dim_IntList", op.results[0]);
+  SetRef(&sum.op, 0, blocks);
+  sum.op.args[1].value = std::vector<int64_t>{3, 5};
+  sum.op.args[2].value = false;
+  out->pieces.push_back(std::move(sum));
+}
+
 OpRow ImageRow(bool (*accepts)(const OpRow&, const TraceOp&), void (*emit)(OpEmitter&)) {
   OpRow row;
   row.accepts = accepts;
@@ -79,6 +125,13 @@ OpRow ImageRow(bool (*accepts)(const OpRow&, const TraceOp&), void (*emit)(OpEmi
 }  // namespace
 
 OpRow ReflectionPadRow() { return ImageRow(&AcceptsReflectionPad, &EmitReflectionPad); }
+OpRow UpsampleNearestBackwardRow() {
+  OpRow row;
+  row.accepts = &AcceptsUpsampleNearestBackward;
+  row.expand = &ExpandUpsampleNearestBackward;
+  row.only_known_sizes = true;
+  return row;
+}
 OpRow UpsampleNearestRow() { return ImageRow(&AcceptsUpsampleNearest, &EmitUpsampleNearest); }
 
 }  // namespace lazuli::codegen

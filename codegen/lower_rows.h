@@ -169,5 +169,6 @@ OpRow FlipRow();
 OpRow ReflectionPadRow();
 OpRow CrossRow();
 OpRow UpsampleNearestRow();
+OpRow UpsampleNearestBackwardRow();
 
 }  // namespace lazuli::codegen

@@ -78,8 +78,9 @@ AttentionOptions AttentionOptionsFor(const PipelineOptions& options) {
 ConvolutionLayoutOptions ConvolutionLayoutFor(const PipelineOptions& options) {
   ConvolutionLayoutOptions result;
   const at::Context& context = at::globalContext();
-  if (options.backend == "aten" || options.target.precision == "strict" || options.target.cuda_arch.empty()) return result;
-  result.halves = context.userEnabledCuDNN() && !context.deterministicAlgorithms() && !context.deterministicCuDNN();
+  if (options.backend == "aten" || options.target.precision == "strict" || context.deterministicAlgorithms()) return result;
+  result.cpu = at::Context::hasMKLDNN() && context.userEnabledMkldnn();
+  result.halves = !options.target.cuda_arch.empty() && context.userEnabledCuDNN() && !context.deterministicCuDNN();
   result.floats = result.halves && context.allowTF32CuDNN(at::Float32Op::CONV);
   return result;
 }

@@ -6,8 +6,13 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include "codegen/ir/trace_text.h"
+#include "codegen/kernel_compiler.h"
+#include "codegen/kernel_ir.h"
+#include "codegen/lower_group.h"
+#include "codegen/pipeline.h"
 #include "tools/trace_lab.h"
 
 namespace {
@@ -17,7 +22,8 @@ using lazuli::tools::TraceCase;
 
 constexpr char kUsage[] =
     "usage: lazuli-trace COMMAND FILE.trace [options]\n\n"
-    "  print      the trace, or with --stop-after=PASS the graph after that pass (graph, fold, dce, cse, windows, ..., fuse, ...)\n"
+    "  print      the trace, or with --stop-after=PASS the graph after that pass (graph, fold, dce, cse, windows, ..., fuse, ...),\n"
+    "             with --stop-after=kernel the kernels and what they are compiled from\n"
     "  run        runs it on random inputs op by op and on both backends, and says how far the results are apart\n"
     "  bisect     the fewest operators that have to be compiled for a difference to show\n"
     "  minimise   the trace with operators removed for as long as the difference shows\n"
@@ -25,6 +31,7 @@ constexpr char kUsage[] =
     "  --seed=N          of the random inputs (3)\n"
     "  --tolerance=N     machine epsilons that results may be off, of each element or of the largest one (64; 0: bit for bit)\n"
     "  --isa=NAME        avx512, avx2 or sse4 (the CPU's own)\n"
+    "  --cuda-arch=NAME  sm_90, say: print for that GPU, of which none need be there\n"
     "  --precision=NAME  eager, strict or fast (eager)\n"
     "  -o FILE           where to write, instead of standard output\n\n"
     "Exit status: 0 no difference, 1 a difference, 2 an error.\n";
@@ -67,6 +74,7 @@ std::string Parse(int argc, char** argv, Arguments* arguments) {
     } else if (TakeOption(arg, "tolerance", &value)) {
       if (!ReadNumber(value, &tolerance)) return "--tolerance: expected a number of at least 0, not '" + value + "'";
     } else if (TakeOption(arg, "stop-after", &arguments->stop_after) || TakeOption(arg, "isa", &arguments->options.target.isa) ||
+               TakeOption(arg, "cuda-arch", &arguments->options.target.cuda_arch) ||
                TakeOption(arg, "precision", &arguments->options.target.precision)) {
       continue;
     } else if (arg.rfind("-", 0) == 0) {
@@ -99,13 +107,32 @@ bool DiffersOn(const Arguments& arguments, const TraceCase& test, const std::vec
   return !lazuli::tools::CompareWithReplay(test, arguments.options, compiled).difference.empty();
 }
 
+// Each kernel of a fused graph and its source.
+absl::StatusOr<std::string> PrintKernels(const lazuli::codegen::Graph& graph, const lazuli::codegen::KernelTarget& target) {
+  std::string text;
+  const std::vector<bool> in_memory = ValuesInMemory(graph);
+  for (const lazuli::codegen::Group& group : graph.groups) {
+    if (!group.is_kernel()) continue;
+    const auto lowered = LowerGroup(graph, group, in_memory);
+    if (!lowered.ok()) return lowered.status();
+    if (lowered->kernel.insts.empty()) continue;
+    const auto source = KernelSource(lowered->kernel, target);
+    if (!source.ok()) return source.status();
+    text += PrintKernel(lowered->kernel) + *source;
+  }
+  return text;
+}
+
 int Print(const Arguments& arguments, const TraceCase& test) {
   if (arguments.stop_after.empty()) return Write(arguments, PrintTraceCase(test));
   lazuli::codegen::PipelineOptions pipeline;
   pipeline.target = arguments.options.target;
-  const auto graph = lazuli::codegen::RunPasses(test.trace, pipeline, arguments.stop_after);
+  const bool kernels = arguments.stop_after == "kernel";
+  const auto graph = RunPasses(test.trace, pipeline, kernels ? lazuli::codegen::PassNames().back() : arguments.stop_after);
   if (!graph.ok()) return Fail(std::string(graph.status().message()));
-  return Write(arguments, lazuli::codegen::PrintGraph(*graph));
+  if (!kernels) return Write(arguments, PrintGraph(*graph));
+  const auto text = PrintKernels(*graph, pipeline.target);
+  return text.ok() ? Write(arguments, *text) : Fail(std::string(text.status().message()));
 }
 
 int Run(const Arguments& arguments, const TraceCase& test) {

@@ -59,6 +59,7 @@ bool ScalarsAreStatic(const std::string& base) {
                                                                   "aten::_cdist_forward",
                                                                   "aten::_pdist_forward",
                                                                   "aten::renorm",
+                                                                  "aten::upsample_nearest2d_backward",
                                                                   "aten::dist",
                                                                   "aten::var",
                                                                   "aten::std",

@@ -10,72 +10,37 @@
 #include "codegen/ir/dtypes.h"
 #include "codegen/lower_group.h"
 #include "codegen/lower_pieces.h"
+#include "codegen/passes/channels_last.h"
 #include "codegen/passes/value_uses.h"
 
 namespace lazuli::codegen {
 namespace {
 
-// For which cuDNN's kernels of channels last are worth a copy.
-constexpr int64_t kLeastChannels = 32, kLeastChannelsOfFloats = 64;
-constexpr int64_t kLeastNeighbours = 32;  // Elements of a row or column that a reduction finds together.
-
-c10::DimVector ChannelsLast(const c10::DimVector& sizes) { return {sizes[1] * sizes[2] * sizes[3], 1, sizes[3] * sizes[1], sizes[1]}; }
-
-// The strides of `use`, a window from the beginning of a tensor of `sizes` with strides `before`, when that gets strides `after`. None
-// where there are none.
-std::optional<c10::DimVector> MapStrides(const TensorRef& use, const c10::DimVector& sizes, const c10::DimVector& before,
-                                         const c10::DimVector& after) {
-  if (use.sizes == sizes && use.strides == before) return after;
-  c10::DimVector strides = use.strides;
-  std::vector<bool> taken(sizes.size(), false);  // Windows may also go through one dimension twice.
-  for (size_t d = 0; d < strides.size(); ++d) {
-    if (use.sizes[d] == 1 || strides[d] == 0) continue;
-    size_t i = 0;
-    while (i < before.size() && (before[i] != strides[d] || sizes[i] == 1)) ++i;
-    if (i == before.size() || taken[i]) return std::nullopt;
-    taken[i] = true;
-    int64_t size = sizes[i];
-    strides[d] = after[i];
-    // Several dimensions as one.
-    for (size_t k = i; size != use.sizes[d]; --k) {
-      if (k == 0 || taken[k - 1] || after[k - 1] != after[k] * sizes[k]) return std::nullopt;
-      taken[k - 1] = true;
-      size *= sizes[k - 1];
-    }
-  }
-  return strides;
-}
-
-struct Convolution {
-  NodeId node = kNoNode;
-  int input = 0;  // Arguments; the weight comes after it, and the output's gradient, of a backward pass, before it.
-  bool backward = false;
-  bool seed = false;  // Gains enough to ask for the layout.
-  bool moves = false;
-};
+// Elements of a row or column that a reduction finds together: on a GPU, and on a CPU.
+constexpr int64_t kLeastNeighbours = 32, kLeastNeighboursOnCpu = 8;
 
 class LayoutChooser {
  public:
   LayoutChooser(Graph graph, const ConvolutionLayoutOptions& options)
       : graph_(std::move(graph)),
-        options_(options),
         pinned_(PinnedValues(graph_)),
-        overwritten_(OverwrittenValues(graph_)),
         root_(graph_.values.size()),
-        convolution_of_(graph_.nodes.size(), -1) {}
+        convolutions_(FindConvolutions(graph_, options)),
+        convolution_of_(graph_.nodes.size(), -1) {
+    for (size_t c = 0; c < convolutions_.size(); ++c) convolution_of_[convolutions_[c].node] = static_cast<int>(c);
+  }
 
   Graph Run() {
-    for (size_t n = 0; n < graph_.nodes.size(); ++n) AddConvolution(static_cast<NodeId>(n));
-    if (std::none_of(convolutions_.begin(), convolutions_.end(), [](const Convolution& c) { return c.seed; })) return std::move(graph_);
+    if (std::none_of(convolutions_.begin(), convolutions_.end(), [](const Convolution& c) { return c.gain > 0; })) return std::move(graph_);
     FindMovable();
     Unite();
-    ChooseFamilies();
-    while (LeaveUnfit()) {
-    }
+    do ChooseFamilies();
+    while (LeaveUnfit());
     MoveWeights();
     for (Node& node : graph_.nodes) Move(&node);
     for (size_t v = 0; v < moves_.size(); ++v) {
-      if (moves_[v]) graph_.values[v].layout.strides = ChannelsLast(graph_.values[v].layout.sizes);
+      TensorRef& layout = graph_.values[v].layout;
+      if (moves_[v] && graph_.values[v].has_layout()) layout.strides = ChannelsLast(layout.sizes);
     }
     InsertCopies();
     return std::move(graph_);
@@ -84,46 +49,20 @@ class LayoutChooser {
  private:
   int64_t Hint(int64_t number) const { return graph_.symbols.Hint(number); }
 
-  void AddConvolution(NodeId n) {
-    const Node& node = graph_.nodes[n];
-    if (node.kind != Node::Kind::kExtern || !node.op.device.is_cuda() || !node.versions.empty()) return;
-    Convolution conv;
-    conv.node = n;
-    conv.backward = node.op.info->name == "aten::convolution_backward";
-    if (!conv.backward && node.op.info->name != "aten::convolution") return;
-    conv.input = conv.backward ? 1 : 0;
-    const TensorRef& input = RefOf(node.op, conv.input);
-    const TensorRef& weight = RefOf(node.op, conv.input + 1);
-    if (input.sizes.size() != 4 || weight.sizes.size() != 4 || input.dtype != weight.dtype) return;
-    if (IsHalf(input.dtype) ? !options_.halves : input.dtype != c10::kFloat || !options_.floats) return;
-    const TraceArg& groups = node.op.args[conv.backward ? 9 : 8];
-    if (groups.kind != TraceArg::Kind::kConst || !groups.value.isInt()) return;
-    // ATen could not tell the order of a weight of one number a channel.
-    if (weight.sizes[1] == 1 && weight.sizes[2] * weight.sizes[3] == 1) return;
-    const bool transposed = node.op.args[conv.backward ? 7 : 6].value.toBool();
-    const int64_t count = groups.value.toInt(), in = Hint(input.sizes[1]), out = Hint(weight.sizes[transposed ? 1 : 0]);
-    const bool depthwise = count > 1 && count == in && weight.sizes[1] == 1 && IsHalf(input.dtype);
-    const int64_t least = IsHalf(input.dtype) ? kLeastChannels : kLeastChannelsOfFloats;
-    if (depthwise ? in < least : count != 1 || std::max(in, out) < least) return;
-    conv.seed = std::min(in, out) >= least;
-    convolution_of_[n] = static_cast<int>(convolutions_.size());
-    convolutions_.push_back(conv);
-  }
+  // Of the memory that the value is in.
+  const TensorRef& LayoutOf(ValueId value) const { return graph_.values[graph_.MemoryOf(value)].layout; }
 
-  // Calls `fn` with each value that the convolution takes or gives but for weights and sums.
-  template <class Fn>
-  void ForEachImage(const Convolution& conv, const Fn& fn) const {
-    const Node& node = graph_.nodes[conv.node];
-    for (int arg = 0; arg <= conv.input; ++arg) fn(RefOf(node.op, arg).storage);
-    if (node.results[0] != kNoValue) fn(node.results[0]);
-  }
-
-  // A dense tensor in row-major order that the trace makes, in which the two orders differ.
+  // A dense tensor in row-major order that the trace makes, in which the two orders differ; also as what is put together window by window.
   bool IsImage(ValueId value) const {
     const Value& v = graph_.values[value];
-    if (v.producer == kNoNode || v.previous != kNoValue || !v.has_layout() || v.layout.sizes.size() != 4) return false;
+    if (v.producer == kNoNode) return false;
+    if (v.previous != kNoValue) return IsPutTogether(graph_.nodes[v.producer]) && IsImage(v.previous);
+    if (!v.has_layout() || v.layout.sizes.size() != 4) return false;
     return v.layout.is_contiguous() && v.layout.numel() != 0 && OrdersDiffer(v.layout.sizes);
   }
+
+  // An update of one of the windows that make up a fresh memory.
+  static bool IsPutTogether(const Node& node) { return node.kind == Node::Kind::kUpdate && !node.is_scatter() && node.family != 0; }
 
   bool OrdersDiffer(const c10::DimVector& sizes) const { return Hint(sizes[1]) > 1 && Hint(sizes[2]) * Hint(sizes[3]) > 1; }
 
@@ -134,28 +73,44 @@ class LayoutChooser {
   // Whether `node` may read, as argument `arg`, its `use` of a tensor in another order.
   bool CanRead(NodeId n, size_t arg, const TensorRef& use) const {
     const Node& node = graph_.nodes[n];
-    const TensorRef& layout = graph_.values[use.storage].layout;
-    if (use.offset_slot != -1 || use.dtype != layout.dtype) return false;
+    const TensorRef& layout = LayoutOf(use.storage);
     if (node.kind == Node::Kind::kExtern) {
       return convolution_of_[n] >= 0 && static_cast<int>(arg) <= convolutions_[convolution_of_[n]].input + 1 && IsWhole(use, layout);
     }
-    if (node.kind == Node::Kind::kUpdate && (node.row != nullptr || static_cast<int>(arg) == node.target_arg())) return false;
-    return MapStrides(use, layout.sizes, layout.strides, ChannelsLast(layout.sizes)).has_value();
+    const bool target = node.kind == Node::Kind::kUpdate && static_cast<int>(arg) == node.target_arg();
+    if (node.is_scatter() || (target && !IsPutTogether(node))) return false;
+    return FollowsToChannelsLast(graph_, use, layout);
+  }
+
+  // Whether nobody minds where the value lies, but for those who read it.
+  bool MayMove(ValueId value) const {
+    const Value& v = graph_.values[value];
+    if (v.producer == kNoNode || pinned_[value]) return false;
+    if (v.previous != kNoValue) return image_[value];
+    const Node& producer = graph_.nodes[v.producer];
+    const bool made = producer.kind == Node::Kind::kCompute || convolution_of_[v.producer] >= 0;
+    const bool lies = v.has_layout() && v.layout.sizes.size() == 4 && v.layout.is_contiguous();
+    // Random numbers are drawn in the order of memory.
+    return made && lies && producer.op.info->name != "lazuli::_dropout_mask";
   }
 
   void FindMovable() {
     for (size_t v = 0; v < graph_.values.size(); ++v) {
       const auto value = static_cast<ValueId>(v);
       image_.push_back(IsImage(value));
-      const NodeId producer = graph_.values[v].producer;
-      const bool made = producer != kNoNode && (graph_.nodes[producer].kind == Node::Kind::kCompute || convolution_of_[producer] >= 0);
-      movable_.push_back(graph_.values[v].has_layout() && graph_.values[v].layout.sizes.size() == 4 && made && !pinned_[v] &&
-                         !overwritten_[v] && graph_.values[v].layout.is_contiguous());
+      movable_.push_back(MayMove(value));
     }
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
       ForEachArgUse(graph_.nodes[n], [&](size_t arg, const TensorRef& use) {
         if (movable_[use.storage] && !CanRead(static_cast<NodeId>(n), arg, use)) movable_[use.storage] = false;
       });
+    }
+    // One memory moves as a whole.
+    for (size_t v = 0; v < graph_.values.size(); ++v) {
+      if (graph_.values[v].previous != kNoValue && !movable_[v]) movable_[graph_.MemoryOf(static_cast<ValueId>(v))] = false;
+    }
+    for (size_t v = 0; v < graph_.values.size(); ++v) {
+      if (graph_.values[v].previous != kNoValue) movable_[v] = movable_[graph_.MemoryOf(static_cast<ValueId>(v))];
     }
     moves_.assign(graph_.values.size(), false);
   }
@@ -165,14 +120,20 @@ class LayoutChooser {
     return value;
   }
 
-  // What kernels make of each other, element by element, is a family.
+  // What kernels make of each other, element by element, is a family, and so is what they put together.
   void Unite() {
     std::iota(root_.begin(), root_.end(), 0);
+    for (size_t v = 0; v < root_.size(); ++v) root_[v] = graph_.MemoryOf(static_cast<ValueId>(v));
     for (const Node& node : graph_.nodes) {
+      if (IsPutTogether(node)) {
+        ForEachUse(node, [&](const TensorRef& use) {
+          if (image_[use.storage] && IsWhole(use, LayoutOf(use.storage))) root_[Root(use.storage)] = Root(node.results[0]);
+        });
+      }
       if (node.kind != Node::Kind::kCompute) continue;
       std::vector<ValueId> images;
       const auto add = [&](ValueId value, const TensorRef& ref) {
-        if (image_[value] && IsWhole(ref, graph_.values[value].layout)) images.push_back(value);
+        if (image_[value] && IsWhole(ref, LayoutOf(value))) images.push_back(value);
       };
       ForEachUse(node, [&](const TensorRef& use) { add(use.storage, use); });
       for (size_t i = 0; i < node.results.size(); ++i) {
@@ -180,36 +141,74 @@ class LayoutChooser {
       }
       for (const ValueId a : images) {
         for (const ValueId b : images) {
-          if (a < b && graph_.values[a].layout.sizes == graph_.values[b].layout.sizes) root_[Root(b)] = Root(a);
+          if (a < b && LayoutOf(a).sizes == LayoutOf(b).sizes) root_[Root(b)] = Root(a);
         }
       }
     }
   }
 
-  // Families of which a convolution takes or gives some, and most can move.
+  // Families of which a convolution takes or gives some, and most can move, as long as that is worth more than copies.
   void ChooseFamilies() {
-    std::vector<bool> asked(graph_.values.size(), false);
+    std::vector<bool> touched(graph_.values.size(), false);
     std::vector<int> balance(graph_.values.size(), 0);
     for (const Convolution& conv : convolutions_) {
-      ForEachImage(conv, [&](ValueId value) {
-        if (conv.seed && image_[value] && movable_[value]) asked[Root(value)] = true;
+      ForEachImage(graph_, conv, [&](ValueId value, const TensorRef&) {
+        if (image_[value] && movable_[value]) touched[Root(value)] = true;
       });
     }
     for (size_t v = 0; v < moves_.size(); ++v) {
       if (image_[v]) balance[Root(static_cast<ValueId>(v))] += movable_[v] ? 1 : -1;
     }
+    std::vector<bool> chosen(graph_.values.size(), false);
     for (size_t v = 0; v < moves_.size(); ++v) {
       const ValueId root = Root(static_cast<ValueId>(v));
-      moves_[v] = image_[v] && movable_[v] && asked[root] && balance[root] > 0;
+      if (image_[v] && movable_[v]) chosen[root] = touched[root] && balance[root] > 0;
+    }
+    for (ValueId worst = 0; worst != kNoValue;) {
+      for (size_t v = 0; v < moves_.size(); ++v) moves_[v] = image_[v] && movable_[v] && chosen[Root(static_cast<ValueId>(v))];
+      worst = LeastWorth(chosen);
+      if (worst != kNoValue) chosen[worst] = false;
     }
   }
 
+  // The family of those that move whose move takes more than it is worth, and most so. None: there is none.
+  ValueId LeastWorth(const std::vector<bool>& chosen) {
+    std::vector<double> worth(graph_.values.size(), 0);
+    for (const Convolution& conv : convolutions_) {
+      const double all = Worth(conv, kNoValue);
+      std::vector<ValueId> roots;
+      ForEachImage(graph_, conv, [&](ValueId value, const TensorRef&) {
+        const bool seen = !moves_[value] || std::find(roots.begin(), roots.end(), Root(value)) != roots.end();
+        if (!seen) roots.push_back(Root(value));
+      });
+      for (const ValueId root : roots) worth[root] += all - Worth(conv, root);
+    }
+    ValueId worst = kNoValue;
+    for (size_t v = 0; v < worth.size(); ++v) {
+      if (chosen[v] && worth[v] <= 0 && (worst == kNoValue || worth[v] < worth[worst])) worst = static_cast<ValueId>(v);
+    }
+    return worst;
+  }
+
+  // Of what moves but for the family `without`.
+  double Worth(const Convolution& conv, ValueId without) {
+    double gain = 0, copied = 0;
+    bool any = false;
+    ForEachImage(graph_, conv, [&](ValueId value, const TensorRef& image) {
+      const double elements = OrdersDiffer(image.sizes) ? static_cast<double>(Hint(image.numel())) : 0;
+      const bool moves = moves_[value] && Root(value) != without;
+      any = any || moves;
+      gain += conv.gain * elements;
+      if (!moves && image.strides != ChannelsLast(image.sizes)) copied += elements;
+    });
+    if (conv.copies_weight) copied += static_cast<double>(Hint(RefOf(graph_.nodes[conv.node].op, conv.input + 1).numel()));
+    return any ? gain - copied : 0;
+  }
+
   // `node`'s tensors where they will lie.
-  void Move(Node* node) const {
+  void Move(Node* node) {
     const auto move = [&](ValueId value, TensorRef* ref) {
-      if (!moves_[value]) return;
-      const TensorRef& layout = graph_.values[value].layout;
-      ref->strides = *MapStrides(*ref, layout.sizes, layout.strides, ChannelsLast(layout.sizes));
+      if (moves_[value]) *ref = InChannelsLast(&graph_, *ref, LayoutOf(value));
     };
     ForEachUse(*node, [&](TensorRef& use) { move(use.storage, &use); });
     for (size_t i = 0; i < node->results.size(); ++i) {
@@ -229,16 +228,16 @@ class LayoutChooser {
       if (touched.empty() || IsFit(node)) continue;
       for (size_t v = 0; v < moves_.size(); ++v) {
         const auto is_kin = [&](ValueId value) { return Root(value) == Root(static_cast<ValueId>(v)); };
-        if (moves_[v] && std::any_of(touched.begin(), touched.end(), is_kin)) moves_[v] = false;
+        if (moves_[v] && std::any_of(touched.begin(), touched.end(), is_kin)) movable_[v] = false;
       }
       return true;
     }
     return false;
   }
 
-  bool IsFit(const Node& node) const {
+  bool IsFit(const Node& node) {
     const std::string& name = node.op.info->name;
-    if (name == "lazuli::_dropout_mask") return false;  // Numbers are drawn in the order of memory.
+    if (node.row->empty_part >= 0 && node.part == node.row->empty_part) return true;  // Memory for others to write.
     Node moved = node;
     Move(&moved);
     // Pieces of batch norm are in any order; an operator that is not whole could be anything else.
@@ -246,14 +245,15 @@ class LayoutChooser {
     if (!piece && FindRow(moved.op) != node.row) return false;
     if (!Reduces(moved)) return true;
     const Iteration iteration = IterationOf(moved);
+    const int64_t least = node.op.device.is_cpu() ? kLeastNeighboursOnCpu : kLeastNeighbours;
     bool fits = true;
     size_t ordinal = 0;
     ForEachUse(node, [&](const TensorRef& use) {
       const auto& strides = iteration.uses[ordinal++];
-      fits = fits && (!moves_[use.storage] || Run(iteration, strides) >= kLeastNeighbours);
+      fits = fits && (!moves_[use.storage] || Run(iteration, strides) >= least);
     });
     for (size_t i = 0; i < node.results.size(); ++i) {
-      fits = fits && (node.results[i] == kNoValue || !moves_[node.results[i]] || Run(iteration, iteration.results[i]) >= kLeastNeighbours);
+      fits = fits && (node.results[i] == kNoValue || !moves_[node.results[i]] || Run(iteration, iteration.results[i]) >= least);
     }
     return fits;
   }
@@ -277,7 +277,7 @@ class LayoutChooser {
   // What ATen goes by are input and weight. The gradient of a weight comes in that order, too.
   void MoveWeights() {
     for (Convolution& conv : convolutions_) {
-      ForEachImage(conv, [&](ValueId value) { conv.moves = conv.moves || moves_[value]; });
+      ForEachImage(graph_, conv, [&](ValueId value, const TensorRef&) { conv.moves = conv.moves || moves_[value]; });
     }
     std::vector<bool> only_moving(graph_.values.size(), true);
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
@@ -423,9 +423,7 @@ class LayoutChooser {
   }
 
   Graph graph_;
-  const ConvolutionLayoutOptions options_;
   const std::vector<bool> pinned_;
-  const std::vector<bool> overwritten_;
   std::vector<bool> image_;    // By value,
   std::vector<bool> movable_;  // whether nobody minds where it lies,
   std::vector<bool> moves_;    // and whether it moves.

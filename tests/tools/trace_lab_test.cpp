@@ -6,6 +6,7 @@
 
 #include <fstream>
 
+#include "absl/strings/str_replace.h"
 #include "codegen/ir/trace_text.h"
 #include "tests/support/log_file.h"
 #include "tests/tools/run_tool.h"
@@ -190,6 +191,16 @@ TEST(TraceCommandTest, PrintsTheGraphAfterAPass) {
   EXPECT_THAT(RunTrace("print FILE --stop-after=nothing", kOneFunction, &status),
               HasSubstr("passes: graph, fold, dce, cse, windows, conv_layout, attention, remat, fuse"));
   EXPECT_EQ(status, 2);
+}
+
+TEST(TraceCommandTest, PrintsKernels) {
+  int status = -1;
+  EXPECT_THAT(RunTrace("print FILE --stop-after=kernel", kOneFunction, &status), HasSubstr("vector.body"));
+  EXPECT_EQ(status, 0);
+  EXPECT_THAT(
+      RunTrace("print FILE --stop-after=kernel --cuda-arch=sm_90", absl::StrReplaceAll(kOneFunction, {{" cpu", " cuda:0"}}), &status),
+      HasSubstr("\nextern \"C\" __global__ "));
+  EXPECT_EQ(status, 0);
 }
 
 TEST(TraceCommandTest, SaysWhatIsWrong) {
