@@ -1,6 +1,7 @@
 #include "codegen/passes/convolution_layout.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "codegen/lower_group.h"
 #include "codegen/lower_pieces.h"
 #include "codegen/passes/channels_last.h"
+#include "codegen/passes/min_cut.h"
 #include "codegen/passes/value_uses.h"
 
 namespace lazuli::codegen {
@@ -147,7 +149,7 @@ class LayoutChooser {
     }
   }
 
-  // Families of which a convolution takes or gives some, and most can move, as long as that is worth more than copies.
+  // Of the families that convolutions take or give some of, and of which most can move, those whose move is worth most.
   void ChooseFamilies() {
     std::vector<bool> touched(graph_.values.size(), false);
     std::vector<int> balance(graph_.values.size(), 0);
@@ -159,50 +161,37 @@ class LayoutChooser {
     for (size_t v = 0; v < moves_.size(); ++v) {
       if (image_[v]) balance[Root(static_cast<ValueId>(v))] += movable_[v] ? 1 : -1;
     }
-    std::vector<bool> chosen(graph_.values.size(), false);
+    MinCut cut;
+    std::vector<int> question(graph_.values.size(), -1);  // Of each family that may move: whether it does.
     for (size_t v = 0; v < moves_.size(); ++v) {
       const ValueId root = Root(static_cast<ValueId>(v));
-      if (image_[v] && movable_[v]) chosen[root] = touched[root] && balance[root] > 0;
+      if (image_[v] && movable_[v] && touched[root] && balance[root] > 0 && question[root] < 0) question[root] = cut.AddNode();
     }
-    for (ValueId worst = 0; worst != kNoValue;) {
-      for (size_t v = 0; v < moves_.size(); ++v) moves_[v] = image_[v] && movable_[v] && chosen[Root(static_cast<ValueId>(v))];
-      worst = LeastWorth(chosen);
-      if (worst != kNoValue) chosen[worst] = false;
+    for (const Convolution& conv : convolutions_) Ask(conv, question, &cut);
+    const std::vector<bool> yes = cut.SourceSide();
+    for (size_t v = 0; v < moves_.size(); ++v) {
+      const int family = question[Root(static_cast<ValueId>(v))];
+      moves_[v] = image_[v] && movable_[v] && family >= 0 && yes[family];
     }
   }
 
-  // The family of those that move whose move takes more than it is worth, and most so. None: there is none.
-  ValueId LeastWorth(const std::vector<bool>& chosen) {
-    std::vector<double> worth(graph_.values.size(), 0);
-    for (const Convolution& conv : convolutions_) {
-      const double all = Worth(conv, kNoValue);
-      std::vector<ValueId> roots;
-      ForEachImage(graph_, conv, [&](ValueId value, const TensorRef&) {
-        const bool seen = !moves_[value] || std::find(roots.begin(), roots.end(), Root(value)) != roots.end();
-        if (!seen) roots.push_back(Root(value));
-      });
-      for (const ValueId root : roots) worth[root] += all - Worth(conv, root);
-    }
-    ValueId worst = kNoValue;
-    for (size_t v = 0; v < worth.size(); ++v) {
-      if (chosen[v] && worth[v] <= 0 && (worst == kNoValue || worth[v] < worth[worst])) worst = static_cast<ValueId>(v);
-    }
-    return worst;
-  }
-
-  // Of what moves but for the family `without`.
-  double Worth(const Convolution& conv, ValueId without) {
-    double gain = 0, copied = 0;
-    bool any = false;
+  // What the convolution gains, and what it copies where only some of its images move, in quarters of copies.
+  void Ask(const Convolution& conv, const std::vector<int>& question, MinCut* cut) {
+    const int any = cut->AddNode();
+    int64_t cost = conv.copies_weight ? 4 * Hint(RefOf(graph_.nodes[conv.node].op, conv.input + 1).numel()) : 0;
     ForEachImage(graph_, conv, [&](ValueId value, const TensorRef& image) {
-      const double elements = OrdersDiffer(image.sizes) ? static_cast<double>(Hint(image.numel())) : 0;
-      const bool moves = moves_[value] && Root(value) != without;
-      any = any || moves;
-      gain += conv.gain * elements;
-      if (!moves && image.strides != ChannelsLast(image.sizes)) copied += elements;
+      if (!OrdersDiffer(image.sizes)) return;
+      const int64_t elements = Hint(image.numel());
+      const int family = image_[value] && movable_[value] ? question[Root(value)] : -1;
+      cost -= conv.gain * elements;
+      if (family >= 0) {
+        cut->AddEdge(any, family, 4 * elements);
+        cut->AddEdge(family, any, MinCut::kNever);
+      } else if (image.strides != ChannelsLast(image.sizes)) {
+        cost += 4 * elements;
+      }
     });
-    if (conv.copies_weight) copied += static_cast<double>(Hint(RefOf(graph_.nodes[conv.node].op, conv.input + 1).numel()));
-    return any ? gain - copied : 0;
+    cut->AddEdge(cost < 0 ? MinCut::kSource : any, cost < 0 ? any : MinCut::kSink, std::abs(cost));
   }
 
   // `node`'s tensors where they will lie.

@@ -22,14 +22,14 @@ struct Channels {
 };
 
 // Measured with an H100's cuDNN 9, forwards and backwards: from these numbers of channels on.
-std::optional<double> GainOnGpu(const Channels& channels, bool half) {
+std::optional<int> GainOnGpu(const Channels& channels, bool half) {
   const int64_t least = half ? kLeastChannels : kLeastChannelsOfFloats;
-  if (channels.groups != 1) return channels.depthwise && half && channels.in >= least ? std::optional(1.0) : std::nullopt;
-  return channels.least >= least ? 1 : channels.least >= kFewestChannels ? 0.5 : 0;
+  if (channels.groups != 1) return channels.depthwise && half && channels.in >= least ? std::optional(4) : std::nullopt;
+  return channels.least >= least ? 4 : channels.least >= kFewestChannels ? 2 : 0;
 }
 
 // Measured with oneDNN, AVX2 and AVX-512: one of many channels does as well in either order.
-double GainOnCpu(const Channels& channels) { return channels.least <= kFewChannelsOnCpu || channels.groups > 1 ? 0.5 : 0.25; }
+int GainOnCpu(const Channels& channels) { return channels.least <= kFewChannelsOnCpu || channels.groups > 1 ? 2 : 1; }
 
 std::optional<Convolution> FindConvolution(const Graph& graph, NodeId n, const ConvolutionLayoutOptions& options) {
   const Node& node = graph.nodes[n];
@@ -52,7 +52,7 @@ std::optional<Convolution> FindConvolution(const Graph& graph, NodeId n, const C
   channels.least = std::min(channels.in, graph.symbols.Hint(weight.sizes[transposed ? 1 : 0]));
   channels.groups = groups.value.toInt();
   channels.depthwise = channels.groups == channels.in && weight.sizes[1] == 1;
-  std::optional<double> gain;
+  std::optional<int> gain;
   if (node.op.device.is_cpu() && options.cpu && input.dtype == c10::kFloat) gain = GainOnCpu(channels);
   if (node.op.device.is_cuda() && (half ? options.halves : options.floats && input.dtype == c10::kFloat)) gain = GainOnGpu(channels, half);
   if (!gain.has_value()) return std::nullopt;

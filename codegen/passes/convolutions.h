@@ -20,10 +20,9 @@ struct Convolution {
   int input = 0;  // Arguments; the weight comes after it, and the output's gradient, of a backward pass, before it.
   bool backward = false;
   bool moves = false;
-  // What the layout is worth to it, in copies of one element: so much for each of its images', less those in another order, and the
-  // weight's.
-  double gain = 0;
-  bool copies_weight = false;
+  // What the layout is worth to it where all its images have it, for each of their elements: in quarters of what copying one costs.
+  int gain = 0;
+  bool copies_weight = false;  // To that layout.
 };
 
 // Those of two dimensions, in the graph's order.

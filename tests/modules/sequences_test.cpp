@@ -9,7 +9,7 @@ namespace {
 
 namespace nn = torch::nn;
 
-const auto kSteps = [] { return Shapes({5, 2, 6}, {3, 4, 6}); };  // Steps, batch, features.
+const auto kSequenceSteps = [] { return Shapes({5, 2, 6}, {3, 4, 6}); };  // Steps, batch, features.
 
 // The next cell of a chain of three, from the state of the last.
 const auto kThreeCells = [](auto& cell, const Tensors& arguments) {
@@ -29,21 +29,23 @@ ModuleRow OfCudnn(ModuleRow row) {
 
 const std::vector<ModuleRow> kRecurrent = {
     OfCudnn(Row(
-        "RNN", [] { return nn::RNN(nn::RNNOptions(6, 8).num_layers(2)); }, kSteps())),
+        "RNN", [] { return nn::RNN(nn::RNNOptions(6, 8).num_layers(2)); }, kSequenceSteps())),
     OfCudnn(Row(
-        "RNNReLU", [] { return nn::RNN(nn::RNNOptions(6, 8).nonlinearity(torch::kReLU).bidirectional(true)); }, kSteps())),
+        "RNNReLU", [] { return nn::RNN(nn::RNNOptions(6, 8).nonlinearity(torch::kReLU).bidirectional(true)); }, kSequenceSteps())),
     OfCudnn(Row(
-        "GRU", [] { return nn::GRU(nn::GRUOptions(6, 8).num_layers(2).dropout(0.2)); }, kSteps())),
+        "GRU", [] { return nn::GRU(nn::GRUOptions(6, 8).num_layers(2).dropout(0.2)); }, kSequenceSteps())),
     OfCudnn(Row(
-        "GRUBidirectional", [] { return nn::GRU(nn::GRUOptions(6, 8).bidirectional(true).batch_first(true)); }, kSteps())),
+        "GRUBidirectional", [] { return nn::GRU(nn::GRUOptions(6, 8).bidirectional(true).batch_first(true)); }, kSequenceSteps())),
     OfCudnn(Row(
-        "LSTM", [] { return nn::LSTM(nn::LSTMOptions(6, 8).num_layers(2)); }, kSteps(), kOneDnnLstm)),
+        "LSTM", [] { return nn::LSTM(nn::LSTMOptions(6, 8).num_layers(2)); }, kSequenceSteps(), kOneDnnLstm)),
     OfCudnn(Row(
-        "LSTMDropout", [] { return nn::LSTM(nn::LSTMOptions(6, 8).num_layers(2).dropout(0.2).bias(false)); }, kSteps(), kOneDnnLstm)),
+        "LSTMDropout", [] { return nn::LSTM(nn::LSTMOptions(6, 8).num_layers(2).dropout(0.2).bias(false)); }, kSequenceSteps(),
+        kOneDnnLstm)),
     OfCudnn(Row(
-        "LSTMBidirectional", [] { return nn::LSTM(nn::LSTMOptions(6, 8).bidirectional(true).batch_first(true)); }, kSteps(), kOneDnnLstm)),
+        "LSTMBidirectional", [] { return nn::LSTM(nn::LSTMOptions(6, 8).bidirectional(true).batch_first(true)); }, kSequenceSteps(),
+        kOneDnnLstm)),
     OfCudnn(Row(
-        "LSTMProjected", [] { return nn::LSTM(nn::LSTMOptions(6, 8).proj_size(4)); }, kSteps())),
+        "LSTMProjected", [] { return nn::LSTM(nn::LSTMOptions(6, 8).proj_size(4)); }, kSequenceSteps())),
     RowOf(
         "RNNCell", [] { return nn::RNNCell(6, 8); }, kThreeCells, Shapes({4, 6}, {2, 6})),
     RowOf(

@@ -20,6 +20,11 @@ std::string GraphOf(const std::string& text, const std::string& precision = "eag
   return codegen::PrintGraph(ReadableGpuGraph(text, "conv_layout", precision));
 }
 
+// The same on a CPU.
+std::string CpuGraphOf(const std::string& text, const std::string& precision = "eager") {
+  return GraphOf(absl::StrReplaceAll(text, {{"cuda:0", "cpu"}}), precision);
+}
+
 // relu, a convolution of 3 x 3, relu, `middle` of that, and another convolution, whose result leaves the trace.
 std::string TwoConvolutions(const std::string& type, const std::string& middle, const char* weights = "64,64", int groups = 1) {
   const std::string image = absl::StrCat(type, "[8,64,16,16]"), weight = absl::StrCat(type, "[", weights, ",3,3]");
@@ -137,6 +142,78 @@ storage %8: fresh 2097152 bytes cuda:0
   EXPECT_THAT(graph, HasSubstr("bf16[64,64,3,3](576,1,192,64), undef = aten::convolution_backward"));
   EXPECT_THAT(graph, HasSubstr("f32[64,64,3,3] = aten::_to_copy"));
   EXPECT_THAT(graph, HasSubstr("bf16[8,64,16,16] = aten::threshold_backward"));
+}
+
+// relu of `in` channels, a convolution to `out` and relu of that, [8, ., 16, 16]; then a convolution to `last`, which leaves the trace.
+std::string Chain(int in, int out, int last, const std::string& type = "f32") {
+  const auto image = [&](int channels) { return absl::StrCat(type, "[8,", channels, ",16,16]"); };
+  std::string text = "trace scalars=0 offsets=0\nstorage %0: input cuda:0\nstorage %1: input cuda:0\nstorage %2: input cuda:0\n";
+  int storage = 3;
+  for (const int channels : {in, out, out, last}) {
+    absl::StrAppend(&text, "storage %", storage, ": fresh ", channels * (type == "f32" ? 8192 : 4096), " bytes cuda:0",
+                    storage == 6 ? " live\n" : "\n");
+    ++storage;
+  }
+  absl::StrAppend(&text, "%3 ", image(in), " = aten::relu(%0 ", image(in), ")\n%4 ", image(out), " = aten::convolution(%3 ", image(in),
+                  ", %1 ", type, "[", out, ",", in, ",3,3], undef, ", kForward, "1)\n%5 ", image(out), " = aten::relu(%4 ", image(out),
+                  ")\n%6 ", image(last), " = aten::convolution(%5 ", image(out), ", %2 ", type, "[", last, ",", out, ",3,3], undef, ",
+                  kForward, "1)\n");
+  return text;
+}
+
+TEST(ConvolutionLayout, OnCpusWhereImagesAreLargerThanWeights) {
+  EXPECT_THAT(CpuGraphOf(Chain(16, 32, 4)), HasSubstr("f32[8,32,16,16](8192,1,512,32) = aten::relu("));
+  EXPECT_THAT(CpuGraphOf(Chain(16, 32, 4), "strict"), Not(HasSubstr("(8192,1,512,32)")));
+  EXPECT_THAT(CpuGraphOf(Chain(256, 256, 4)), Not(HasSubstr("(65536,1,4096,256)"))) << "more weights than images";
+  EXPECT_THAT(CpuGraphOf(Chain(16, 32, 4, "bf16")), Not(HasSubstr("(8192,1,512,32)"))) << "not measured";
+  at::globalContext().setUserEnabledMkldnn(false);
+  EXPECT_THAT(CpuGraphOf(Chain(16, 32, 4)), Not(HasSubstr("(8192,1,512,32)")));
+  at::globalContext().setUserEnabledMkldnn(true);
+}
+
+// What would be copied counts: the first convolution's image stays where the trace is given it.
+TEST(ConvolutionLayout, NotWhereMoreWouldBeCopied) {
+  const auto graph = [](int in) {
+    return CpuGraphOf(absl::StrReplaceAll(Chain(in, 32, 32),
+                                          {{absl::StrCat("%3 f32[8,", in, ",16,16], %1"), absl::StrCat("%0 f32[8,", in, ",16,16], %1")}}));
+  };
+  EXPECT_THAT(graph(3), HasSubstr("f32[8,32,16,16](8192,1,512,32) = aten::relu("));
+  EXPECT_THAT(graph(64), Not(HasSubstr("(8192,1,512,32)")));
+}
+
+// Few channels ask for it where nothing is copied, and follow others.
+TEST(ConvolutionLayout, FewChannelsOnGpus) {
+  for (const char* type : {"f32", "bf16"}) {
+    EXPECT_THAT(GraphOf(Chain(16, 16, 3, type)), HasSubstr("[8,16,16,16](4096,1,256,16) = aten::relu(%3"));
+    EXPECT_THAT(GraphOf(Chain(8, 8, 3, type)), Not(HasSubstr("[8,8,16,16](2048,1,128,8)"))) << "slower";
+    EXPECT_THAT(GraphOf(Chain(8, 64, 64, type)), HasSubstr("[8,64,16,16](16384,1,1024,64) = aten::relu(%3")) << "the second one asks";
+  }
+}
+
+// Windows of channels that make up an image begin where they do in the other order.
+TEST(ConvolutionLayout, WhatIsPutTogetherMoves) {
+  const std::string text = absl::StrCat(R"(trace scalars=0 offsets=0
+storage %0: input cuda:0
+storage %1: input cuda:0
+storage %2: input cuda:0
+storage %3: fresh 524288 bytes cuda:0
+storage %4: fresh 262144 bytes cuda:0
+storage %5: fresh 786432 bytes cuda:0
+storage %6: fresh 262144 bytes cuda:0
+storage %7: fresh 262144 bytes cuda:0 live
+%3 f32[8,64,16,16] = aten::relu(%0 f32[8,64,16,16])
+%4 f32[8,32,16,16] = aten::convolution(%3 f32[8,64,16,16], %1 f32[32,64,3,3], undef, )",
+                                        kForward, R"(1)
+%5 f32[8,96,16,16] = aten::cat({%3 f32[8,64,16,16], %4 f32[8,32,16,16]}, dim=1)
+%6 f32[8,32,16,16] = aten::convolution(%5 f32[8,96,16,16], %2 f32[32,96,3,3], undef, )",
+                                        kForward, R"(1)
+%7 f32[8,32,16,16] = aten::relu(%6 f32[8,32,16,16])
+)");
+  for (const std::string& graph : {GraphOf(text), CpuGraphOf(text)}) {
+    EXPECT_THAT(graph, HasSubstr("= [64]\n")) << graph;  // The second window begins 64 channels on, not 64 planes.
+    EXPECT_THAT(graph, HasSubstr("f32[8,32,16,16](24576,1,1536,96)+o")) << graph;
+    EXPECT_THAT(graph, HasSubstr("aten::convolution(%6 f32[8,96,16,16](24576,1,1536,96), ")) << graph;
+  }
 }
 
 }  // namespace
