@@ -6,7 +6,10 @@
 #include <ATen/ops/reflection_pad2d.h>
 #include <ATen/ops/roll.h>
 #include <ATen/ops/upsample_nearest2d.h>
+#include <ATen/ops/upsample_nearest2d_backward.h>
 #include <gtest/gtest.h>
+
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -71,6 +74,41 @@ TEST(MovedTest, ImagesAreReadWhereTheirPointsComeFrom) {
     ExpectImage("aten::upsample_nearest2d", "output_size=[28,205], scales_h=none, scales_w=none", self,
                 at::upsample_nearest2d(self, {28, 205}));
   }
+}
+
+// The gradient of [2, 3, 4, 5] floats that became [2, 3, `rows`, `columns`], with the scales that are written so.
+std::string RepeatedPixelsGradient(const at::Tensor& gradient, const std::string& scales) {
+  return absl::StrCat("\ntrace scalars=1 offsets=0\nstorage %0: input cuda:0\nstorage %1: fresh 480 bytes cuda:0\n",
+                      "storage %2: fresh 480 bytes cuda:0 live\n%1 f32[2,3,4,5] = aten::upsample_nearest2d_backward(%0 f32[",
+                      absl::StrJoin(gradient.sizes(), ","), "](", absl::StrJoin(gradient.strides(), ","), "), output_size=[",
+                      gradient.size(2), ",", gradient.size(3), "], input_size=[2,3,4,5], ", scales,
+                      ")\n%2 f32[2,3,4,5] = aten::mul.Tensor(%1 f32[2,3,4,5], %1 f32[2,3,4,5])\n");
+}
+
+TEST(MovedTest, GradientsOfRepeatedPixelsAreSumsOfBlocks) {
+  for (const auto& [rows, columns] : {std::pair(2, 2), std::pair(1, 3), std::pair(6, 9)}) {
+    const at::Tensor dense = at::arange(120 * rows * columns, at::kFloat).remainder(7).view({2, 3, 4 * rows, 5 * columns});
+    const at::Tensor expected = at::upsample_nearest2d_backward(dense, {4 * rows, 5 * columns}, {2, 3, 4, 5});
+    const std::string scales = absl::StrCat("scales_h=", rows, ".0, scales_w=", columns, ".0");
+    ExpectKernel(RepeatedPixelsGradient(dense, "scales_h=none, scales_w=none"), dense, expected);
+    ExpectKernel(RepeatedPixelsGradient(dense, scales), dense, expected);
+    const at::Tensor channels_last = dense.contiguous(at::MemoryFormat::ChannelsLast);
+    ExpectKernel(RepeatedPixelsGradient(channels_last, scales), channels_last, expected);
+  }
+}
+
+TEST(MovedTest, GradientsOfPixelsThatAreNotRepeatedEquallyAreLeftToAten) {
+  const at::Tensor twice = at::empty({2, 3, 8, 10}), more = at::empty({2, 3, 9, 10});
+  const auto groups = [](const std::string& text) {
+    const auto graph = GpuGraph(text);
+    EXPECT_TRUE(graph.ok()) << graph.status();
+    return graph.ok() ? graph->groups.size() : 0;
+  };
+  EXPECT_EQ(groups(RepeatedPixelsGradient(twice, "scales_h=2.0, scales_w=2.0")), 1u);
+  EXPECT_EQ(groups(RepeatedPixelsGradient(more, "scales_h=none, scales_w=none")), 2u);
+  EXPECT_EQ(groups(RepeatedPixelsGradient(at::empty({2, 3, 4, 205}), "scales_h=none, scales_w=none")), 2u) << "41 times 1/41 is below 1";
+  EXPECT_EQ(groups(RepeatedPixelsGradient(twice, "scales_h=2.1, scales_w=2.0")), 2u) << "a scale that was given counts";
+  EXPECT_EQ(groups(RepeatedPixelsGradient(twice, "scales_h=2.0, scales_w=#0:f64")), 2u) << "one that is not known";
 }
 
 TEST(MovedTest, RollsAndFlipsAreReadWhereTheyComeFrom) {
