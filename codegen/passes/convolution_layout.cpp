@@ -205,23 +205,25 @@ class LayoutChooser {
     }
   }
 
-  // Leaves alone the families of the first node that could not do, or would be slow at, what it does to them. False: there is none.
+  // Leaves alone the families of nodes that could not do, or would be slow at, what they do to them. False: there are none.
   bool LeaveUnfit() {
+    std::vector<bool> left(graph_.values.size(), false);  // By family.
+    bool any = false;
     for (const Node& node : graph_.nodes) {
       if (node.kind != Node::Kind::kCompute) continue;
       std::vector<ValueId> touched;
       ForEachUse(node, [&](const TensorRef& use) { touched.push_back(use.storage); });
       touched.insert(touched.end(), node.results.begin(), node.results.end());
-      const auto stays = [&](ValueId value) { return value == kNoValue || !moves_[value]; };
+      const auto stays = [&](ValueId value) { return value == kNoValue || !moves_[value] || left[Root(value)]; };
       touched.erase(std::remove_if(touched.begin(), touched.end(), stays), touched.end());
       if (touched.empty() || IsFit(node)) continue;
-      for (size_t v = 0; v < moves_.size(); ++v) {
-        const auto is_kin = [&](ValueId value) { return Root(value) == Root(static_cast<ValueId>(v)); };
-        if (moves_[v] && std::any_of(touched.begin(), touched.end(), is_kin)) movable_[v] = false;
-      }
-      return true;
+      for (const ValueId value : touched) left[Root(value)] = true;
+      any = true;
     }
-    return false;
+    for (size_t v = 0; v < moves_.size(); ++v) {
+      if (moves_[v] && left[Root(static_cast<ValueId>(v))]) movable_[v] = false;
+    }
+    return any;
   }
 
   bool IsFit(const Node& node) {
@@ -282,6 +284,7 @@ class LayoutChooser {
       const ValueId gradient = conv.backward ? node.results[1] : kNoValue;
       for (const ValueId value : {weight, gradient}) {
         if (value == kNoValue || !movable_[value] || !only_moving[value] || moves_[value]) continue;
+        if (graph_.values[value].previous != kNoValue) continue;  // What is put together moves as a whole, and is asked as a whole.
         moves_[value] = FitsAlone(value);
       }
     }

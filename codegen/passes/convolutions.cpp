@@ -31,6 +31,15 @@ std::optional<int> GainOnGpu(const Channels& channels, bool half) {
 // Measured with oneDNN, AVX2 and AVX-512: one of many channels does as well in either order.
 int GainOnCpu(const Channels& channels) { return channels.least <= kFewChannelsOnCpu || channels.groups > 1 ? 2 : 1; }
 
+// oneDNN 3's gradient of weights of one pixel, where images lie channels last, steps over some pixels and has few channels, writes past its
+// scratch memory with AVX-512.
+bool OverrunsOnCpu(const TraceOp& op, bool backward, const TensorRef& weight, const Channels& channels) {
+  constexpr int64_t kChannelsOfVector = 16;
+  const std::vector<int64_t> strides = op.args[backward ? 4 : 3].value.toIntVector();
+  const bool steps = std::any_of(strides.begin(), strides.end(), [](int64_t stride) { return stride != 1; });
+  return steps && weight.sizes[2] * weight.sizes[3] == 1 && channels.in < kChannelsOfVector;
+}
+
 std::optional<Convolution> FindConvolution(const Graph& graph, NodeId n, const ConvolutionLayoutOptions& options) {
   const Node& node = graph.nodes[n];
   if (node.kind != Node::Kind::kExtern || !node.versions.empty()) return std::nullopt;
@@ -53,7 +62,9 @@ std::optional<Convolution> FindConvolution(const Graph& graph, NodeId n, const C
   channels.groups = groups.value.toInt();
   channels.depthwise = channels.groups == channels.in && weight.sizes[1] == 1;
   std::optional<int> gain;
-  if (node.op.device.is_cpu() && options.cpu && input.dtype == c10::kFloat) gain = GainOnCpu(channels);
+  if (node.op.device.is_cpu() && options.cpu && input.dtype == c10::kFloat && !OverrunsOnCpu(node.op, conv.backward, weight, channels)) {
+    gain = GainOnCpu(channels);
+  }
   if (node.op.device.is_cuda() && (half ? options.halves : options.floats && input.dtype == c10::kFloat)) gain = GainOnGpu(channels, half);
   if (!gain.has_value()) return std::nullopt;
   conv.gain = *gain;

@@ -135,6 +135,20 @@ const std::vector<Network> kNetworks = {
         {{2, 3, 10, 10}, {3, 3, 6, 8}},
     },
     {
+        "WeightsArePutTogether",
+        [](nn::ModuleListImpl* parts) -> Net {
+          auto a = Layer(parts, 3, 16), b = Layer(parts, 24, 8, 1, 2), c = Layer(parts, 3, 12, 1, 2);
+          nn::Conv2d left(nn::Conv2dOptions(16, 8, 3).bias(false)), right(nn::Conv2dOptions(16, 16, 3).bias(false));
+          for (const auto& conv : {left, right}) parts->push_back(conv);
+          return [=](const torch::Tensor& x) mutable {
+            const auto weight = torch::cat({left->weight * 2, torch::tanh(right->weight)});
+            const auto h = torch::relu(torch::conv2d(a->forward(x), weight, {}, 1, 1));
+            return torch::cat({b->forward(h), c->forward(x)}, 1);
+          };
+        },
+        {{2, 3, 12, 12}, {7, 3, 8, 16}},
+    },
+    {
         "PatchesAndRows",
         [](nn::ModuleListImpl* parts) -> Net {
           auto a = Layer(parts, 3, 16), b = Layer(parts, 16, 16);

@@ -76,6 +76,47 @@ TEST(ChannelsLastTest, WhatIsNoWindowThere) {
   EXPECT_FALSE(Follows(x, x.unfold(3, 2, 1))) << "neighbours overlap";
 }
 
+// Rows that are a symbol: whole ones and known parts of other dimensions follow, and a part whose end is not known does not.
+TEST(ChannelsLastTest, Symbols) {
+  Graph graph;
+  graph.symbols = runtime::SymbolTable::Make({6}, {3, 8, 4, 2, 32, 64, 192});
+  const int64_t rows = graph.symbols.prime(0), plane = rows * 4;
+  TensorRef layout;
+  layout.storage = 0;
+  layout.dtype = at::kFloat;
+  layout.sizes = {3, 8, rows, 4};
+  layout.strides = {8 * plane, plane, 4, 1};
+  const auto window = [&](c10::DimVector sizes, c10::DimVector strides, const std::vector<int64_t>& offset) {
+    TensorRef use = layout;
+    use.sizes = std::move(sizes);
+    use.strides = std::move(strides);
+    if (!offset.empty()) use.SetOffset(AddOffset(&graph, -1, offset));
+    return use;
+  };
+  const TensorRef channels = window({3, 2, rows, 4}, layout.strides, {2 * plane, 4 * plane});
+  ASSERT_TRUE(FollowsToChannelsLast(graph, channels, layout));
+  const TensorRef moved = InChannelsLast(&graph, channels, layout);
+  EXPECT_EQ(moved.strides, (c10::DimVector{8 * plane, 1, 32, 8}));
+  EXPECT_EQ(graph.offset_sums.back().terms, (std::vector<int64_t>{2, 4}));
+  const TensorRef pixels = window({3, 8, plane}, {8 * plane, plane, 1}, {});
+  ASSERT_TRUE(FollowsToChannelsLast(graph, pixels, layout));
+  EXPECT_EQ(InChannelsLast(&graph, pixels, layout).strides, (c10::DimVector{8 * plane, 1, 8}));
+  EXPECT_TRUE(FollowsToChannelsLast(graph, window({3, 8, rows, 2, 2}, {8 * plane, plane, 4, 2, 1}, {}), layout));
+  EXPECT_FALSE(FollowsToChannelsLast(graph, window({3, 8, 12}, {8 * plane, plane, 1}, {}), layout)) << "12 of an unknown number of pixels";
+  EXPECT_FALSE(FollowsToChannelsLast(graph, window({3, 2, rows, 4}, layout.strides, {2 * plane + 4}), layout)) << "between channels";
+}
+
+// One row and one channel: strides that two dimensions share.
+TEST(ChannelsLastTest, DimensionsOfOne) {
+  for (const std::vector<int64_t>& sizes :
+       std::vector<std::vector<int64_t>>{{3, 8, 1, 4}, {3, 1, 6, 4}, {1, 8, 6, 4}, {3, 8, 6, 1}, {1, 8, 1, 4}}) {
+    const at::Tensor x = at::arange(sizes[0] * sizes[1] * sizes[2] * sizes[3], at::kFloat).view(sizes);
+    for (const at::Tensor& window : {x, x.permute({0, 2, 3, 1}), x.flatten(2), x.narrow(1, 0, 1), x.select(1, 0), x.select(2, 0)}) {
+      EXPECT_TRUE(Follows(x, window)) << x.sizes() << window.sizes();
+    }
+  }
+}
+
 // Chains of views, of which some follow.
 TEST(ChannelsLastTest, RandomViews) {
   const unsigned seed = std::random_device()();
@@ -102,9 +143,9 @@ TEST(ChannelsLastTest, RandomViews) {
         return d + 1 < x.dim() && x.stride(d) == x.stride(d + 1) * x.size(d + 1) ? x.flatten(d, d + 1) : x;
       },
   };
-  const at::Tensor image = Image();
   int followed = 0;
   for (int round = 0; round < 3000; ++round) {
+    const at::Tensor all = Image(), image = draw(2) == 0 ? all : all.narrow(draw(4), 0, 1).contiguous();
     at::Tensor view = image;
     for (int64_t left = 1 + draw(4); left > 0; --left) view = steps[static_cast<size_t>(draw(static_cast<int64_t>(steps.size())))](view);
     followed += Follows(image, view) ? 1 : 0;

@@ -216,5 +216,17 @@ storage %7: fresh 262144 bytes cuda:0 live
   }
 }
 
+// oneDNN writes past its memory there.
+TEST(ConvolutionLayout, NotOnePixelSteppingOverOthersOfFewChannelsOnCpus) {
+  const auto graph = [](int in, const char* stride) {
+    return CpuGraphOf(absl::StrReplaceAll(Chain(in, 32, 3), {{absl::StrCat("f32[32,", in, ",3,3]"), absl::StrCat("f32[32,", in, ",1,1]")},
+                                                             {"stride=[1,1], padding=[1,1]", stride}}));
+  };
+  const std::string steps = "f32[8,12,16,16] = aten::relu(";
+  EXPECT_THAT(graph(12, "stride=[2,2], padding=[0,0]"), HasSubstr(steps));
+  EXPECT_THAT(graph(12, "stride=[1,1], padding=[0,0]"), Not(HasSubstr(steps)));
+  EXPECT_THAT(graph(16, "stride=[2,2], padding=[0,0]"), HasSubstr("f32[8,16,16,16](4096,1,256,16) = aten::relu("));
+}
+
 }  // namespace
 }  // namespace lazuli::testing
