@@ -34,12 +34,13 @@ std::optional<int64_t> Walked(const Graph& graph, std::vector<Walk> walks) {
 }
 
 // `use`, a window of `layout` in all dimensions of which it has as many as that.
-std::optional<Window> AlongDimensions(const TensorRef& use, const TensorRef& layout, const c10::DimVector& after) {
+std::optional<Window> AlongDimensions(const Graph& graph, const TensorRef& use, const TensorRef& layout, const c10::DimVector& after) {
   if (use.sizes.size() != layout.sizes.size()) return std::nullopt;
   Window window{after, std::vector<bool>(layout.sizes.size(), false)};
   for (size_t d = 0; d < use.sizes.size(); ++d) {
-    if (use.strides[d] != layout.strides[d]) return std::nullopt;
     window.parts[d] = use.sizes[d] != layout.sizes[d];
+    const bool within = !window.parts[d] || graph.symbols.Hint(use.sizes[d]) < graph.symbols.Hint(layout.sizes[d]);
+    if (!within || use.strides[d] != layout.strides[d]) return std::nullopt;
   }
   return std::count(window.parts.begin(), window.parts.end(), true) <= 1 ? std::optional(window) : std::nullopt;
 }
@@ -94,7 +95,7 @@ std::optional<std::vector<int64_t>> OffsetOf(const Graph& graph, const TensorRef
 std::optional<std::pair<Window, std::vector<int64_t>>> Move(const Graph& graph, const TensorRef& use, const TensorRef& layout) {
   const c10::DimVector after = ChannelsLast(layout.sizes);
   if (use.dtype != layout.dtype) return std::nullopt;
-  std::optional<Window> window = AlongDimensions(use, layout, after);
+  std::optional<Window> window = AlongDimensions(graph, use, layout, after);
   if (!window.has_value()) window = AcrossDimensions(graph, use, layout, after);
   std::vector<int64_t> terms;
   if (!window.has_value()) return std::nullopt;

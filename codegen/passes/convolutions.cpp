@@ -31,8 +31,8 @@ std::optional<int> GainOnGpu(const Channels& channels, bool half) {
 // Measured with oneDNN, AVX2 and AVX-512: one of many channels does as well in either order.
 int GainOnCpu(const Channels& channels) { return channels.least <= kFewChannelsOnCpu || channels.groups > 1 ? 2 : 1; }
 
-// oneDNN 3's gradient of weights of one pixel, where images lie channels last, steps over some pixels and has few channels, writes past its
-// scratch memory with AVX-512.
+// With AVX-512 oneDNN 3 writes past its scratch memory where images lie channels last, of few channels: in the gradient of weights of one
+// pixel that step over some.
 bool OverrunsOnCpu(const TraceOp& op, bool backward, const TensorRef& weight, const Channels& channels) {
   constexpr int64_t kChannelsOfVector = 16;
   const std::vector<int64_t> strides = op.args[backward ? 4 : 3].value.toIntVector();

@@ -117,6 +117,11 @@ TEST(ChannelsLastTest, DimensionsOfOne) {
   }
 }
 
+TEST(ChannelsLastTest, MoreThanThereIsOfADimensionOfOne) {
+  const at::Tensor x = at::arange(96, at::kFloat).view({3, 8, 1, 4});
+  EXPECT_FALSE(Follows(x, x.as_strided({3, 4, 4, 4}, {32, 4, 4, 1}))) << "channels that overlap";
+}
+
 // Chains of views, of which some follow.
 TEST(ChannelsLastTest, RandomViews) {
   const unsigned seed = std::random_device()();
