@@ -3,10 +3,10 @@
 
 #include <torch/torch.h>
 
-#include <algorithm>
 #include <functional>
 #include <string>
 
+#include "tests/support/as_good_as_eager.h"
 #include "tests/support/gpu.h"
 #include "tests/support/same_as_eager.h"
 
