@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -124,7 +123,6 @@ class LayoutChooser {
 
   // What kernels make of each other, element by element, is a family, and so is what they put together.
   void Unite() {
-    std::iota(root_.begin(), root_.end(), 0);
     for (size_t v = 0; v < root_.size(); ++v) root_[v] = graph_.MemoryOf(static_cast<ValueId>(v));
     for (const Node& node : graph_.nodes) {
       if (IsPutTogether(node)) {
@@ -227,12 +225,11 @@ class LayoutChooser {
   }
 
   bool IsFit(const Node& node) {
-    const std::string& name = node.op.info->name;
     if (node.row->empty_part >= 0 && node.part == node.row->empty_part) return true;  // Memory for others to write.
     Node moved = node;
     Move(&moved);
     // Pieces of batch norm are in any order; an operator that is not whole could be anything else.
-    const bool piece = name.find("batch_norm") != std::string::npos;
+    const bool piece = node.op.info->name.find("batch_norm") != std::string::npos;
     if (!piece && FindRow(moved.op) != node.row) return false;
     if (!Reduces(moved)) return true;
     const Iteration iteration = IterationOf(moved);
