@@ -111,6 +111,8 @@ Value* InstEmitter::EmitFloating(const KInst& inst, ScalarType type, Value* a, V
       return unary(llvm::Intrinsic::roundeven);
     case KOp::kIsNan:
       return builder_.CreateFCmpUNO(a, a);
+    case KOp::kBits:
+      return builder_.CreateBitCast(a, Like(builder_.getInt32Ty(), a));
     case KOp::kFma:
       return builder_.CreateIntrinsic(llvm::Intrinsic::fma, {a->getType()}, {a, b, c});
     default:

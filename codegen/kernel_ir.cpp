@@ -18,6 +18,7 @@ enum class Rule : uint8_t {
   kIntegral,   // Integers and Bool.
   kCompare,    // Any arithmetic type; result Bool.
   kPredicate,  // Floating; result Bool.
+  kBits,       // Float; result Int.
   kSelect,
   kLogical,  // Bool.
   kRandom,   // Long; result Float.
@@ -98,6 +99,7 @@ constexpr OpTraits kTraits[] = {
     {KOp::kErfinv, "erfinv", 1, Rule::kFloating},
     {KOp::kLgamma, "lgamma", 1, Rule::kFloating},
     {KOp::kIsNan, "isnan", 1, Rule::kPredicate},
+    {KOp::kBits, "bits", 1, Rule::kBits},
     {KOp::kSelect, "select", 3, Rule::kSelect},
     {KOp::kFma, "fma", 3, Rule::kFloating},
     {KOp::kUniform, "uniform", 3, Rule::kRandom},
@@ -296,13 +298,17 @@ class Verifier {
     }
     if (rule == Rule::kRandom && !IsUniformImm(inst.imm)) return FailAt(index, "no such scalar, or a vector of another size");
     const bool to_bool = rule == Rule::kCompare || rule == Rule::kPredicate;
-    const c10::ScalarType result = to_bool ? c10::ScalarType::Bool : rule == Rule::kRandom ? c10::ScalarType::Float : type;
+    const c10::ScalarType result = to_bool                 ? c10::ScalarType::Bool
+                                   : rule == Rule::kRandom ? c10::ScalarType::Float
+                                   : rule == Rule::kBits   ? c10::ScalarType::Int
+                                                           : type;
     if (inst.type != result) return FailAt(index, "wrong result type");
     const bool allowed = rule == Rule::kNumber     ? IsFloating(type) || IsIntegral(type) || AllowsBool(inst.op)
                          : rule == Rule::kIntegral ? IsIntegral(type) || (IsBool(type) && inst.op != KOp::kShl && inst.op != KOp::kShr)
                          : rule == Rule::kCompare  ? IsArithmetic(type)
                          : rule == Rule::kLogical  ? IsBool(type)
                          : rule == Rule::kRandom   ? type == c10::ScalarType::Long
+                         : rule == Rule::kBits     ? type == c10::ScalarType::Float
                                                    : IsFloating(type);
     if (!allowed) return FailAt(index, absl::StrCat("not defined on ", c10::toString(type)));
     return absl::OkStatus();

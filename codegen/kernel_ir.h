@@ -64,6 +64,7 @@ enum class KOp : uint8_t {
   kSin, kCos, kTan, kAsin, kAcos, kAtan, kSinh, kCosh, kTanh, kAsinh, kAcosh, kAtanh,
   kErf, kErfc, kErfinv, kLgamma,
   kIsNan,                        // Result Bool.
+  kBits,                         // Of a Float, as an Int.
   // Ternary.
   kSelect,                       // in[0] Bool ? in[1] : in[2]
   kFma,                          // in[0] * in[1] + in[2], one rounding.
@@ -96,7 +97,10 @@ struct KBuffer {
   c10::DimVector strides;  // One per domain dimension, in elements; 0 broadcasts.
   bool written = false;    // A buffer may be both loaded and stored only through one KBuffer with one set of strides (in place):
                            // every load at a point precedes the store at that point.
-  bool operator==(const KBuffer& other) const { return dtype == other.dtype && strides == other.strides && written == other.written; }
+  int64_t reach = 0;       // Elements, from the one at a point on, that a scatter's offsets may lead to. Constant; 0: not known.
+  bool operator==(const KBuffer& other) const {
+    return dtype == other.dtype && strides == other.strides && written == other.written && reach == other.reach;
+  }
 };
 
 struct KernelIR {

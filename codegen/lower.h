@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/types/span.h"
 #include "codegen/ir/graph.h"
 #include "codegen/kernel_ir.h"
 
@@ -212,8 +213,8 @@ class OpEmitter {
   // Says that the op is one that ATen throws for unless `valid` is true at every point.
   virtual void Check(Expr valid) = 0;
   // At every point of the iteration where `condition` is true, stores or adds `value` that many elements further on than where the row's
-  // target lies at this point.
-  virtual void Scatter(KOp op, Expr value, Expr offset, Expr condition) = 0;
+  // target lies at this point: further along its dimensions `dims`.
+  virtual void Scatter(KOp op, Expr value, Expr offset, Expr condition, absl::Span<const int64_t> dims) = 0;
   // Number `index` of Iteration::coordinates at this point, Long.
   virtual Expr Coordinate(int index) = 0;
   // Gives result `index`, cast to its type.

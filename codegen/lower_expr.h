@@ -76,6 +76,7 @@ inline Expr Min(Expr a, Expr b) { return Binary(KOp::kMin, a, b); }
 inline Expr Max(Expr a, Expr b) { return Binary(KOp::kMax, a, b); }
 inline Expr Fmin(Expr a, Expr b) { return Binary(KOp::kFmin, a, b); }
 inline Expr Fmax(Expr a, Expr b) { return Binary(KOp::kFmax, a, b); }
+inline Expr Bits(Expr a) { return a.emitter->Add(KOp::kBits, c10::ScalarType::Int, {a.id, -1, -1}); }
 inline Expr IsNan(Expr a) { return a.emitter->Add(KOp::kIsNan, c10::ScalarType::Bool, {a.id, -1, -1}); }
 inline Expr Select(Expr c, Expr a, Expr b) { return a.emitter->Add(KOp::kSelect, a.type(), {c.id, a.id, b.id}); }
 inline Expr ToBool(Expr a) { return a.emitter->Cast(a, c10::ScalarType::Bool); }

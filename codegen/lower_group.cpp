@@ -90,13 +90,26 @@ class GroupLowering {
     lowered_.kernel.checked = absl::StrJoin(names, ", ");
   }
 
-  void Scatter(const Node& node, const Placement& placement, KOp op, Expr value, Expr offset, Expr condition) {
+  void Scatter(const Node& node, const Placement& placement, KOp op, Expr value, Expr offset, Expr condition,
+               absl::Span<const int64_t> dims) {
     const TensorRef& target = node.Target();
     const int buffer = Buffer(target.storage, target.dtype, target.offset_slot, placement.results[0]);
     lowered_.kernel.buffers[buffer].written = true;
+    lowered_.kernel.buffers[buffer].reach = Reach(target, dims);
     lowered_.buffers[buffer].written = true;
     emitter_.Add(op, target.dtype, {emitter_.Cast(value, target.dtype).id, offset.id, condition.id}, buffer);
     ++num_stores_;
+  }
+
+  // From the first element along `dims` to the last; 0 where that may change, or is behind it.
+  int64_t Reach(const TensorRef& target, absl::Span<const int64_t> dims) const {
+    int64_t last = 0;
+    for (const int64_t d : dims) {
+      const int64_t size = target.sizes[d], stride = target.strides[d];
+      if (graph_.symbols.IsSymbolic(size) || graph_.symbols.IsSymbolic(stride) || stride < 0) return 0;
+      last += (size - 1) * stride;
+    }
+    return last + 1;
   }
 
   Expr Coordinate(const c10::DimVector& steps) {
@@ -174,8 +187,8 @@ class GroupLowering::NodeEmitter : public OpEmitter {
 
   Expr Coordinate(int index) override { return group_.Coordinate(placement_->coordinates[index]); }
 
-  void Scatter(KOp op, Expr value, Expr offset, Expr condition) override {
-    group_.Scatter(node(), *placement_, op, value, offset, condition);
+  void Scatter(KOp op, Expr value, Expr offset, Expr condition, absl::Span<const int64_t> dims) override {
+    group_.Scatter(node(), *placement_, op, value, offset, condition, dims);
   }
 
   Expr recomputed;

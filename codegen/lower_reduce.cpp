@@ -91,6 +91,65 @@ Iteration IterateReduce(const OpRow& row, const Node& node) {
   return it;
 }
 
+// The same of reductions that say where in what is reduced, in LibTorch's order of elements.
+Iteration IteratePlaces(const OpRow& row, const Node& node) {
+  Iteration it = IterateReduce(row, node);
+  c10::DimVector place(it.sizes.size(), 0);
+  int64_t step = 1;
+  for (size_t d = it.sizes.size(); d-- > 0;) {
+    if (!it.reduced[d]) continue;
+    if (it.sizes[d] != 1) place[d] = step;
+    step *= it.sizes[d];
+  }
+  it.coordinates = {std::move(place)};
+  return it;
+}
+
+// An Int that is the smaller the sooner `x`, a Float or an Int, is what `reduce` comes to; the smallest one for a NaN.
+Expr RankOf(Expr x, KOp reduce) {
+  const auto number = [&](int64_t value) { return x.emitter->ConstInt(ScalarType::Int, value); };
+  Expr rank = x;
+  if (x.type() == ScalarType::Float) {
+    const Expr bits = Bits(x + 0.0);  // Zeros are equal.
+    rank = bits ^ (ShiftRight(bits, number(31)) & number(std::numeric_limits<int32_t>::max()));
+  }
+  if (reduce == KOp::kReduceMax) rank = Not(rank);
+  return x.type() == ScalarType::Float ? Select(IsNan(x), number(std::numeric_limits<int32_t>::min()), rank) : rank;
+}
+
+// The smallest place of those of the smallest rank, in one pass over memory.
+Expr FirstByRank(Expr rank, Expr place) {
+  const auto number = [&](int64_t value) { return rank.emitter->ConstInt(ScalarType::Long, value); };
+  const Expr ranked = rank.emitter->Cast(rank, ScalarType::Long) * number(int64_t{1} << 32) + place;
+  return ReduceMin(ranked) & number(std::numeric_limits<uint32_t>::max());
+}
+
+// The same in two passes, of which the second may find in the caches, or in registers, what the first has read.
+Expr FirstEqual(Expr x, Expr value, Expr place) {
+  Expr found = x == value;
+  if (c10::isFloatingType(x.type())) found = found | IsNan(x);
+  const bool is_narrow = place.type() == ScalarType::Int;
+  const int64_t nowhere = is_narrow ? std::numeric_limits<int32_t>::max() : std::numeric_limits<int64_t>::max();
+  return ReduceMin(Select(found, place, x.emitter->ConstInt(place.type(), nowhere)));
+}
+
+// The first place of what `reduce`, kReduceMax or kReduceMin, comes to, of the first NaN if there is any. Result 0, or 1 after that value.
+void EmitPlaceOf(OpEmitter& e, KOp reduce, bool gives_value) {
+  const ScalarType type = OpMathType(e.op().args[0].tensors[0].dtype);
+  const int64_t count = Reduced(e).size();
+  const bool is_narrow = !e.emitter().kernel().symbols.IsSymbolic(count) && count <= std::numeric_limits<int32_t>::max();
+  const Expr x = e.Arg(0, type), place = e.Coordinate(0), value = Unary(reduce, x);
+  if (gives_value) e.Result(0, value);
+  const bool has_rank = type == ScalarType::Float || (type != ScalarType::Double && type != ScalarType::Long);
+  Expr first;
+  if (e.op().device.is_cuda() && is_narrow && has_rank) {
+    first = FirstByRank(RankOf(x.type() == ScalarType::Float ? x : e.emitter().Cast(x, ScalarType::Int), reduce), place);
+  } else {
+    first = FirstEqual(x, value, is_narrow ? e.emitter().Cast(place, ScalarType::Int) : place);
+  }
+  e.Result(gives_value ? 1 : 0, first);
+}
+
 // Layer norm's iteration space: the input's, of which the last dimensions are normalised.
 Iteration IterateNorm(const Node& node, const TensorRef& input, bool reduce_normalized) {
   Iteration it;
@@ -273,6 +332,25 @@ OpRow ReduceRow(int dims_arg, int keepdim_arg, uint8_t types, void (*emit)(OpEmi
   row.accepts = &AcceptsReduce;
   row.iterate = &IterateReduce;
   return row;
+}
+
+void EmitArgMax(OpEmitter& e) { EmitPlaceOf(e, KOp::kReduceMax, /*gives_value=*/false); }
+void EmitArgMin(OpEmitter& e) { EmitPlaceOf(e, KOp::kReduceMin, /*gives_value=*/false); }
+void EmitMaxDim(OpEmitter& e) { EmitPlaceOf(e, KOp::kReduceMax, /*gives_value=*/true); }
+void EmitMinDim(OpEmitter& e) { EmitPlaceOf(e, KOp::kReduceMin, /*gives_value=*/true); }
+
+OpRow PlacesRow(void (*emit)(OpEmitter&)) {
+  OpRow row = ReduceRow(1, 2, kNumbers, emit);
+  row.iterate = &IteratePlaces;
+  return row;
+}
+
+OpRow MinAndMaxRow() {
+  return ReduceRow(1, 2, kNumbers, [](OpEmitter& e) {
+    const Expr x = Reduced(e)();
+    e.Result(0, ReduceMin(x));
+    e.Result(1, ReduceMax(x));
+  });
 }
 
 OpRow LayerNormRow() {

@@ -58,6 +58,7 @@ class Reduced {
   Expr operator()() const { return emitter_.Arg(0, type_); }
   Expr raw() const { return emitter_.Load(0); }
   // The number of elements reduced to one.
+  int64_t size() const { return count_; }
   Expr count() const { return emitter_.emitter().Size(type_, count_); }
   // Of self about its mean; also gives result 1, the mean, if there is one.
   Expr variance() const;
@@ -117,6 +118,13 @@ c10::DimVector ContiguousStrides(const c10::DimVector& sizes);
 OpRow PointwiseRow(TypeRule rule, uint64_t operands, uint8_t types, void (*emit)(OpEmitter&));
 OpRow FillRow(uint64_t shape_args, void (*emit)(OpEmitter&));
 OpRow ReduceRow(int dims_arg, int keepdim_arg, uint8_t types, void (*emit)(OpEmitter&));
+// Maxima's and minima's places, and both together.
+OpRow PlacesRow(void (*emit)(OpEmitter&));
+OpRow MinAndMaxRow();
+void EmitArgMax(OpEmitter& e);
+void EmitArgMin(OpEmitter& e);
+void EmitMaxDim(OpEmitter& e);
+void EmitMinDim(OpEmitter& e);
 OpRow CastRow(int source);
 OpRow SoftmaxRow(int inputs, void (*emit)(OpEmitter&));
 OpRow LogSoftmaxRow();

@@ -17,15 +17,16 @@ bool IsConstInt(const TraceArg& arg, int64_t value) {
   return arg.kind == TraceArg::Kind::kConst && arg.value.isInt() && arg.value.toInt() == value;
 }
 
-// index_add, index_copy: index has one dimension, and the source is all of what it names.
+// index_add, index_copy: index has one dimension, and the source is all of what it names. Where each says something else, ATen is as fast
+// on a CPU.
 bool AcceptsSlices(const OpRow& row, const TraceOp& op) {
   const TensorRef& self = op.args[kSelf].tensors[0];
   if (!IsTensor(op.args[kIndexArg]) || !IsTensor(op.args[kSource])) return false;
   const TensorRef& index = op.args[kIndexArg].tensors[0];
   const TensorRef& source = op.args[kSource].tensors[0];
   const int64_t dim = DimArg(op, kDim, self);
-  return dim >= 0 && dim < Rank(self) && Rank(self) > 1 && IsIndex(index) && Rank(index) == 1 && Rank(source) == Rank(self) &&
-         source.dtype == self.dtype && (TypeBit(self.dtype) & row.types) != 0;
+  return dim >= 0 && dim < Rank(self) && (Rank(self) > 1 || op.device.is_cuda()) && IsIndex(index) && Rank(index) == 1 &&
+         Rank(source) == Rank(self) && source.dtype == self.dtype && (TypeBit(self.dtype) & row.types) != 0;
 }
 
 // Whether all of a row of self, where it is contiguous, goes to one place.
@@ -36,14 +37,14 @@ bool GoesTogether(const TensorRef& self, const TensorRef& index, int64_t dim) {
   return false;
 }
 
-// scatter: an index for each element. Where each says something else, ATen is as fast.
+// scatter: an index for each element, of which the same is true.
 bool AcceptsElements(const OpRow& row, const TraceOp& op) {
   const TensorRef& self = op.args[kSelf].tensors[0];
   if (!IsTensor(op.args[kIndexArg])) return false;
   const TensorRef& index = op.args[kIndexArg].tensors[0];
   const int64_t dim = DimArg(op, kDim, self);
   if (dim < 0 || dim >= Rank(self) || index.dtype != ScalarType::Long || Rank(index) != Rank(self)) return false;
-  if (index.sizes[dim] != 1 && !GoesTogether(self, index, dim)) return false;
+  if (op.device.is_cpu() && index.sizes[dim] != 1 && !GoesTogether(self, index, dim)) return false;
   if (IsTensor(op.args[kSource])) {
     const TensorRef& source = op.args[kSource].tensors[0];
     if (source.dtype != self.dtype || Rank(source) != Rank(self)) return false;
@@ -73,9 +74,10 @@ Iteration IterateAlong(const OpRow&, const Node& node) {
 
 void ScatterAlong(OpEmitter& e, KOp op, Expr source) {
   const TensorRef& self = e.op().args[kSelf].tensors[0];
+  const int64_t dim = DimArg(e.op(), kDim, self);
   Expr valid;
-  const Expr steps = CheckedSteps(e, e.Arg(kIndexArg, ScalarType::Long), self, DimArg(e.op(), kDim, self), /*wraps=*/false, &valid);
-  e.Scatter(op, source, steps, valid);
+  const Expr steps = CheckedSteps(e, e.Arg(kIndexArg, ScalarType::Long), self, dim, /*wraps=*/false, &valid);
+  e.Scatter(op, source, steps, valid, {dim});
 }
 
 // In self's type.
@@ -128,7 +130,7 @@ Iteration IterateIndexPut(const OpRow& row, const Node& node) {
 void EmitIndexPut(OpEmitter& e) {
   Expr valid;
   const Expr steps = LookedUpSteps(e, &valid);
-  e.Scatter(Accumulates(e.op()) ? KOp::kScatterAdd : KOp::kScatter, e.Load(2), steps, valid);
+  e.Scatter(Accumulates(e.op()) ? KOp::kScatterAdd : KOp::kScatter, e.Load(2), steps, valid, LookUpOf(e.op(), *e.node().row).dims);
 }
 
 // scatter and scatter_add of one element to each row along the dimension: the row's elements are compared with the index.
@@ -251,7 +253,7 @@ void EmitEmbeddingBackward(OpEmitter& e) {
   const Expr index = e.Arg(kIndices, ScalarType::Long);
   Expr counts = InRange(index, table.sizes[0]);
   if (e.Int(kPadding) >= 0) counts = counts & (index != e.emitter().ConstInt(ScalarType::Long, e.Int(kPadding)));
-  e.Scatter(KOp::kScatterAdd, e.Load(kGrad), Steps(Select(counts, index, Like(index, 0)), table.strides[0]), counts);
+  e.Scatter(KOp::kScatterAdd, e.Load(kGrad), Steps(Select(counts, index, Like(index, 0)), table.strides[0]), counts, {0});
 }
 
 // Of ops that write into argument `target` where indices say.

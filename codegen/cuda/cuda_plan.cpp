@@ -58,6 +58,7 @@ class CudaPlanner {
     Stages();
     ChooseDirection();
     ChooseTiles();
+    plan_.ChooseOwnPlaces(kSharedBytes);
     ChooseLanes();
     ChooseThreads();
     ChooseSplit();
@@ -194,7 +195,7 @@ class CudaPlanner {
       launch.threads_x = plan_.tile;
       launch.threads_y = Scheduled(kBlockThreads) / plan_.tile;
     } else if (!Reduces()) {
-      launch.threads_x = Scheduled(kBlockThreads);
+      launch.threads_x = Scheduled(plan_.HasOwnPlaces() ? kAddingThreads : kBlockThreads);
     } else if (sums_columns_) {
       launch.threads_x = static_cast<int>(std::min<int64_t>(kBlockThreads, PowerOfTwoFrom(CeilDiv(ReducedChunks(), 4))));
       launch.threads_y = kBlockThreads / launch.threads_x;
@@ -469,7 +470,9 @@ class CudaPlanner {
   // Of those that serve all sizes, and those of one element, which serve each optimizer's count of steps.
   void ChooseBatch() {
     CudaLaunch& launch = plan_.launch;
-    if (!batches_ || (Reduces() && !(launch.split && !turns_ && plan_.num_passes == 1)) || plan_.rank != 1 || plan_.wide) return;
+    if (!batches_ || plan_.HasOwnPlaces() || (Reduces() && !(launch.split && !turns_ && plan_.num_passes == 1)) || plan_.rank != 1 ||
+        plan_.wide)
+      return;
     const int64_t size = plan_.kernel.sizes[0];
     if (size != 1 && !plan_.kernel.symbols.IsSymbolic(size)) return;
     const int given = static_cast<int>(plan_.kernel.buffers.size()) + plan_.kernel.num_scalars + plan_.kernel.symbols.size();

@@ -18,6 +18,8 @@ constexpr int64_t kPlannedMultiprocessors = 132;
 constexpr int kCudaTile = 32, kWideCudaTile = 64;
 constexpr int kCudaVectorBytes = 16;
 constexpr int kMaxCudaLanes = 8;
+// Of a block that adds up places by itself, and such blocks of a multiprocessor.
+constexpr int kAddingThreads = 512, kAddingBlocks = 4;
 // Instructions up to which little is done at a point.
 constexpr size_t kLightInsts = 24;
 // Points of a column that a thread scans before its neighbours are told what they come to.
@@ -64,7 +66,8 @@ struct CudaLaunch {
   runtime::Product kept_points;
   int64_t row_bytes = 0;               // Of shared memory: what is kept of a row.
   std::vector<int64_t> partial_bytes;  // Per reduction of a split kernel: bytes of one partial result.
-  int64_t fixed_blocks = 0;            // So many, whatever there is to do. 0: as many as that takes.
+  int64_t fixed_blocks = 0;            // So many, whatever there is to do. 0: as many as that takes,
+  int64_t most_blocks = 0;             // but not more than these. 0: any number.
   // The functions that do each phase of up to so many of these kernels at once, each with arguments of its own (batch_table.h). 0: there
   // are none.
   std::vector<Phase> batch;
@@ -78,7 +81,9 @@ struct CudaLaunch {
   // Of the first phase.
   int64_t Blocks(const int64_t* symbols) const { return Blocks(phases[0], symbols); }
   int64_t Blocks(const Phase& phase, const int64_t* symbols) const {
-    return fixed_blocks > 0 ? fixed_blocks : (kept.Count(symbols) + phase.kept_per_block - 1) / phase.kept_per_block;
+    if (fixed_blocks > 0) return fixed_blocks;
+    const int64_t blocks = (kept.Count(symbols) + phase.kept_per_block - 1) / phase.kept_per_block;
+    return most_blocks > 0 ? std::min(blocks, most_blocks) : blocks;
   }
   // Chunks of one of `splits` parts of so many, for as many threads: each takes whole turns of kSplitUnroll, if there are enough.
   static int64_t SplitChunks(int64_t chunks, int64_t splits, int64_t threads);
@@ -109,6 +114,7 @@ struct CudaPlan : StagedKernel {
   // Per instruction.
   std::vector<int> pass;                      // Of effects and reductions at every point: the pass that does it. Otherwise -1.
   std::vector<bool> tiled;                    // Loads through shared memory.
+  std::vector<int64_t> own_places;            // Of a scatter's buffer, that each block adds up in shared memory first; 0: none.
   std::vector<bool> cached;                   // Kept from pass to pass,
   std::vector<int> cache_pass;                // since this one:
   std::vector<int64_t> row_place;             // so many bytes into the row's shared memory, each thread its own points; -1: in registers.
@@ -126,6 +132,12 @@ struct CudaPlan : StagedKernel {
   bool IsTransposed(int inst, int dim) const;
   // Whether it adds up, where an index says, what lies next to each other for neighbouring lanes: as a vector, where the GPU can.
   bool AddsNeighbours(int inst) const;
+  // Scatters that add much to few places, which have room in so many bytes: a few blocks do so in shared memory, where it takes a tenth of
+  // the time, and add their sums up in order.
+  void ChooseOwnPlaces(int64_t shared_bytes);
+  bool HasOwnPlaces() const {
+    return std::any_of(own_places.begin(), own_places.end(), [](int64_t places) { return places != 0; });
+  }
   // At most so many lanes, for an access that is not: those of loads share what memory is read in with the lanes of neighbouring threads,
   // and what several threads may add up goes lane by lane.
   int64_t LanesApart(int inst) const;
@@ -152,6 +164,10 @@ struct CudaPlan : StagedKernel {
   int Extra() const { return shift_buffer >= 0 ? lanes - 1 : 0; }
   int64_t Hint(int64_t number) const { return kernel.symbols.Hint(number); }
   int64_t SizeHint(int dim) const { return Hint(kernel.sizes[dim]); }
+
+ private:
+  // Elements from the first to the last that a scatter may write, if these are few for what it adds; otherwise 0.
+  int64_t FewPlaces(int inst) const;
 };
 
 // `kernel` must verify and have work to do. `wide`: for more elements than kNarrowElements; chosen anyway where sizes say so. `batches`:

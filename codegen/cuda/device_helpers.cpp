@@ -313,6 +313,19 @@ D void add_at(short* p, short a) { add_part(p, a); }
 D void add_at(signed char* p, signed char a) { add_part(p, a); }
 D void add_at(u8* p, u8 a) { add_part(p, a); }
 )"},
+      {{"add_alike("}, R"(
+// The same, once for a warp all of which adds to one place, as where indices are sorted.
+template <class T> D void add_alike(T* p, T a) {
+  const unsigned active = __activemask();
+  const unsigned low = (unsigned)(u64)p;
+  if (active == 0xffffffffu && __all_sync(active, low == __shfl_sync(active, low, 0))) {
+#pragma unroll
+    for (int d = 16; d > 0; d /= 2) a += __shfl_xor_sync(active, a, d);
+    if (threadIdx.x % 32 != 0) return;
+  }
+  add_at(p, a);
+}
+)"},
       {{"add_vector("}, R"(
 // The first n of N.
 template <int N> D void add_vector(float* p, const float (&r)[N], int n) {

@@ -200,18 +200,8 @@ void CudaFunctionEmitter::EmitLaneEffect(int i) {
   }
   if (at.op == KOp::kCheck) return Line(absl::StrCat("if (", InLanes(), ") ", Check(Operand(at.in[0], true))));
   if (at.op == KOp::kPartialSum) return Line(absl::StrCat("if (", InLanes(), ") p", i, "[it][v] += ", Operand(at.in[0], true), ";"));
-  const int b = static_cast<int>(at.imm);
-  const int64_t stride = buffer(b).strides[plan_.vector_dim];
-  const std::string along = stride != 0 ? absl::StrCat(" + v * (i64)", Number(stride)) : "";
-  const std::string place = absl::StrCat(Offset(b), " + ", Operand(at.in[1], true), along);
-  const std::string value = CudaToMemory(at.type, Operand(at.in[0], true));
-  const std::string condition = absl::StrCat("if (", InLanes(), " && ", Operand(at.in[2], true), ") ");
-  if (at.op == KOp::kScatter) return Line(absl::StrCat(condition, "b", b, "[", place, "] = ", value, ";"));
-  const char* add = at.type == c10::ScalarType::BFloat16 ? "add_bf16" : at.type == c10::ScalarType::Half ? "add_half" : "add_at";
-  Line(absl::StrCat(condition, add, "(b", b, " + ", place, ", ", value, ");"));
+  EmitScatter(i);
 }
-
-bool CudaFunctionEmitter::AddsVectors(int i) const { return plan_.lanes > 1 && plan_.shift_buffer < 0 && plan_.AddsNeighbours(i); }
 
 void CudaFunctionEmitter::EmitStores(const std::vector<bool>& effects, bool lanes) {
   for (int i = 0; lanes && i < num_insts(); ++i) {

@@ -21,6 +21,7 @@ std::string CudaFunctionEmitter::Run() {
   EmitSignature();
   EmitFacts();
   BeginPartialSums();
+  BeginOwnPlaces();
   EmitKeptLoop();
   for (int stage = 0; stage <= plan_.num_passes; ++stage) {
     LoadPartials(stage);
@@ -32,6 +33,7 @@ std::string CudaFunctionEmitter::Run() {
   if (Syncs()) Line(Barrier());
   Close();
   StorePartialSums();
+  AddOwnPlaces();
   Close();
   EmitEntryPoints();
   return std::move(text_);

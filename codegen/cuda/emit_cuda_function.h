@@ -13,8 +13,8 @@ namespace lazuli::codegen {
 //   b3 buffer, s0 symbol, x0 scalar, i2 coordinate of loop 2 (of the vector loop: of its first lane), n valid lanes, shift points that the
 //   first piece of a row lacks, r2 number of a piece of loop 2, a8 accumulator, t7 value of instruction 7, c7 the same kept in registers
 //   between passes, e9 scan 9 of a thread's points, row what is kept in shared memory, m7 as it lies in memory, l7
-//   that of several turns, g7 and f7 random numbers and where they begin, y9 what store 9 stores, w partial results, p9 sums of columns
-//   for kPartialSum 9, v lane.
+//   that of several turns, o9 places that scatter 9 adds up for its block, g7 and f7 random numbers and where they begin, y9 what store 9
+//   stores, w partial results, p9 sums of columns for kPartialSum 9, v lane.
 class CudaFunctionEmitter {
  public:
   // Passes [begin, end) of the plan, and what is done once for each kept point when `kept_effects`.
@@ -50,7 +50,6 @@ class CudaFunctionEmitter {
   void EmitTileLoop();
   void EmitFast(int b);
   void EmitShift();
-  bool AddsVectors(int inst) const;
   bool SkipsLastTurn(const std::vector<bool>& chosen, int pass) const;
   bool HasWholeEnds() const;
   std::string InLanes() const;
@@ -73,6 +72,12 @@ class CudaFunctionEmitter {
   // How many pieces of reduced points there are.
   std::string ReducedPieces() const;
   void EmitReducedLoop(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass, int unroll, bool staged);
+  // emit_cuda_scatter.cpp: what is written where indices say.
+  void EmitScatter(int i);
+  bool AddsVectors(int inst) const;
+  void BeginOwnPlaces();
+  void AddOwnPlaces();
+
   // emit_cuda_scan.cpp: scans, which every pass that uses them computes.
   std::vector<int> ScansOf(const std::vector<bool>& chosen) const;
   void BeginScans(const std::vector<int>& scans);

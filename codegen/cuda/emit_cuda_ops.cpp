@@ -198,6 +198,8 @@ std::string CudaOp(const KInst& inst, ScalarType in_type, const std::string& a, 
       return Compare(inst.op, a, b);
     case KOp::kIsNan:
       return Infix("!=", a, a);
+    case KOp::kBits:
+      return absl::StrCat("__float_as_int(", a, ")");
     default:
       return IsFloating(in_type) ? Floating(inst, in_type, a, b, c) : Integral(inst.op, in_type, a, b);
   }

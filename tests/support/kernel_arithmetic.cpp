@@ -309,6 +309,11 @@ Value Arithmetic(const KInst& inst, ScalarType in_type, const Value& a, const Va
   if (inst.op == KOp::kSelect) return a.i != 0 ? b : c;
   if (inst.op == KOp::kIsNan) {
     result.i = std::isnan(a.d);
+  } else if (inst.op == KOp::kBits) {
+    const auto narrow = static_cast<float>(a.d);
+    int32_t bits;
+    std::memcpy(&bits, &narrow, sizeof(bits));
+    result.i = bits;
   } else if (inst.op >= KOp::kEq && inst.op <= KOp::kGe) {
     result.i = Compare(inst.op, floating, a, b);
   } else if (floating) {

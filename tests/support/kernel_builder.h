@@ -55,10 +55,11 @@ class KernelBuilder {
   // `op`: one of the scans.
   int Scan(K op, int value, bool from_end) { return Add(op, kernel_.insts[value].type, {value}, from_end ? codegen::kFromEnd : 0); }
   int Cast(int value, T type) { return Add(K::kCast, type, {value}); }
-  // Comparisons and IsNan yield Bool; Select has its second operand's type; the rest their first operand's.
+  // Comparisons and IsNan yield Bool, Bits Int; Select has its second operand's type; the rest their first operand's.
   int Op(K op, int a, int b = -1, int c = -1) {
     T type = kernel_.insts[op == K::kSelect ? b : a].type;
     if ((op >= K::kEq && op <= K::kGe) || op == K::kIsNan) type = T::Bool;
+    if (op == K::kBits) type = T::Int;
     codegen::KInst inst;
     inst.op = op;
     inst.type = type;

@@ -104,6 +104,36 @@ TEST(CudaPlan, WhatIsAddedUpElsewhereGoesLaneByLane) {
   EXPECT_TRUE(absl::StrContains(codegen::EmitCuda(plan), "add_at("));
 }
 
+// As many numbers as given, in rows of `width`, are added where indices say, to so many places.
+codegen::CudaPlan ScatterTo(int64_t numbers, int64_t width, int64_t reach, T type = T::Float) {
+  KernelBuilder b({numbers / width, width});
+  const int target = b.Buffer(type, {0, 1}, true);
+  const int to = b.Load(b.Buffer(T::Long, {1, 0}));
+  b.Scatter(K::kScatterAdd, target, b.Load(b.Buffer(type)), to, b.Op(K::kEq, to, to));
+  KernelIR kernel = b.kernel();
+  kernel.buffers[static_cast<size_t>(target)].reach = reach;
+  return PlanOf(kernel);
+}
+
+TEST(CudaPlan, BlocksAddUpFewPlacesByThemselves) {
+  const codegen::CudaPlan plan = ScatterTo(1 << 20, 1, 1000);
+  EXPECT_TRUE(plan.HasOwnPlaces());
+  EXPECT_EQ(plan.launch.Blocks(nullptr), codegen::kPlannedMultiprocessors * codegen::kAddingBlocks);
+  const std::string text = codegen::EmitCuda(plan);
+  EXPECT_TRUE(absl::StrContains(text, "__shared__ float o")) << text;
+  EXPECT_TRUE(absl::StrContains(text, "add_alike(o")) << text;
+  EXPECT_LT(ScatterTo(1 << 17, 1, 64).launch.Blocks(nullptr), codegen::kPlannedMultiprocessors * codegen::kAddingBlocks);
+  EXPECT_TRUE(ScatterTo(1 << 22, 32, 993).HasOwnPlaces()) << "32 numbers from the last place on";
+  EXPECT_EQ(ScatterTo(1 << 22, 32, 993).lanes, 1);
+  EXPECT_FALSE(ScatterTo(1 << 20, 1, 0).HasOwnPlaces()) << "nobody knows how many";
+  EXPECT_FALSE(ScatterTo(1 << 20, 1, 20000).HasOwnPlaces()) << "more than shared memory holds";
+  EXPECT_TRUE(ScatterTo(1 << 20, 1, 10000).HasOwnPlaces());
+  EXPECT_FALSE(ScatterTo(1 << 20, 1, 10000, T::Double).HasOwnPlaces());
+  EXPECT_FALSE(ScatterTo(4096, 1, 1000).HasOwnPlaces()) << "few for each place";
+  EXPECT_FALSE(ScatterTo(1 << 20, 32, 993).HasOwnPlaces()) << "rows that are added as vectors";
+  EXPECT_FALSE(ScatterTo(1 << 20, 1, 100, T::Short).HasOwnPlaces());
+}
+
 TEST(CudaPlan, TilesOfHalvesAreWider) {
   const auto plan = [](T type, int64_t rows) {
     KernelBuilder b({rows, 1000});

@@ -305,6 +305,20 @@ TEST(CudaNvrtc, AddsToReducedPrecisionOnEveryArchitecture) {
   }
 }
 
+TEST(CudaNvrtc, SumsOfEachBlock) {
+  LAZULI_SKIP_WITHOUT_NVRTC();
+  for (const T type : {T::Float, T::Double, T::Long, T::Int}) {
+    KernelBuilder b({1 << 16});
+    const int i = b.Load(b.Buffer(T::Long)), target = b.Buffer(type, {0}, true);
+    b.Scatter(K::kScatterAdd, target, b.Load(b.Buffer(type)), i, b.Op(K::kLt, i, b.Const(64, T::Long)));
+    KernelIR kernel = b.kernel();
+    kernel.buffers[static_cast<size_t>(target)].reach = 64;
+    EXPECT_TRUE(absl::StrContains(TextOf(kernel), "add_alike(")) << c10::toString(type);
+    EXPECT_EQ(Compiles(kernel), "") << c10::toString(type);
+    EXPECT_EQ(Compiles(kernel, /*wide=*/true), "") << c10::toString(type);
+  }
+}
+
 TEST(CudaNvrtc, RandomKernelsCompile) {
   LAZULI_SKIP_WITHOUT_NVRTC();
   const int64_t first = EnvOr("LAZULI_FUZZ_SEED", 1), count = EnvOr("LAZULI_FUZZ_COUNT", 12);

@@ -56,6 +56,14 @@ TEST_P(KernelOps, ExactFloatingOps) {
   }
 }
 
+TEST_P(KernelOps, BitsOfFloats) {
+  CheckOptions options = Options();
+  EXPECT_EQ(CheckKernel(Apply(K::kBits, T::Float, 1, 203), options), "");
+  options.whole = true;
+  EXPECT_EQ(CheckKernel(Apply(K::kBits, T::Float, 1, 203), options), "");
+  EXPECT_FALSE(codegen::VerifyKernel(Apply(K::kBits, T::Double, 1, 9)).ok());
+}
+
 TEST_P(KernelOps, IntegerOps) {
   const K ops[] = {K::kAdd, K::kSub, K::kMul, K::kDiv, K::kMod, K::kMin, K::kMax, K::kFmin, K::kFmax, K::kAnd, K::kOr, K::kXor,
                    K::kShl, K::kShr, K::kEq,  K::kNe,  K::kLt,  K::kLe,  K::kGt,  K::kGe,   K::kNeg,  K::kAbs, K::kNot};
