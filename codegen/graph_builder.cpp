@@ -90,8 +90,8 @@ class Builder {
 
   // What a row knows too little to decide for itself.
   bool Pays(const OpRow& row, const TraceOp& op) const {
-    if (row.expand == nullptr) return row.target_arg < 0 || !IsReadElsewhere(op, row.target_arg);
     if (!KnowsSizes(row, op)) return false;
+    if (row.expand == nullptr) return row.target_arg < 0 || !IsReadElsewhere(op, row.target_arg);
     return !row.only_computed || MostAreComputed(op) || IsInAnotherOrder(op) || (!op.device.is_cpu() && MostHaveGaps(op));
   }
 

@@ -108,13 +108,15 @@ struct OpRow {
   // Of such rows: the row that computes all of the argument written, element by element, in place of this one where kernels compute that
   // argument anyway. Null: none.
   const OpRow* (*everywhere)(const TraceOp& op) = nullptr;
-  // Expansions that only pay where an operand is made by a kernel, which may then write its place in the result; that (`place`, too) add up
-  // sizes, which must be no symbols then; and arguments that decide the pieces, which must be none either.
+  // Expansions that only pay where an operand is made by a kernel, which may then write its place in the result; rows that need numbers of
+  // their sizes, which must be no symbols then; and arguments that decide an expansion's pieces, which must be none either.
   bool only_computed = false;
   bool only_known_sizes = false;
   uint64_t known_args = 0;
   // ATen's kernel is faster than a kernel of this op alone, unless channels come last. The op has no shape_args.
   bool only_fused = false;
+  // A CPU's kernel is faster than ATen's only where channels come last.
+  bool only_channels_last = false;
   // Argument `made_arg` has to be all of a result of an operator of the trace of which `made_by` is true; otherwise the op is left to ATen.
   // Null: whatever it is. The op has no shape_args.
   int made_arg = -1;

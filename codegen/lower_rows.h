@@ -177,6 +177,8 @@ OpRow FlipRow();
 OpRow ReflectionPadRow();
 OpRow CrossRow();
 OpRow UpsampleNearestRow();
+OpRow UpsampleBilinearRow();
+OpRow UpsampleBilinearBackwardRow();
 OpRow UpsampleNearestBackwardRow();
 
 }  // namespace lazuli::codegen

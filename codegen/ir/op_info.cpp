@@ -60,6 +60,8 @@ bool ScalarsAreStatic(const std::string& base) {
                                                                   "aten::_pdist_forward",
                                                                   "aten::renorm",
                                                                   "aten::upsample_nearest2d_backward",
+                                                                  "aten::upsample_bilinear2d",
+                                                                  "aten::upsample_bilinear2d_backward",
                                                                   "aten::dist",
                                                                   "aten::var",
                                                                   "aten::std",

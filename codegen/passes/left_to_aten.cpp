@@ -34,6 +34,10 @@ bool IsOneLongScan(const Graph& graph, const Node& node) {
          std::any_of(sizes.begin(), sizes.end(), [&](int64_t size) { return hint(size) >= kLongScan; });
 }
 
+bool LacksChannelsLast(const Node& node) {
+  return node.row != nullptr && node.row->only_channels_last && node.op.device.is_cpu() && node.op.results[0].strides[1] != 1;
+}
+
 bool IsMadeAsNeeded(const Graph& graph, const Node& node) {
   const TensorRef& use = node.op.args[node.row->made_arg].tensors[0];
   const NodeId producer = graph.values[use.storage].producer;

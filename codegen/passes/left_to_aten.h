@@ -12,6 +12,9 @@ bool IsMadeAsNeeded(const Graph& graph, const Node& node);
 // Whether `node` is a running sum of one long row on a GPU: ATen's divides it among all multiprocessors.
 bool IsOneLongScan(const Graph& graph, const Node& node);
 
+// Whether `node` is one of OpRow::only_channels_last on a CPU, and its channels do not come last.
+bool LacksChannelsLast(const Node& node);
+
 // Whether `node`, which nothing fuses with and which lies in `space` as `placement` says, is better left to ATen. Only on the CPU.
 bool IsBetterLeftToAten(const Node& node, const Placement& placement, const Space& space);
 

@@ -38,7 +38,7 @@ void WorkGroups::Start(NodeId n) {
   WorkGroup& group = groups_[n - begin_];
   const Node& node = graph_.nodes[n];
   if (node.row != nullptr && node.row->made_by != nullptr && !IsMadeAsNeeded(graph_, node)) LeaveToAten(n);
-  if (IsOneLongScan(graph_, node)) LeaveToAten(n);
+  if (IsOneLongScan(graph_, node) || LacksChannelsLast(node)) LeaveToAten(n);
   group.alive = true;
   group.nodes = {n};
   group.ancestors = BitSet(end_ - begin_);

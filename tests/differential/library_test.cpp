@@ -64,6 +64,11 @@ const std::vector<OpCase>& MatrixOps() {
 // ATen's CUDA kernel for the gradient of channels-last averages forgets the padding (in LibTorch 2.11; later ones do not).
 torch::Tensor Padded(const torch::Tensor& x) { return x.is_cuda() && x.requires_grad() ? x.contiguous() : x; }
 
+torch::Tensor Enlarged(const torch::Tensor& x, double rows, double columns) {
+  return F::interpolate(
+      x, F::InterpolateFuncOptions().scale_factor(std::vector<double>{rows, columns}).mode(torch::kBilinear).align_corners(false));
+}
+
 const std::vector<OpCase>& ImageOps() {
   static const auto* ops = new std::vector<OpCase>{
       LAZULI_UNARY("conv1d", kFinite, kReduction, torch::conv1d(x.unsqueeze(0), Weight(x, 0, 4, {1}), Constant({4}, x))),
@@ -96,6 +101,18 @@ const std::vector<OpCase>& ImageOps() {
       LAZULI_UNARY("reflection pad", kFinite, kExact, torch::reflection_pad2d(x * 2, {1, 0, 1, 1}) + 1),
       LAZULI_UNARY("replication pad", kFinite, kExact, torch::replication_pad2d(x + 1, {3, 0, 0, 9}).relu()),
       LAZULI_UNARY("upsample bilinear", kFinite, kReduction, torch::upsample_bilinear2d(x, {7, 9}, false)),
+      LAZULI_UNARY("upsample bilinear by corners", kFinite, kReduction, torch::upsample_bilinear2d(x * 2, {5, 11}, true) + 1),
+      LAZULI_UNARY("upsample bilinear to less", kFinite, kReduction, torch::upsample_bilinear2d(x + 1, {2, 1}, false) * 2),
+      LAZULI_UNARY("upsample bilinear to one", kFinite, kReduction, torch::upsample_bilinear2d(x, {1, 3}, true)),
+      LAZULI_UNARY("upsample bilinear by factors", kFinite, kReduction, Enlarged(x * 2, 2, 3) - 1),
+      LAZULI_UNARY("upsample bilinear by broken factors", kFinite, kReduction, Enlarged(x, 1.7, 2.4)),
+      LAZULI_UNARY("upsample bilinear by scales of its own", kFinite, kReduction,
+                   torch::upsample_bilinear2d(x, {2 * x.size(2), 3 * x.size(3)}, false, 2.3, 2.6)),
+      LAZULI_UNARY("upsample bilinear by less than the sizes", kFinite, kReduction,
+                   torch::upsample_bilinear2d(x, {2 * x.size(2), 3 * x.size(3)}, false, 1.5, 2)),
+      LAZULI_UNARY("upsample bilinear of a row", kFinite, kReduction, torch::upsample_bilinear2d(x.slice(2, 0, 1), {4, 6}, false)),
+      LAZULI_UNARY("upsample bilinear channels last", kFinite, kReduction,
+                   Enlarged((x * 2).contiguous(torch::MemoryFormat::ChannelsLast), 2, 2).relu()),
       LAZULI_UNARY("upsample bicubic", kFinite, kReduction, torch::upsample_bicubic2d(x, {7, 9}, true)),
       LAZULI_UNARY("im2col", kFinite, kExact, torch::im2col(x, {2, 2}, {1, 1}, {0, 0}, {1, 1})),
       LAZULI_UNARY("grid_sampler", kFinite, kReduction, torch::grid_sampler(x, Constant({x.size(0), 3, 3, 2}, x), 0, 0, false)),

@@ -55,6 +55,18 @@ const std::vector<Network> kNetworks = {
         {{2, 3, 16, 16}, {1, 3, 8, 12}},
     },
     {
+        "Pyramid",
+        [](nn::ModuleListImpl* parts) -> Net {
+          auto a = Layer(parts, 3, 16), b = Layer(parts, 16, 16, 3, 2), c = Layer(parts, 16, 8, 1);
+          return [=](const torch::Tensor& x) mutable {
+            const auto fine = a->forward(x);
+            const auto options = F::InterpolateFuncOptions().size(fine.sizes().slice(2).vec()).mode(torch::kBilinear).align_corners(false);
+            return c->forward(F::interpolate(b->forward(fine), options) + fine);
+          };
+        },
+        {{2, 3, 16, 16}, {1, 3, 9, 12}},
+    },
+    {
         "DepthwiseWithResiduals",
         [](nn::ModuleListImpl* parts) -> Net {
           auto a = Layer(parts, 3, 16, 3, 2), b = Layer(parts, 16, 48, 1), c = Layer(parts, 48, 48, 3, 1, 48), d = Layer(parts, 48, 16, 1);
