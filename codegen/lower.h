@@ -115,6 +115,8 @@ struct OpRow {
   uint64_t known_args = 0;
   // ATen's kernel is faster than a kernel of this op alone, unless channels come last. The op has no shape_args.
   bool only_fused = false;
+  // Finds where a maximum or minimum is.
+  bool finds_places = false;
   // A CPU's kernel is faster than ATen's only where channels come last.
   bool only_channels_last = false;
   // Argument `made_arg` has to be all of a result of an operator of the trace of which `made_by` is true; otherwise the op is left to ATen.

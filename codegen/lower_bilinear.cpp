@@ -3,8 +3,9 @@
 // (aten/src/ATen/native/UpSample.h: area_pixel_compute_scale, area_pixel_compute_source_index).
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
-#include "codegen/lower_index.h"
+#include "codegen/lower_moved.h"
 #include "codegen/lower_pieces.h"
 
 namespace lazuli::codegen {
@@ -13,18 +14,23 @@ namespace {
 using c10::ScalarType;
 
 constexpr size_t kFirstDim = 2;         // Of the two of [N, C, H, W].
-constexpr int64_t kMostPoints = 32;     // That one of the source may go to, along a dimension.
-constexpr int64_t kMostSize = 1 << 20;  // Of a dimension: places are numbers of type float.
+constexpr int64_t kMostPoints = 64;     // That one of the source may go to.
+constexpr int64_t kMostSize = 1 << 20;  // Of a dimension of a gradient: places are numbers of type float.
 
 // Interpolation along one dimension, of which argument `scale` is the scale, if given.
 struct Axis {
   Axis(OpEmitter& emitter, bool align, int scale, int64_t from_size, int64_t to_size)
-      : e(emitter), align_corners(align), scale_arg(scale), from(from_size), to(to_size) {}
+      : e(emitter), align_corners(align), scale_arg(scale), from(from_size), to(to_size) {
+    const auto& symbols = e.emitter().kernel().symbols;
+    const auto is_short = [&](int64_t size) { return !symbols.IsSymbolic(size) && size <= kMostSize; };
+    index = is_short(from) && is_short(to) ? ScalarType::Int : ScalarType::Long;
+  }
 
   // The type that places are computed in.
   ScalarType type() const { return OpMathType(e.op().results[0].dtype); }
   Expr Constant(double value) const { return e.emitter().Const(type(), value); }
-  Expr Size(int64_t size) const { return e.emitter().Size(ScalarType::Long, size); }
+  Expr Size(int64_t size) const { return e.emitter().Size(index, size); }
+  Expr Index(Expr value) const { return e.emitter().Cast(value, index); }
   Expr Float(Expr value) const { return e.emitter().Cast(value, type()); }
 
   // How far a step along the result leads along the source.
@@ -39,6 +45,7 @@ struct Axis {
   bool align_corners;
   int scale_arg;
   int64_t from, to;
+  ScalarType index;  // The type that whole places are counted in.
 };
 
 // The two places that a point of the result lies between, and how much it has of each.
@@ -47,7 +54,7 @@ struct Between {
     const Expr place = axis.Float(at), ratio = axis.Ratio();
     const Expr source = axis.align_corners ? ratio * place : Max(ratio * (place + 0.5) - 0.5, axis.Constant(0));
     const Expr last = axis.Size(axis.from) - axis.Size(1);
-    first = Min(axis.e.emitter().Cast(Floor(source), ScalarType::Long), last);
+    first = Min(axis.Index(Floor(source)), last);
     second = Min(first + axis.Size(1), last);
     of_second = Min(source - axis.Float(first), axis.Constant(1));
     of_first = 1.0 - of_second;
@@ -55,6 +62,9 @@ struct Between {
 
   Expr first, second, of_first, of_second;
 };
+
+// As Steps, of an index of any type.
+Expr StepsOf(Expr index, int64_t stride) { return Steps(index.emitter->Cast(index, ScalarType::Long), stride); }
 
 // Both ways: arguments from `align` on are align_corners and the scales.
 bool AcceptsBilinear(const TraceOp& op, int align) {
@@ -69,27 +79,19 @@ bool AcceptsBilinear(const TraceOp& op, int align) {
 // (self, output_size, align_corners, scales_h, scales_w)
 bool AcceptsForward(const OpRow&, const TraceOp& op) { return AcceptsBilinear(op, 2); }
 
-Iteration IterateForward(const OpRow&, const Node& node) {
-  Iteration it = Whole(node.op.results[0]);
-  const TensorRef& self = RefOf(node.op, 0);
-  it.uses.push_back(StridesOf(self.sizes, self.strides));
-  for (size_t dim : {kFirstDim, kFirstDim + 1}) {
-    it.uses[0][dim] = 0;
-    it.coordinates.push_back(Along(it.sizes, static_cast<int64_t>(dim)));
-  }
-  return it;
-}
+// Both ways: over the result, of which each point is read from several.
+Iteration IterateBilinear(const OpRow&, const Node& node) { return IterateMoved(node, {kFirstDim, kFirstDim + 1}); }
 
 void EmitForward(OpEmitter& e) {
   const TensorRef& self = RefOf(e.op(), 0);
   const auto between = [&](size_t i) {
     const size_t dim = kFirstDim + i;
     const Axis axis(e, e.op().args[2].value.toBool(), static_cast<int>(3 + i), self.sizes[dim], e.op().results[0].sizes[dim]);
-    return Between(axis, e.Coordinate(static_cast<int>(i)));
+    return Between(axis, axis.Index(e.Coordinate(static_cast<int>(i))));
   };
   const Between rows = between(0), columns = between(1);
   const auto at = [&](Expr row, Expr column) {
-    const Expr value = e.LoadAt(0, Steps(row, self.strides[kFirstDim]) + Steps(column, self.strides[kFirstDim + 1]));
+    const Expr value = e.LoadAt(0, StepsOf(row, self.strides[kFirstDim]) + StepsOf(column, self.strides[kFirstDim + 1]));
     return e.emitter().Cast(value, OpMathType(value.type()));
   };
   const auto across = [&](Expr row) { return columns.of_first * at(row, columns.first) + columns.of_second * at(row, columns.second); };
@@ -119,71 +121,67 @@ bool AcceptsBackward(const OpRow&, const TraceOp& op) {
     // With a scale of its own, the last point may come from nearer than the end: all points after it go there, however many.
     if (ratio * (static_cast<double>(to) - 0.5) - 0.5 >= static_cast<double>(from)) return false;
   }
-  return true;
+  return PointsOf(op, 0) * PointsOf(op, 1) <= kMostPoints;
 }
 
-// [N, C, H, W, points of the result along H, and along W].
-Iteration IterateBackward(const OpRow&, const Node& node) {
-  const TensorRef &grad = RefOf(node.op, 0), &result = node.op.results[0];
-  Iteration it;
-  it.sizes = result.sizes;
-  it.sizes.append({PointsOf(node.op, 0), PointsOf(node.op, 1)});
-  it.reduced = {false, false, false, false, true, true};
-  c10::DimVector made = StridesOf(result.sizes, result.strides), read = StridesOf(grad.sizes, grad.strides);
-  made.append({0, 0});
-  read.append({0, 0});
-  for (size_t i = 0; i < 4; ++i) {
-    if (i < 2) read[kFirstDim + i] = 0;
-    it.coordinates.push_back(Along(it.sizes, static_cast<int64_t>(kFirstDim + i)));
+// A point of the gradient, along one dimension, and how much of it comes from the place that is asked for. Where that is nothing, it may be
+// any point.
+struct Share {
+  Expr point, share, is_any;
+};
+
+std::vector<Share> SharesOf(OpEmitter& e, size_t i) {
+  const size_t dim = kFirstDim + i;
+  const int64_t from = e.op().results[0].sizes[dim], to = RefOf(e.op(), 0).sizes[dim];
+  const Axis axis(e, e.op().args[kAlign].value.toBool(), static_cast<int>(kScales + i), from, to);
+  const Expr at = axis.Index(e.Coordinate(static_cast<int>(i))), place = axis.Float(at), none = axis.Constant(0);
+  // Its first point is the first that is less than 1 before it in the source.
+  const Expr before = axis.align_corners ? (place - 1) / axis.Ratio() : (place - 0.5) / axis.Ratio() - 0.5;
+  const Expr first = Max(axis.Index(Floor(before)) + axis.Size(1), axis.Size(0));
+  std::vector<Share> shares;
+  for (int64_t k = 0; k < PointsOf(e.op(), i); ++k) {
+    const Expr point = first + axis.Size(k);
+    const Between between(axis, point);
+    const Expr of_first = Select(between.first == at, between.of_first, none);
+    const Expr share = Select(point < axis.Size(to), of_first + Select(between.second == at, between.of_second, none), none);
+    shares.push_back({Min(point, axis.Size(to) - axis.Size(1)), share, share == none});
   }
-  it.results = {std::move(made)};
-  it.uses = {std::move(read)};
-  return it;
+  return shares;
 }
 
 void EmitBackward(OpEmitter& e) {
   const TensorRef& grad = RefOf(e.op(), 0);
-  Expr offset = e.emitter().ConstInt(ScalarType::Long, 0), share;
-  for (size_t i = 0; i < 2; ++i) {
-    const size_t dim = kFirstDim + i;
-    const Axis axis(e, e.op().args[kAlign].value.toBool(), static_cast<int>(kScales + i), e.op().results[0].sizes[dim], grad.sizes[dim]);
-    const Expr at = e.Coordinate(static_cast<int>(i)), place = axis.Float(at), zero = axis.Size(0);
-    // The first point of the result that is less than 1 before `at`.
-    const Expr before = axis.align_corners ? (place - 1) / axis.Ratio() : (place - 0.5) / axis.Ratio() - 0.5;
-    const Expr first = Max(e.emitter().Cast(Floor(before), ScalarType::Long) + axis.Size(1), zero);
-    const Expr point = first + e.Coordinate(static_cast<int>(2 + i));
-    const Between between(axis, point);
-    const Expr none = axis.Constant(0);
-    const Expr of_point = Select(between.first == at, between.of_first, none) + Select(between.second == at, between.of_second, none);
-    const Expr of_inside = Select(point < axis.Size(axis.to), of_point, none);
-    share = i == 0 ? of_inside : share * of_inside;
-    offset = offset + Steps(Min(point, axis.Size(axis.to) - axis.Size(1)), grad.strides[dim]);
+  const std::vector<Share> rows = SharesOf(e, 0), columns = SharesOf(e, 1);
+  const Expr none = Like(rows[0].share, 0);
+  Expr sum = none;
+  for (const Share& row : rows) {
+    Expr across = none;
+    for (const Share& column : columns) {
+      const Expr value = e.LoadAt(0, StepsOf(row.point, grad.strides[kFirstDim]) + StepsOf(column.point, grad.strides[kFirstDim + 1]));
+      across = across + column.share * Select(column.is_any, none, e.emitter().Cast(value, none.type()));
+    }
+    sum = sum + Select(row.is_any, none, row.share * across);
   }
-  const Expr value = e.LoadAt(0, offset), number = e.emitter().Cast(value, OpMathType(value.type()));
-  e.Result(0, Sum(Select(share == Like(share, 0), Like(share, 0), share * number)));
+  e.Result(0, sum);
 }
 
-}  // namespace
-
-OpRow UpsampleBilinearRow() {
+OpRow BilinearRow(bool (*accepts)(const OpRow&, const TraceOp&), void (*emit)(OpEmitter&)) {
   OpRow row;
-  row.accepts = &AcceptsForward;
-  row.iterate = &IterateForward;
-  row.emit = &EmitForward;
+  row.accepts = accepts;
+  row.iterate = &IterateBilinear;
+  row.emit = emit;
   row.indexed_args = 1;
   row.only_channels_last = true;
   return row;
 }
 
+}  // namespace
+
+OpRow UpsampleBilinearRow() { return BilinearRow(&AcceptsForward, &EmitForward); }
+
 OpRow UpsampleBilinearBackwardRow() {
-  OpRow row;
-  row.accepts = &AcceptsBackward;
+  OpRow row = BilinearRow(&AcceptsBackward, &EmitBackward);
   row.only_known_sizes = true;
-  row.iterate = &IterateBackward;
-  row.emit = &EmitBackward;
-  row.indexed_args = 1;
-  row.reducing_parts = 1;
-  row.only_channels_last = true;
   return row;
 }
 

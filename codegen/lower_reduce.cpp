@@ -61,6 +61,9 @@ c10::DimVector ResultStrides(const TensorRef& result, const std::vector<bool>& r
   return strides;
 }
 
+// Bytes of a row that a block of threads of a GPU holds.
+constexpr int64_t kShortRowBytes = 65536;
+
 bool NumberIs(const TraceArg& arg, double value) {
   return arg.kind == TraceArg::Kind::kConst && arg.value.isScalar() && !arg.value.toScalar().isComplex() &&
          arg.value.toScalar().toDouble() == value;
@@ -105,16 +108,14 @@ Iteration IteratePlaces(const OpRow& row, const Node& node) {
   return it;
 }
 
-// An Int that is the smaller the sooner `x`, a Float or an Int, is what `reduce` comes to; the smallest one for a NaN.
+// An Int that is the smaller the sooner `x`, a Float or an Int, is what `reduce` comes to; the smallest one for a NaN. As a GPU adds: all
+// zeros become 0, and all NaN the one whose bits are 0x7fffffff.
 Expr RankOf(Expr x, KOp reduce) {
+  const bool largest = reduce == KOp::kReduceMax;
+  if (x.type() == ScalarType::Int) return largest ? Not(x) : x;
   const auto number = [&](int64_t value) { return x.emitter->ConstInt(ScalarType::Int, value); };
-  Expr rank = x;
-  if (x.type() == ScalarType::Float) {
-    const Expr bits = Bits(x + 0.0);  // Zeros are equal.
-    rank = bits ^ (ShiftRight(bits, number(31)) & number(std::numeric_limits<int32_t>::max()));
-  }
-  if (reduce == KOp::kReduceMax) rank = Not(rank);
-  return x.type() == ScalarType::Float ? Select(IsNan(x), number(std::numeric_limits<int32_t>::min()), rank) : rank;
+  const Expr bits = Bits(largest ? x + 0.0 : 0.0 - x);
+  return Not(bits ^ (ShiftRight(bits, number(31)) & number(std::numeric_limits<int32_t>::max())));
 }
 
 // The smallest place of those of the smallest rank, in one pass over memory.
@@ -124,7 +125,7 @@ Expr FirstByRank(Expr rank, Expr place) {
   return ReduceMin(ranked) & number(std::numeric_limits<uint32_t>::max());
 }
 
-// The same in two passes, of which the second may find in the caches, or in registers, what the first has read.
+// The same in two passes, which are cheaper, where the second finds in caches or in registers what the first has read.
 Expr FirstEqual(Expr x, Expr value, Expr place) {
   Expr found = x == value;
   if (c10::isFloatingType(x.type())) found = found | IsNan(x);
@@ -142,7 +143,7 @@ void EmitPlaceOf(OpEmitter& e, KOp reduce, bool gives_value) {
   if (gives_value) e.Result(0, value);
   const bool has_rank = type == ScalarType::Float || (type != ScalarType::Double && type != ScalarType::Long);
   Expr first;
-  if (e.op().device.is_cuda() && is_narrow && has_rank) {
+  if (e.op().device.is_cuda() && is_narrow && has_rank && !ReducesShortRows(e.op(), *e.node().row)) {
     first = FirstByRank(RankOf(x.type() == ScalarType::Float ? x : e.emitter().Cast(x, ScalarType::Int), reduce), place);
   } else {
     first = FirstEqual(x, value, is_narrow ? e.emitter().Cast(place, ScalarType::Int) : place);
@@ -297,6 +298,18 @@ Expr GroupCount(OpEmitter& e) {
 
 }  // namespace
 
+bool ReducesShortRows(const TraceOp& op, const OpRow& row) {
+  const TensorRef& self = op.args[0].tensors[0];
+  const std::vector<bool> reduced = ReducedDims(op, row.dims_arg);
+  int64_t count = 1;
+  for (size_t d = self.sizes.size(); d-- > 0;) {
+    if (!reduced[d] || self.sizes[d] == 1) continue;
+    if (self.strides[d] != count) return false;
+    count *= self.sizes[d];
+  }
+  return count * static_cast<int64_t>(c10::elementSize(self.dtype)) <= kShortRowBytes;
+}
+
 Reduced::Reduced(OpEmitter& emitter) : emitter_(emitter), type_(OpMathType(emitter.op().results[0].dtype)), count_(1) {
   const auto& sizes = emitter.op().args[0].tensors[0].sizes;
   const auto reduced = ReducedDims(emitter.op(), emitter.node().row->dims_arg);
@@ -342,6 +355,7 @@ void EmitMinDim(OpEmitter& e) { EmitPlaceOf(e, KOp::kReduceMin, /*gives_value=*/
 OpRow PlacesRow(void (*emit)(OpEmitter&)) {
   OpRow row = ReduceRow(1, 2, kNumbers, emit);
   row.iterate = &IteratePlaces;
+  row.finds_places = true;
   return row;
 }
 

@@ -120,6 +120,9 @@ OpRow FillRow(uint64_t shape_args, void (*emit)(OpEmitter&));
 OpRow ReduceRow(int dims_arg, int keepdim_arg, uint8_t types, void (*emit)(OpEmitter&));
 // Maxima's and minima's places, and both together.
 OpRow PlacesRow(void (*emit)(OpEmitter&));
+// Whether a reduction's rows lie in memory one after another, each so short that a block of threads of a GPU holds it. Sizes are no
+// symbols.
+bool ReducesShortRows(const TraceOp& op, const OpRow& row);
 OpRow MinAndMaxRow();
 void EmitArgMax(OpEmitter& e);
 void EmitArgMin(OpEmitter& e);

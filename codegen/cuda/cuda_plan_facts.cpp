@@ -10,7 +10,7 @@ namespace lazuli::codegen {
 
 // Adds to a place, on average, from which on it pays that blocks add up places by themselves: where neighbours go to neighbouring places,
 // and where they go anywhere.
-constexpr int64_t kNeighboursOfPlace = 2048, kAddsOfPlace = 16;
+constexpr int64_t kNeighboursOfPlace = 1024, kAddsOfPlace = 16;
 
 bool CudaPlan::IsContiguous(int i) const {
   const KInst& at = kernel.insts[i];

@@ -178,7 +178,7 @@ class Fuser {
     Group out;
     const NodeId first = group.nodes[0];
     if (group.fusable && options_.enabled && group.nodes.size() == 1 &&
-        IsBetterLeftToAten(graph_.nodes[first], work_.PlacementOf(first), group.space)) {
+        IsBetterLeftToAten(graph_, graph_.nodes[first], work_.PlacementOf(first), group.space)) {
       work_.LeaveToAten(first);
       group.fusable = false;
     }

@@ -4,12 +4,14 @@
 
 #include "codegen/lower.h"
 #include "codegen/lower_group.h"
+#include "codegen/lower_rows.h"
 
 namespace lazuli::codegen {
 namespace {
 
 constexpr int64_t kLeastRun = 32;  // Elements that lie together.
 constexpr int64_t kLongScan = 32768;
+constexpr int64_t kCachedBytes = 32 << 20;  // Of a GPU's memory.
 
 bool IsCopy(const Node& node) { return node.kind == Node::Kind::kCompute && CopiedBy(node.op) != nullptr; }
 
@@ -22,6 +24,13 @@ bool IsLoneTranspose(const Node& node, const Placement& placement, const Space& 
     if (placement.results[0][d] == 1) return strides[d] > 1;
   }
   return false;
+}
+
+// A place of a maximum that is not found in short rows: a kernel takes two passes, or much work in one, and ATen's waits for memory only.
+bool IsLoneLargePlace(const Graph& graph, const Node& node) {
+  const TensorRef& self = node.op.args[0].tensors[0];
+  if (!node.row->finds_places || self.numel() == 0 || graph.symbols.HasSymbol(self.sizes)) return false;
+  return self.numel() * static_cast<int64_t>(c10::elementSize(self.dtype)) > kCachedBytes && !ReducesShortRows(node.op, *node.row);
 }
 
 }  // namespace
@@ -51,8 +60,9 @@ bool IsMadeAsNeeded(const Graph& graph, const Node& node) {
   return false;
 }
 
-bool IsBetterLeftToAten(const Node& node, const Placement& placement, const Space& space) {
-  if (node.row == nullptr || !node.op.device.is_cpu()) return false;
+bool IsBetterLeftToAten(const Graph& graph, const Node& node, const Placement& placement, const Space& space) {
+  if (node.row == nullptr) return false;
+  if (!node.op.device.is_cpu()) return IsLoneLargePlace(graph, node);
   return IsLoneTranspose(node, placement, space) || (node.row->only_fused && node.op.results[0].strides.back() == 1);
 }
 

@@ -15,8 +15,8 @@ bool IsOneLongScan(const Graph& graph, const Node& node);
 // Whether `node` is one of OpRow::only_channels_last on a CPU, and its channels do not come last.
 bool LacksChannelsLast(const Node& node);
 
-// Whether `node`, which nothing fuses with and which lies in `space` as `placement` says, is better left to ATen. Only on the CPU.
-bool IsBetterLeftToAten(const Node& node, const Placement& placement, const Space& space);
+// Whether `node`, which nothing fuses with and which lies in `space` as `placement` says, is better left to ATen.
+bool IsBetterLeftToAten(const Graph& graph, const Node& node, const Placement& placement, const Space& space);
 
 // Whether `node` copies to another layout what rows of `space`, which reduces, would read in pieces shorter than a GPU's memory is read in:
 // better tile by tile, before.

@@ -130,7 +130,7 @@ TEST(CudaPlan, BlocksAddUpFewPlacesByThemselves) {
   EXPECT_TRUE(ScatterTo(1 << 20, 1, 10000).HasOwnPlaces());
   EXPECT_FALSE(ScatterTo(1 << 20, 1, 10000, T::Double).HasOwnPlaces());
   EXPECT_FALSE(ScatterTo(4096, 1, 1000).HasOwnPlaces()) << "few for each place";
-  EXPECT_FALSE(ScatterTo(1 << 20, 32, 993).HasOwnPlaces()) << "rows that are added as vectors";
+  EXPECT_FALSE(ScatterTo(1 << 19, 32, 993).HasOwnPlaces()) << "rows that are added as vectors";
   EXPECT_FALSE(ScatterTo(1 << 20, 1, 100, T::Short).HasOwnPlaces());
 }
 

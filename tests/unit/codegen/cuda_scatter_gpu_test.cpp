@@ -60,7 +60,7 @@ TEST_F(CudaScatterGpu, FewPlaces) {
 
 TEST_F(CudaScatterGpu, ManyPlaces) {
   for (const T type : {T::Float, T::Double, T::Long, T::Int}) {
-    const codegen::KernelIR kernel = ScatterTo(1 << 14, 8, 1 << 13, type, Places::kAny);
+    const codegen::KernelIR kernel = ScatterTo(1 << 14, 4, 1 << 11, type, Places::kAny);
     ASSERT_FALSE(codegen::PlanCuda(kernel, false).HasOwnPlaces());
     EXPECT_EQ(CheckKernel(kernel, Options(4)), "") << c10::toString(type);
   }
