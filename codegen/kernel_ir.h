@@ -97,9 +97,9 @@ struct KBuffer {
   c10::DimVector strides;  // One per domain dimension, in elements; 0 broadcasts.
   bool written = false;    // A buffer may be both loaded and stored only through one KBuffer with one set of strides (in place):
                            // every load at a point precedes the store at that point.
-  int64_t reach = 0;       // Elements, from the one at a point on, that a scatter's offsets may lead to. Constant; 0: not known.
+  int64_t within = 0;      // Elements, from the one at a point on, within which a scatter's offsets lead. Constant; 0: not known.
   bool operator==(const KBuffer& other) const {
-    return dtype == other.dtype && strides == other.strides && written == other.written && reach == other.reach;
+    return dtype == other.dtype && strides == other.strides && written == other.written && within == other.within;
   }
 };
 

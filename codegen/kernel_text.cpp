@@ -199,7 +199,7 @@ bool ParseBuffer(absl::string_view line, KernelIR* kernel) {
   if (!reader.Literal("b") || !reader.Int(&number) || number != static_cast<int64_t>(kernel->buffers.size())) return false;
   if (!reader.Literal(":") || !ParseType(reader.Word(), &buffer.dtype) || !reader.List(kernel->symbols, &buffer.strides)) return false;
   buffer.written = reader.Literal("written");
-  if (reader.Literal("within") && !reader.Int(&buffer.reach)) return false;
+  if (reader.Literal("within") && !reader.Int(&buffer.within)) return false;
   kernel->buffers.push_back(std::move(buffer));
   return reader.AtEnd();
 }
@@ -261,7 +261,7 @@ std::string PrintKernel(const KernelIR& kernel) {
     const KBuffer& buffer = kernel.buffers[b];
     absl::StrAppend(&out, "b", b, ": ", c10::toString(buffer.dtype), " ");
     AppendList(kernel, buffer.strides, &out);
-    absl::StrAppend(&out, buffer.written ? " written" : "", buffer.reach != 0 ? absl::StrCat(" within ", buffer.reach) : "", "\n");
+    absl::StrAppend(&out, buffer.written ? " written" : "", buffer.within != 0 ? absl::StrCat(" within ", buffer.within) : "", "\n");
   }
   for (size_t i = 0; i < kernel.insts.size(); ++i) {
     const KInst& inst = kernel.insts[i];

@@ -3,6 +3,7 @@
 // (aten/src/ATen/native/UpSample.h: area_pixel_compute_scale, area_pixel_compute_source_index).
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include "codegen/lower_moved.h"
@@ -17,10 +18,23 @@ constexpr size_t kFirstDim = 2;         // Of the two of [N, C, H, W].
 constexpr int64_t kMostPoints = 64;     // That one of the source may go to.
 constexpr int64_t kMostSize = 1 << 20;  // Of a dimension of a gradient: places are numbers of type float.
 
-// Interpolation along one dimension, of which argument `scale` is the scale, if given.
+// Of arguments from `align` on, which are align_corners and the scales along both dimensions: the one along dimension `i`, if it counts.
+std::optional<double> GivenScale(const TraceOp& op, int align, size_t i) {
+  const c10::IValue& scale = op.args[align + 1 + static_cast<int>(i)].value;
+  if (op.args[align].value.toBool() || scale.isNone() || scale.toDouble() <= 0) return std::nullopt;
+  return scale.toDouble();
+}
+
+// Interpolation along dimension `i` of the two.
 struct Axis {
-  Axis(OpEmitter& emitter, bool align, int scale, int64_t from_size, int64_t to_size)
-      : e(emitter), align_corners(align), scale_arg(scale), from(from_size), to(to_size) {
+  Axis(OpEmitter& emitter, const TensorRef& source, const TensorRef& result, int align, size_t i)
+      : e(emitter),
+        align_corners(e.op().args[align].value.toBool()),
+        scale(GivenScale(e.op(), align, i)),
+        from(source.sizes[kFirstDim + i]),
+        to(result.sizes[kFirstDim + i]),
+        other_from(source.sizes[kFirstDim + 1 - i]),
+        other_to(result.sizes[kFirstDim + 1 - i]) {
     const auto& symbols = e.emitter().kernel().symbols;
     const auto is_short = [&](int64_t size) { return !symbols.IsSymbolic(size) && size <= kMostSize; };
     index = is_short(from) && is_short(to) ? ScalarType::Int : ScalarType::Long;
@@ -36,15 +50,19 @@ struct Axis {
   // How far a step along the result leads along the source.
   Expr Ratio() const {
     if (align_corners) return to == 1 ? Constant(0) : (Float(Size(from)) - 1) / (Float(Size(to)) - 1);
-    const c10::IValue& scale = e.op().args[scale_arg].value;
-    if (!scale.isNone() && scale.toDouble() > 0) return Constant(1 / scale.toDouble());
-    return Float(Size(from)) / Float(Size(to));
+    return scale.has_value() ? Select(Copies(), Constant(1), Constant(1 / *scale)) : Float(Size(from)) / Float(Size(to));
+  }
+
+  // Whether the scale does not count, because ATen copies: on a CPU what is as large as before along this dimension, on a GPU along both.
+  Expr Copies() const {
+    const Expr same = Size(from) == Size(to);
+    return e.op().device.is_cpu() ? same : same & (Size(other_from) == Size(other_to));
   }
 
   OpEmitter& e;
   bool align_corners;
-  int scale_arg;
-  int64_t from, to;
+  std::optional<double> scale;
+  int64_t from, to, other_from, other_to;
   ScalarType index;  // The type that whole places are counted in.
 };
 
@@ -54,7 +72,7 @@ struct Between {
     const Expr place = axis.Float(at), ratio = axis.Ratio();
     const Expr source = axis.align_corners ? ratio * place : Max(ratio * (place + 0.5) - 0.5, axis.Constant(0));
     const Expr last = axis.Size(axis.from) - axis.Size(1);
-    first = Min(axis.Index(Floor(source)), last);
+    first = Min(axis.Index(Floor(Min(source, axis.Float(last)))), last);
     second = Min(first + axis.Size(1), last);
     of_second = Min(source - axis.Float(first), axis.Constant(1));
     of_first = 1.0 - of_second;
@@ -85,8 +103,7 @@ Iteration IterateBilinear(const OpRow&, const Node& node) { return IterateMoved(
 void EmitForward(OpEmitter& e) {
   const TensorRef& self = RefOf(e.op(), 0);
   const auto between = [&](size_t i) {
-    const size_t dim = kFirstDim + i;
-    const Axis axis(e, e.op().args[2].value.toBool(), static_cast<int>(3 + i), self.sizes[dim], e.op().results[0].sizes[dim]);
+    const Axis axis(e, self, e.op().results[0], /*align=*/2, i);
     return Between(axis, axis.Index(e.Coordinate(static_cast<int>(i))));
   };
   const Between rows = between(0), columns = between(1);
@@ -99,14 +116,16 @@ void EmitForward(OpEmitter& e) {
 }
 
 // Arguments of the gradient: (grad_output, output_size, input_size, align_corners, scales_h, scales_w).
-enum Gradient { kGrad, kOutputSize, kInputSize, kAlign, kScales };
+constexpr int kAlign = 3;
 
 // How far a step along the result leads along the source: Axis::Ratio of sizes that are known. 0: nowhere.
 double RatioOf(const TraceOp& op, size_t i) {
-  const double from = static_cast<double>(op.results[0].sizes[kFirstDim + i]), to = static_cast<double>(RefOf(op, 0).sizes[kFirstDim + i]);
+  const TensorRef &source = op.results[0], &result = RefOf(op, 0);
+  const double from = static_cast<double>(source.sizes[kFirstDim + i]), to = static_cast<double>(result.sizes[kFirstDim + i]);
   if (op.args[kAlign].value.toBool()) return to == 1 ? 0 : (from - 1) / (to - 1);
-  const c10::IValue& scale = op.args[kScales + i].value;
-  return !scale.isNone() && scale.toDouble() > 0 ? 1 / scale.toDouble() : from / to;
+  const std::optional<double> scale = GivenScale(op, kAlign, i);
+  const bool copies = op.device.is_cpu() ? from == to : source.sizes == result.sizes;
+  return scale.has_value() && !copies ? 1 / *scale : from / to;
 }
 
 // Of the result's points, those that have anything of one of the source's are less than so many steps of the result apart.
@@ -131,9 +150,7 @@ struct Share {
 };
 
 std::vector<Share> SharesOf(OpEmitter& e, size_t i) {
-  const size_t dim = kFirstDim + i;
-  const int64_t from = e.op().results[0].sizes[dim], to = RefOf(e.op(), 0).sizes[dim];
-  const Axis axis(e, e.op().args[kAlign].value.toBool(), static_cast<int>(kScales + i), from, to);
+  const Axis axis(e, e.op().results[0], RefOf(e.op(), 0), kAlign, i);
   const Expr at = axis.Index(e.Coordinate(static_cast<int>(i))), place = axis.Float(at), none = axis.Constant(0);
   // Its first point is the first that is less than 1 before it in the source.
   const Expr before = axis.align_corners ? (place - 1) / axis.Ratio() : (place - 0.5) / axis.Ratio() - 0.5;
@@ -143,8 +160,8 @@ std::vector<Share> SharesOf(OpEmitter& e, size_t i) {
     const Expr point = first + axis.Size(k);
     const Between between(axis, point);
     const Expr of_first = Select(between.first == at, between.of_first, none);
-    const Expr share = Select(point < axis.Size(to), of_first + Select(between.second == at, between.of_second, none), none);
-    shares.push_back({Min(point, axis.Size(to) - axis.Size(1)), share, share == none});
+    const Expr share = Select(point < axis.Size(axis.to), of_first + Select(between.second == at, between.of_second, none), none);
+    shares.push_back({Min(point, axis.Size(axis.to) - axis.Size(1)), share, share == none});
   }
   return shares;
 }

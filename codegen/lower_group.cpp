@@ -94,15 +94,16 @@ class GroupLowering {
                absl::Span<const int64_t> dims) {
     const TensorRef& target = node.Target();
     const int buffer = Buffer(target.storage, target.dtype, target.offset_slot, placement.results[0]);
-    lowered_.kernel.buffers[buffer].written = true;
-    lowered_.kernel.buffers[buffer].reach = Reach(target, dims);
+    KBuffer& written = lowered_.kernel.buffers[buffer];
+    written.within = written.written ? 0 : Within(target, dims);  // Of one scatter, not of several.
+    written.written = true;
     lowered_.buffers[buffer].written = true;
     emitter_.Add(op, target.dtype, {emitter_.Cast(value, target.dtype).id, offset.id, condition.id}, buffer);
     ++num_stores_;
   }
 
   // From the first element along `dims` to the last; 0 where that may change, or is behind it.
-  int64_t Reach(const TensorRef& target, absl::Span<const int64_t> dims) const {
+  int64_t Within(const TensorRef& target, absl::Span<const int64_t> dims) const {
     int64_t last = 0;
     for (const int64_t d : dims) {
       const int64_t size = target.sizes[d], stride = target.strides[d];

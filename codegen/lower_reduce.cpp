@@ -125,7 +125,9 @@ Expr FirstByRank(Expr rank, Expr place) {
   return ReduceMin(ranked) & number(std::numeric_limits<uint32_t>::max());
 }
 
-// The same in two passes, which are cheaper, where the second finds in caches or in registers what the first has read.
+// The same in two passes, which compute `x` alike, so that one is equal: cheaper where the second finds in caches or in registers what the
+// first has read.
+// what the first has read.
 Expr FirstEqual(Expr x, Expr value, Expr place) {
   Expr found = x == value;
   if (c10::isFloatingType(x.type())) found = found | IsNan(x);
@@ -141,7 +143,7 @@ void EmitPlaceOf(OpEmitter& e, KOp reduce, bool gives_value) {
   const bool is_narrow = !e.emitter().kernel().symbols.IsSymbolic(count) && count <= std::numeric_limits<int32_t>::max();
   const Expr x = e.Arg(0, type), place = e.Coordinate(0), value = Unary(reduce, x);
   if (gives_value) e.Result(0, value);
-  const bool has_rank = type == ScalarType::Float || (type != ScalarType::Double && type != ScalarType::Long);
+  const bool has_rank = type != ScalarType::Double && type != ScalarType::Long;
   Expr first;
   if (e.op().device.is_cuda() && is_narrow && has_rank && !ReducesShortRows(e.op(), *e.node().row)) {
     first = FirstByRank(RankOf(x.type() == ScalarType::Float ? x : e.emitter().Cast(x, ScalarType::Int), reduce), place);

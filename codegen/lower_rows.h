@@ -180,8 +180,8 @@ OpRow FlipRow();
 OpRow ReflectionPadRow();
 OpRow CrossRow();
 OpRow UpsampleNearestRow();
+OpRow UpsampleNearestBackwardRow();
 OpRow UpsampleBilinearRow();
 OpRow UpsampleBilinearBackwardRow();
-OpRow UpsampleNearestBackwardRow();
 
 }  // namespace lazuli::codegen

@@ -1,6 +1,6 @@
 // Rows that write where indices say: index_add, scatter, index_put and their like, and the gradient of embedding. Each walks the points of
-// what is written, the dimensions that indices stand for reduced: what meets in one place comes one after another, in eager's order, and
-// the rest of the dimensions in parallel.
+// what is written, the dimensions that indices stand for reduced: what meets in one place comes one after another, in eager's order (on a
+// GPU in any), and the rest of the dimensions in parallel.
 #include <algorithm>
 #include <string>
 
@@ -17,8 +17,7 @@ bool IsConstInt(const TraceArg& arg, int64_t value) {
   return arg.kind == TraceArg::Kind::kConst && arg.value.isInt() && arg.value.toInt() == value;
 }
 
-// index_add, index_copy: index has one dimension, and the source is all of what it names. Where each says something else, ATen is as fast
-// on a CPU.
+// index_add, index_copy: index has one dimension, and the source is all of what it names. On a CPU ATen is as fast at single numbers.
 bool AcceptsSlices(const OpRow& row, const TraceOp& op) {
   const TensorRef& self = op.args[kSelf].tensors[0];
   if (!IsTensor(op.args[kIndexArg]) || !IsTensor(op.args[kSource])) return false;
@@ -37,7 +36,7 @@ bool GoesTogether(const TensorRef& self, const TensorRef& index, int64_t dim) {
   return false;
 }
 
-// scatter: an index for each element, of which the same is true.
+// scatter: an index for each element. On a CPU, again, whole rows only.
 bool AcceptsElements(const OpRow& row, const TraceOp& op) {
   const TensorRef& self = op.args[kSelf].tensors[0];
   if (!IsTensor(op.args[kIndexArg])) return false;

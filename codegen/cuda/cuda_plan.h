@@ -18,7 +18,7 @@ constexpr int64_t kPlannedMultiprocessors = 132;
 constexpr int kCudaTile = 32, kWideCudaTile = 64;
 constexpr int kCudaVectorBytes = 16;
 constexpr int kMaxCudaLanes = 8;
-// Of a block that adds up places by itself, and such blocks of a multiprocessor.
+// Of a block that adds up places by itself, and at most so many such blocks for each multiprocessor.
 constexpr int kAddingThreads = 512, kAddingBlocks = 4;
 // Instructions up to which little is done at a point.
 constexpr size_t kLightInsts = 24;
@@ -66,8 +66,8 @@ struct CudaLaunch {
   runtime::Product kept_points;
   int64_t row_bytes = 0;               // Of shared memory: what is kept of a row.
   std::vector<int64_t> partial_bytes;  // Per reduction of a split kernel: bytes of one partial result.
-  int64_t fixed_blocks = 0;            // So many, whatever there is to do. 0: as many as that takes,
-  int64_t most_blocks = 0;             // but not more than these. 0: any number.
+  int64_t fixed_blocks = 0;            // So many, whatever there is to do. 0: as many as that takes.
+  int64_t most_blocks = 0;             // At most so many. 0: any number.
   // The functions that do each phase of up to so many of these kernels at once, each with arguments of its own (batch_table.h). 0: there
   // are none.
   std::vector<Phase> batch;
@@ -166,8 +166,11 @@ struct CudaPlan : StagedKernel {
   int64_t SizeHint(int dim) const { return Hint(kernel.sizes[dim]); }
 
  private:
-  // Elements from the first to the last that a scatter may write, if these are few for what it adds; otherwise 0.
-  int64_t FewPlaces(int inst) const;
+  // How many adds a scatter does, and to how many elements from the first to the last. None where that is not known.
+  struct Adds {
+    int64_t points = 0, places = 0;
+  };
+  Adds AddsOf(int inst) const;
 };
 
 // `kernel` must verify and have work to do. `wide`: for more elements than kNarrowElements; chosen anyway where sizes say so. `batches`:

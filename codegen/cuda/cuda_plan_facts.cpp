@@ -8,10 +8,6 @@
 
 namespace lazuli::codegen {
 
-// Adds to a place, on average, from which on it pays that blocks add up places by themselves: where neighbours go to neighbouring places,
-// and where they go anywhere.
-constexpr int64_t kNeighboursOfPlace = 1024, kAddsOfPlace = 16;
-
 bool CudaPlan::IsContiguous(int i) const {
   const KInst& at = kernel.insts[i];
   if (!HasBuffer(at.op) || kernel.buffers[at.imm].strides[vector_dim] != 1) return false;
@@ -40,33 +36,6 @@ int64_t CudaPlan::LanesApart(int i) const {
   int64_t most = kMaxCudaLanes;
   while (most > 1 && most * std::abs(stride) * ElementBytes(at.type) > kCudaVectorBytes) most /= 2;
   return most;
-}
-
-int64_t CudaPlan::FewPlaces(int i) const {
-  const KInst& at = kernel.insts[i];
-  if (at.op != KOp::kScatterAdd || ElementBytes(at.type) < 4) return 0;
-  const KBuffer& buffer = kernel.buffers[at.imm];
-  if (buffer.reach == 0) return 0;
-  int64_t last = buffer.reach - 1, adds = 1;
-  for (int d = 0; d < rank; ++d) {
-    adds *= SizeHint(d);
-    const int64_t stride = buffer.strides[d];
-    if (stride == 0) continue;
-    if (stride < 0 || kernel.symbols.IsSymbolic(stride) || kernel.symbols.IsSymbolic(kernel.sizes[d])) return 0;
-    last += (kernel.sizes[d] - 1) * stride;
-  }
-  return adds >= (last + 1) * (AddsNeighbours(i) ? kNeighboursOfPlace : kAddsOfPlace) ? last + 1 : 0;
-}
-
-void CudaPlan::ChooseOwnPlaces(int64_t shared_bytes) {
-  own_places.assign(kernel.insts.size(), 0);
-  for (size_t i = 0; i < kernel.insts.size() && kernel.num_reduced == 0 && tile_dim < 0; ++i) {
-    const int64_t places = FewPlaces(static_cast<int>(i)), bytes = places * ElementBytes(kernel.insts[i].type);
-    if (bytes > shared_bytes) continue;
-    shared_bytes -= bytes;
-    own_places[i] = places;
-  }
-  if (HasOwnPlaces()) launch.most_blocks = kPlannedMultiprocessors * kAddingBlocks;
 }
 
 int CudaPlan::BufferToShift(int64_t lanes) const {

@@ -108,6 +108,12 @@ const std::vector<OpCase>& ImageOps() {
       LAZULI_UNARY("upsample bilinear by broken factors", kFinite, kReduction, Enlarged(x, 1.7, 2.4)),
       LAZULI_UNARY("upsample bilinear by scales of its own", kFinite, kReduction,
                    torch::upsample_bilinear2d(x, {2 * x.size(2), 3 * x.size(3)}, false, 2.3, 2.6)),
+      LAZULI_UNARY("upsample bilinear to the same sizes", kFinite, kReduction, ([&] {
+                     const auto images = (x * 2).contiguous(torch::MemoryFormat::ChannelsLast);
+                     const std::vector<int64_t> same = {x.size(2), x.size(3)}, wider = {x.size(2), 2 * x.size(3)};
+                     return Tensors{torch::upsample_bilinear2d(images, same, false, 1.1, 1.1) + 1,
+                                    torch::upsample_bilinear2d(images, wider, false, 1.1, 2) + 1};
+                   }())),
       LAZULI_UNARY("upsample bilinear of a row", kFinite, kReduction, torch::upsample_bilinear2d(x.slice(2, 0, 1), {4, 6}, false)),
       LAZULI_UNARY("upsample bilinear channels last", kFinite, kReduction,
                    Enlarged((x * 2).contiguous(torch::MemoryFormat::ChannelsLast), 2, 2).relu()),

@@ -111,7 +111,7 @@ codegen::CudaPlan ScatterTo(int64_t numbers, int64_t width, int64_t reach, T typ
   const int to = b.Load(b.Buffer(T::Long, {1, 0}));
   b.Scatter(K::kScatterAdd, target, b.Load(b.Buffer(type)), to, b.Op(K::kEq, to, to));
   KernelIR kernel = b.kernel();
-  kernel.buffers[static_cast<size_t>(target)].reach = reach;
+  kernel.buffers[static_cast<size_t>(target)].within = reach;
   return PlanOf(kernel);
 }
 

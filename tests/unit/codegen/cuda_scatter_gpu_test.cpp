@@ -24,7 +24,7 @@ codegen::KernelIR ScatterTo(int64_t rows, int64_t width, int64_t places, T type,
   const int target = b.Buffer(type, {0, 1}, true);
   b.Scatter(K::kScatterAdd, target, value, b.Op(K::kMul, row, b.Const(width, T::Long)), b.Op(K::kNe, row, b.Const(5, T::Long)));
   codegen::KernelIR kernel = b.kernel();
-  kernel.buffers[static_cast<size_t>(target)].reach = (places - 1) * width + 1;
+  kernel.buffers[static_cast<size_t>(target)].within = (places - 1) * width + 1;
   return kernel;
 }
 

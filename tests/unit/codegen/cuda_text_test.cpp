@@ -312,7 +312,7 @@ TEST(CudaNvrtc, SumsOfEachBlock) {
     const int i = b.Load(b.Buffer(T::Long)), target = b.Buffer(type, {0}, true);
     b.Scatter(K::kScatterAdd, target, b.Load(b.Buffer(type)), i, b.Op(K::kLt, i, b.Const(64, T::Long)));
     KernelIR kernel = b.kernel();
-    kernel.buffers[static_cast<size_t>(target)].reach = 64;
+    kernel.buffers[static_cast<size_t>(target)].within = 64;
     EXPECT_TRUE(absl::StrContains(TextOf(kernel), "add_alike(")) << c10::toString(type);
     EXPECT_EQ(Compiles(kernel), "") << c10::toString(type);
     EXPECT_EQ(Compiles(kernel, /*wide=*/true), "") << c10::toString(type);

@@ -45,14 +45,14 @@ TEST(KernelText, KeepsHowFarScattersReach) {
   const int target = b.Buffer(T::Float, {0}, true);
   b.Scatter(K::kScatterAdd, target, b.Load(b.Buffer(T::Float)), b.Load(b.Buffer(T::Long)), b.Const(1, T::Bool));
   KernelIR kernel = b.kernel();
-  kernel.buffers[static_cast<size_t>(target)].reach = 513;
+  kernel.buffers[static_cast<size_t>(target)].within = 513;
   ASSERT_TRUE(codegen::VerifyKernel(kernel).ok());
   const std::string text = codegen::PrintKernel(kernel);
   EXPECT_NE(text.find("Float [0] written within 513\n"), std::string::npos) << text;
   auto parsed = codegen::ParseKernel(text);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_TRUE(Equal(kernel, *parsed));
-  kernel.buffers[static_cast<size_t>(target)].reach = 0;
+  kernel.buffers[static_cast<size_t>(target)].within = 0;
   EXPECT_FALSE(Equal(kernel, *parsed));
 }
 
