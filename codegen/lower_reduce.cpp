@@ -127,7 +127,6 @@ Expr FirstByRank(Expr rank, Expr place) {
 
 // The same in two passes, which compute `x` alike, so that one is equal: cheaper where the second finds in caches or in registers what the
 // first has read.
-// what the first has read.
 Expr FirstEqual(Expr x, Expr value, Expr place) {
   Expr found = x == value;
   if (c10::isFloatingType(x.type())) found = found | IsNan(x);

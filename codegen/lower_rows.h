@@ -118,16 +118,16 @@ c10::DimVector ContiguousStrides(const c10::DimVector& sizes);
 OpRow PointwiseRow(TypeRule rule, uint64_t operands, uint8_t types, void (*emit)(OpEmitter&));
 OpRow FillRow(uint64_t shape_args, void (*emit)(OpEmitter&));
 OpRow ReduceRow(int dims_arg, int keepdim_arg, uint8_t types, void (*emit)(OpEmitter&));
-// Maxima's and minima's places, and both together.
+// The places of maxima and minima, as one of these emits them.
 OpRow PlacesRow(void (*emit)(OpEmitter&));
-// Whether a reduction's rows lie in memory one after another, each so short that a block of threads of a GPU holds it. Sizes are no
-// symbols.
-bool ReducesShortRows(const TraceOp& op, const OpRow& row);
-OpRow MinAndMaxRow();
 void EmitArgMax(OpEmitter& e);
 void EmitArgMin(OpEmitter& e);
 void EmitMaxDim(OpEmitter& e);
 void EmitMinDim(OpEmitter& e);
+// Whether a reduction's rows lie in memory one after another, each so short that a block of threads of a GPU holds it. Sizes are no
+// symbols.
+bool ReducesShortRows(const TraceOp& op, const OpRow& row);
+OpRow MinAndMaxRow();
 OpRow CastRow(int source);
 OpRow SoftmaxRow(int inputs, void (*emit)(OpEmitter&));
 OpRow LogSoftmaxRow();

@@ -44,7 +44,9 @@ bool IsOneLongScan(const Graph& graph, const Node& node) {
 }
 
 bool LacksChannelsLast(const Node& node) {
-  return node.row != nullptr && node.row->only_channels_last && node.op.device.is_cpu() && node.op.results[0].strides[1] != 1;
+  if (node.row == nullptr || !node.row->only_channels_last || !node.op.device.is_cpu()) return false;
+  const TensorRef& result = node.op.results[0];
+  return result.strides[1] != 1 || result.sizes[1] == 1;
 }
 
 bool IsMadeAsNeeded(const Graph& graph, const Node& node) {
