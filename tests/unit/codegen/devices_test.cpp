@@ -242,6 +242,59 @@ TEST(DevicesTest, AGpuTransposesTileByTile) {
   EXPECT_EQ(groups("cpu"), std::vector<std::string>{"call cpu"});
 }
 
+// The places of the largest of $ numbers in each row, or column.
+constexpr const char* kPlaces = R"(
+trace scalars=0 offsets=0
+storage %0: input @
+storage %1: fresh 0 bytes @ live
+%1 i64[4096] = aten::argmax(%0 f32[4096,$], dim=1, keepdim=false)
+)";
+constexpr const char* kPlacesInColumns = R"(
+trace scalars=0 offsets=0
+storage %0: input @
+storage %1: fresh 0 bytes @ live
+%1 i64[4096] = aten::argmax(%0 f32[$,4096], dim=0, keepdim=false)
+)";
+constexpr const char* kPlacesOfDoubled = R"(
+trace scalars=0 offsets=0
+storage %0: input @
+storage %1: fresh 0 bytes @
+storage %2: fresh 0 bytes @ live
+%1 f32[$,4096] = aten::add.Tensor(%0 f32[$,4096], %0 f32[$,4096], alpha=1)
+%2 i64[4096] = aten::argmax(%1 f32[$,4096], dim=0, keepdim=false)
+)";
+
+TEST(DevicesTest, AGpuFindsPlacesWhereThatTakesNoSecondLook) {
+  const auto steps = [](const char* text, int numbers, const char* device) {
+    return StepsOf(absl::StrReplaceAll(text, {{"@", device}, {"$", absl::StrCat(numbers)}}), "sm_90");
+  };
+  const std::vector<std::string> kernel = {"kernel cuda:0"}, call = {"call cuda:0"};
+  EXPECT_EQ(steps(kPlaces, 16000, "cuda:0"), kernel);
+  EXPECT_EQ(steps(kPlaces, 17000, "cuda:0"), call) << "rows that no block holds";
+  EXPECT_EQ(steps(kPlacesInColumns, 2000, "cuda:0"), kernel) << "32 MiB";
+  EXPECT_EQ(steps(kPlacesInColumns, 2100, "cuda:0"), call);
+  EXPECT_EQ(steps(kPlacesOfDoubled, 2100, "cuda:0"), std::vector<std::string>{"kernel cuda:0 cuda:0"}) << "not alone";
+  EXPECT_EQ(steps(kPlacesInColumns, 2100, "cpu"), std::vector<std::string>{"kernel cpu"});
+}
+
+constexpr const char* kEnlarged = R"(
+trace scalars=0 offsets=0
+storage %0: input @
+storage %1: fresh 0 bytes @ live
+%1 f32[2,8,16,24]$2 = aten::upsample_bilinear2d(%0 f32[2,8,8,12]$1, output_size=[16,24], align_corners=false, scales_h=none, scales_w=none)
+)";
+
+TEST(DevicesTest, ACpuInterpolatesWhereChannelsComeLast) {
+  const auto steps = [](const char* device, const char* from, const char* to) {
+    return StepsOf(absl::StrReplaceAll(kEnlarged, {{"@", device}, {"$1", from}, {"$2", to}}), "sm_90");
+  };
+  const char *from = "(768,1,96,8)", *to = "(3072,1,192,8)";
+  EXPECT_EQ(steps("cpu", from, to), std::vector<std::string>{"kernel cpu"});
+  EXPECT_EQ(steps("cpu", "", ""), std::vector<std::string>{"call cpu"});
+  EXPECT_EQ(steps("cuda:0", from, to), std::vector<std::string>{"kernel cuda:0"});
+  EXPECT_EQ(steps("cuda:0", "", ""), std::vector<std::string>{"kernel cuda:0"});
+}
+
 constexpr const char* kCatDistributed = R"(
 trace scalars=0 offsets=1
 storage %0: input @
