@@ -38,6 +38,9 @@ class Memory {
       std::generate_n(data_, bytes_, [&] { return static_cast<char>((*random)() % 60); });
     }
   }
+  Memory(const Memory& other) : data_(static_cast<char*>(std::aligned_alloc(64, other.bytes_))), bytes_(other.bytes_) {
+    std::memcpy(data_, other.data_, bytes_);
+  }
   Memory(Memory&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
   ~Memory() { std::free(data_); }
 
@@ -49,14 +52,19 @@ class Memory {
   size_t bytes_;
 };
 
-// The bytes of all buffers after one run, from random contents that `seed` decides.
-std::string BytesAfter(const KernelIR& kernel, const codegen::KernelTarget& target, uint64_t seed) {
+// Random contents of all buffers, which `seed` decides.
+std::vector<Memory> ContentsOf(const KernelIR& kernel, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<Memory> contents;
+  for (const auto& buffer : kernel.buffers) contents.emplace_back(kernel, buffer, &random);
+  return contents;
+}
+
+// The bytes of all buffers after one run.
+std::string BytesAfter(const KernelIR& kernel, const codegen::KernelTarget& target, std::vector<Memory> memory) {
   const auto made = codegen::CompileKernel(kernel, target, nullptr);
   EXPECT_TRUE(made.ok()) << made.status();
   if (!made.ok()) return "";
-  std::mt19937_64 random(seed);
-  std::vector<Memory> memory;
-  for (const auto& buffer : kernel.buffers) memory.emplace_back(kernel, buffer, &random);
   std::vector<void*> pointers;
   for (const Memory& one : memory) pointers.push_back(one.data());
   const std::vector<uint64_t> scalars(static_cast<size_t>(kernel.num_scalars), 0x3fe0000000000000);
@@ -85,13 +93,18 @@ std::vector<Schedule> AllOf(const KernelIR& kernel) {
   return schedules;
 }
 
+std::string BytesAfter(const KernelIR& kernel, const codegen::KernelTarget& target, uint64_t seed) {
+  return BytesAfter(kernel, target, ContentsOf(kernel, seed));
+}
+
 size_t ExpectEqualUnderAll(const KernelIR& kernel, uint64_t seed) {
-  const std::string expected = BytesAfter(kernel, {"avx512", "eager"}, seed);
+  const std::vector<Memory> contents = ContentsOf(kernel, seed);
+  const std::string expected = BytesAfter(kernel, {"avx512", "eager"}, contents);
   const std::vector<Schedule> schedules = AllOf(kernel);
   for (const Schedule& schedule : schedules) {
     codegen::KernelTarget target{"avx512", "eager"};
     target.schedule = codegen::PrintSchedule(schedule);
-    EXPECT_TRUE(BytesAfter(kernel, target, seed) == expected) << target.schedule << "\n" << codegen::PrintKernel(kernel);
+    EXPECT_TRUE(BytesAfter(kernel, target, contents) == expected) << target.schedule << "\n" << codegen::PrintKernel(kernel);
   }
   return schedules.size() - 1;
 }
