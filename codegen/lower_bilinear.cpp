@@ -81,8 +81,12 @@ struct Between {
   Expr first, second, of_first, of_second;
 };
 
-// As Steps, of an index of any type.
-Expr StepsOf(Expr index, int64_t stride) { return Steps(index.emitter->Cast(index, ScalarType::Long), stride); }
+// What argument 0 has there, in the type that it is computed in.
+Expr PixelAt(OpEmitter& e, Expr row, Expr column) {
+  const TensorRef& source = RefOf(e.op(), 0);
+  const Expr value = e.LoadAt(0, Steps(row, source.strides[kFirstDim]) + Steps(column, source.strides[kFirstDim + 1]));
+  return e.emitter().Cast(value, OpMathType(source.dtype));
+}
 
 // Both ways: arguments from `align` on are align_corners and the scales.
 bool AcceptsBilinear(const TraceOp& op, int align) {
@@ -101,17 +105,14 @@ bool AcceptsForward(const OpRow&, const TraceOp& op) { return AcceptsBilinear(op
 Iteration IterateBilinear(const OpRow&, const Node& node) { return IterateMoved(node, {kFirstDim, kFirstDim + 1}); }
 
 void EmitForward(OpEmitter& e) {
-  const TensorRef& self = RefOf(e.op(), 0);
   const auto between = [&](size_t i) {
-    const Axis axis(e, self, e.op().results[0], /*align=*/2, i);
+    const Axis axis(e, RefOf(e.op(), 0), e.op().results[0], /*align=*/2, i);
     return Between(axis, axis.Index(e.Coordinate(static_cast<int>(i))));
   };
   const Between rows = between(0), columns = between(1);
-  const auto at = [&](Expr row, Expr column) {
-    const Expr value = e.LoadAt(0, StepsOf(row, self.strides[kFirstDim]) + StepsOf(column, self.strides[kFirstDim + 1]));
-    return e.emitter().Cast(value, OpMathType(value.type()));
+  const auto across = [&](Expr row) {
+    return columns.of_first * PixelAt(e, row, columns.first) + columns.of_second * PixelAt(e, row, columns.second);
   };
-  const auto across = [&](Expr row) { return columns.of_first * at(row, columns.first) + columns.of_second * at(row, columns.second); };
   e.Result(0, rows.of_first * across(rows.first) + rows.of_second * across(rows.second));
 }
 
@@ -167,15 +168,13 @@ std::vector<Share> SharesOf(OpEmitter& e, size_t i) {
 }
 
 void EmitBackward(OpEmitter& e) {
-  const TensorRef& grad = RefOf(e.op(), 0);
   const std::vector<Share> rows = SharesOf(e, 0), columns = SharesOf(e, 1);
   const Expr none = Like(rows[0].share, 0);
   Expr sum = none;
   for (const Share& row : rows) {
     Expr across = none;
     for (const Share& column : columns) {
-      const Expr value = e.LoadAt(0, StepsOf(row.point, grad.strides[kFirstDim]) + StepsOf(column.point, grad.strides[kFirstDim + 1]));
-      across = across + column.share * Select(column.is_any, none, e.emitter().Cast(value, none.type()));
+      across = across + column.share * Select(column.is_any, none, PixelAt(e, row.point, column.point));
     }
     sum = sum + Select(row.is_any, none, row.share * across);
   }

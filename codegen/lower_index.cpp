@@ -21,7 +21,10 @@ int64_t DimArg(const TraceOp& op, int arg, const TensorRef& ref) {
 
 Expr InRange(Expr index, int64_t size) { return (index >= Like(index, 0)) & (index < index.emitter->Size(ScalarType::Long, size)); }
 
-Expr Steps(Expr index, int64_t stride) { return stride == 1 ? index : index * index.emitter->Size(ScalarType::Long, stride); }
+Expr Steps(Expr index, int64_t stride) {
+  const Expr wide = index.emitter->Cast(index, ScalarType::Long);
+  return stride == 1 ? wide : wide * index.emitter->Size(ScalarType::Long, stride);
+}
 
 Expr CheckedSteps(OpEmitter& e, Expr index, const TensorRef& ref, int64_t dim, bool wraps, Expr* all_valid) {
   const int64_t size = ref.sizes[dim];

@@ -15,7 +15,7 @@ int64_t Rank(const TensorRef& ref);
 int64_t DimArg(const TraceOp& op, int arg, const TensorRef& ref);
 
 Expr InRange(Expr index, int64_t size);
-// How far on `index` leads along a dimension with this stride.
+// How far on `index`, of any integers, leads along a dimension with this stride: Long.
 Expr Steps(Expr index, int64_t stride);
 // The same along dimension `dim` of `ref`. What is out of range is the op's error, and leads nowhere; it makes `valid`, if any, false.
 Expr CheckedSteps(OpEmitter& e, Expr index, const TensorRef& ref, int64_t dim, bool wraps, Expr* valid = nullptr);

@@ -29,7 +29,7 @@ bool IsLoneTranspose(const Node& node, const Placement& placement, const Space& 
 // A place of a maximum that is not found in short rows: a kernel takes two passes, or much work in one, and ATen's waits for memory only.
 bool IsLoneLargePlace(const Graph& graph, const Node& node) {
   const TensorRef& self = node.op.args[0].tensors[0];
-  if (!node.row->finds_places || self.numel() == 0 || graph.symbols.HasSymbol(self.sizes)) return false;
+  if (!node.row->finds_places || graph.symbols.HasSymbol(self.sizes)) return false;
   return self.numel() * static_cast<int64_t>(c10::elementSize(self.dtype)) > kCachedBytes && !ReducesShortRows(node.op, *node.row);
 }
 

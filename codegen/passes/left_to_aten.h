@@ -12,7 +12,7 @@ bool IsMadeAsNeeded(const Graph& graph, const Node& node);
 // Whether `node` is a running sum of one long row on a GPU: ATen's divides it among all multiprocessors.
 bool IsOneLongScan(const Graph& graph, const Node& node);
 
-// Whether `node` is one of OpRow::only_channels_last on a CPU, and its channels do not come last.
+// Whether `node` is one of OpRow::only_channels_last on a CPU, and its channels, if it has several, do not come last.
 bool LacksChannelsLast(const Node& node);
 
 // Whether `node`, which nothing fuses with and which lies in `space` as `placement` says, is better left to ATen.
