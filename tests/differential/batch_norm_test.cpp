@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tests/support/error_of.h"
+#include "tests/support/expect_launches.h"
 #include "tests/support/same_as_eager.h"
 #include "tests/support/test_device.h"
 
@@ -359,20 +360,11 @@ TEST_P(BatchNormTest, Errors) {
   EXPECT_NE(expected[0].find("Expected more than 1 value per channel when training"), std::string::npos) << expected[0];
 }
 
-// Launches of one step, and no call of ATen's kernels.
 class BatchNormLaunches : public BackendTest {
  protected:
   void SetUp() override {
     LAZULI_CPU_ONLY("how many kernels there are is the CPU's plan");
     BackendTest::SetUp();
-  }
-  void ExpectLaunches(int64_t launches, const std::function<void()>& step) const {
-    DeviceMode mode(Options().backend("llvm"));
-    step();
-    const StatsDelta delta;
-    step();
-    EXPECT_EQ(delta.of(&Stats::kernel_launches), launches);
-    EXPECT_EQ(delta.of(&Stats::aten_calls), 0);
   }
 };
 

@@ -26,6 +26,12 @@ class KernelBuilder {
     kernel_.buffers.push_back({type, std::move(strides), written});
     return static_cast<int>(kernel_.buffers.size()) - 1;
   }
+  // What a scatter writes: offsets lead to so many elements from that at a point on.
+  int Target(T type, c10::DimVector strides, int64_t within) {
+    const int buffer = Buffer(type, std::move(strides), true);
+    kernel_.buffers[buffer].within = within;
+    return buffer;
+  }
   // Dense over the kept dimensions.
   int KeptBuffer(T type, bool written = false) {
     c10::DimVector strides(kernel_.sizes.size(), 0);

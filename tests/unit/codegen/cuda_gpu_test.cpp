@@ -10,9 +10,8 @@
 
 #include "absl/strings/str_format.h"
 #include "codegen/cuda/cuda_plan.h"
-#include "tests/support/gpu.h"
+#include "tests/support/gpu_check.h"
 #include "tests/support/kernel_builder.h"
-#include "tests/support/kernel_check.h"
 #include "tests/support/random_kernel.h"
 
 namespace lazuli::testing {
@@ -27,9 +26,7 @@ class CudaGpu : public ::testing::Test {
   void SetUp() override { LAZULI_SKIP_WITHOUT_GPU(); }
 
   static CheckOptions Options(double ulps = 0, double absolute = 0) {
-    CheckOptions options;
-    std::string why;
-    options.target.cuda_arch = GpuArch(&why);
+    CheckOptions options = GpuCheck();
     options.ulps = ulps;
     options.absolute = absolute;
     return options;

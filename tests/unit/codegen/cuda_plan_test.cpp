@@ -105,14 +105,12 @@ TEST(CudaPlan, WhatIsAddedUpElsewhereGoesLaneByLane) {
 }
 
 // As many numbers as given, in rows of `width`, are added where indices say, to so many places.
-codegen::CudaPlan ScatterTo(int64_t numbers, int64_t width, int64_t reach, T type = T::Float) {
+codegen::CudaPlan ScatterTo(int64_t numbers, int64_t width, int64_t within, T type = T::Float) {
   KernelBuilder b({numbers / width, width});
-  const int target = b.Buffer(type, {0, 1}, true);
+  const int target = b.Target(type, {0, 1}, within);
   const int to = b.Load(b.Buffer(T::Long, {1, 0}));
   b.Scatter(K::kScatterAdd, target, b.Load(b.Buffer(type)), to, b.Op(K::kEq, to, to));
-  KernelIR kernel = b.kernel();
-  kernel.buffers[static_cast<size_t>(target)].within = reach;
-  return PlanOf(kernel);
+  return PlanOf(b.kernel());
 }
 
 TEST(CudaPlan, BlocksAddUpFewPlacesByThemselves) {

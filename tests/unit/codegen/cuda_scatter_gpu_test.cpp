@@ -2,9 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "codegen/cuda/cuda_plan.h"
-#include "tests/support/gpu.h"
+#include "tests/support/gpu_check.h"
 #include "tests/support/kernel_builder.h"
-#include "tests/support/kernel_check.h"
 
 namespace lazuli::testing {
 namespace {
@@ -21,29 +20,14 @@ codegen::KernelIR ScatterTo(int64_t rows, int64_t width, int64_t places, T type,
   if (which == Places::kAny) row = b.Op(K::kAnd, b.Load(b.Buffer(T::Long, {1, 0})), b.Const(places - 1, T::Long));
   if (which == Places::kSorted) row = b.Op(K::kDiv, b.Index(0), b.Const(rows / places, T::Long));
   const int value = b.Load(b.Buffer(type));
-  const int target = b.Buffer(type, {0, 1}, true);
+  const int target = b.Target(type, {0, 1}, (places - 1) * width + 1);
   b.Scatter(K::kScatterAdd, target, value, b.Op(K::kMul, row, b.Const(width, T::Long)), b.Op(K::kNe, row, b.Const(5, T::Long)));
-  codegen::KernelIR kernel = b.kernel();
-  kernel.buffers[static_cast<size_t>(target)].within = (places - 1) * width + 1;
-  return kernel;
+  return b.kernel();
 }
 
 class CudaScatterGpu : public ::testing::Test {
  protected:
   void SetUp() override { LAZULI_SKIP_WITHOUT_GPU(); }
-
-  // Of whole numbers, so that sums are exact in any order.
-  static CheckOptions Options(double most) {
-    CheckOptions options;
-    options.low = -most;
-    options.high = most;
-    std::string why;
-    options.target.cuda_arch = GpuArch(&why);
-    options.whole = true;
-    options.absolute = 1e-30;  // 0 and -0 are equal.
-    options.cpu_oracle = true;
-    return options;
-  }
 };
 
 TEST_F(CudaScatterGpu, FewPlaces) {
@@ -52,7 +36,7 @@ TEST_F(CudaScatterGpu, FewPlaces) {
       for (const auto& [rows, width, places] : {std::tuple<int64_t, int64_t, int64_t>{1 << 17, 1, 64}, {70016, 3, 64}, {1 << 16, 32, 16}}) {
         const codegen::KernelIR kernel = ScatterTo(rows, width, places, type, which);
         ASSERT_TRUE(codegen::PlanCuda(kernel, false).HasOwnPlaces());
-        EXPECT_EQ(CheckKernel(kernel, Options(4)), "") << c10::toString(type) << " " << rows << " x " << width;
+        EXPECT_EQ(CheckKernel(kernel, GpuCheckInAnyOrder(4)), "") << c10::toString(type) << " " << rows << " x " << width;
       }
     }
   }
@@ -62,7 +46,7 @@ TEST_F(CudaScatterGpu, ManyPlaces) {
   for (const T type : {T::Float, T::Double, T::Long, T::Int}) {
     const codegen::KernelIR kernel = ScatterTo(1 << 14, 4, 1 << 11, type, Places::kAny);
     ASSERT_FALSE(codegen::PlanCuda(kernel, false).HasOwnPlaces());
-    EXPECT_EQ(CheckKernel(kernel, Options(4)), "") << c10::toString(type);
+    EXPECT_EQ(CheckKernel(kernel, GpuCheckInAnyOrder(4)), "") << c10::toString(type);
   }
 }
 

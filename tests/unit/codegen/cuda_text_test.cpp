@@ -309,10 +309,9 @@ TEST(CudaNvrtc, SumsOfEachBlock) {
   LAZULI_SKIP_WITHOUT_NVRTC();
   for (const T type : {T::Float, T::Double, T::Long, T::Int}) {
     KernelBuilder b({1 << 16});
-    const int i = b.Load(b.Buffer(T::Long)), target = b.Buffer(type, {0}, true);
+    const int i = b.Load(b.Buffer(T::Long)), target = b.Target(type, {0}, 64);
     b.Scatter(K::kScatterAdd, target, b.Load(b.Buffer(type)), i, b.Op(K::kLt, i, b.Const(64, T::Long)));
-    KernelIR kernel = b.kernel();
-    kernel.buffers[static_cast<size_t>(target)].within = 64;
+    const KernelIR& kernel = b.kernel();
     EXPECT_TRUE(absl::StrContains(TextOf(kernel), "add_alike(")) << c10::toString(type);
     EXPECT_EQ(Compiles(kernel), "") << c10::toString(type);
     EXPECT_EQ(Compiles(kernel, /*wide=*/true), "") << c10::toString(type);

@@ -42,10 +42,9 @@ TEST(KernelText, RoundTrip) {
 
 TEST(KernelText, KeepsHowFarScattersReach) {
   KernelBuilder b({40}, 1);
-  const int target = b.Buffer(T::Float, {0}, true);
+  const int target = b.Target(T::Float, {0}, 513);
   b.Scatter(K::kScatterAdd, target, b.Load(b.Buffer(T::Float)), b.Load(b.Buffer(T::Long)), b.Const(1, T::Bool));
   KernelIR kernel = b.kernel();
-  kernel.buffers[static_cast<size_t>(target)].within = 513;
   ASSERT_TRUE(codegen::VerifyKernel(kernel).ok());
   const std::string text = codegen::PrintKernel(kernel);
   EXPECT_NE(text.find("Float [0] written within 513\n"), std::string::npos) << text;
