@@ -117,6 +117,9 @@ c10::DimVector ContiguousStrides(const c10::DimVector& sizes);
 // Rows by kind.
 OpRow PointwiseRow(TypeRule rule, uint64_t operands, uint8_t types, void (*emit)(OpEmitter&));
 OpRow FillRow(uint64_t shape_args, void (*emit)(OpEmitter&));
+// arange of one to three numbers, and eye.
+OpRow RangeRow(int num_numbers);
+OpRow EyeRow();
 OpRow ReduceRow(int dims_arg, int keepdim_arg, uint8_t types, void (*emit)(OpEmitter&));
 // The places of maxima and minima, as one of these emits them.
 OpRow PlacesRow(void (*emit)(OpEmitter&));
@@ -148,6 +151,9 @@ OpRow BatchNormRow();
 OpRow CudnnBatchNormRow();
 OpRow BatchNormBackwardRow();
 OpRow CudnnBatchNormBackwardRow();
+// What biases add to a convolution, and to its backward pass, on GPUs.
+OpRow ConvolutionRow();
+OpRow ConvolutionBackwardRow();
 // Self (argument 0) read where the indices of argument `index_arg` say: embedding, index_select, index.
 OpRow LookUpRow(int index_arg);
 OpRow GatherRow();

@@ -92,6 +92,7 @@ struct Segment {
   Terms source;      // Where its first element comes from.
   int64_t step = 1;  // How far on the next one lies: 1 or -1.
   bool filled = false;
+  int64_t every = 1;  // It takes one place of the result out of so many.
 };
 using Segments = std::vector<std::vector<Segment>>;
 
@@ -129,6 +130,7 @@ class WindowWriter {
       TensorRef part = window, origin = source;
       Terms next_to = to, next_from = from;
       part.sizes[dim] = segment.size;
+      part.strides[dim] *= segment.every;
       for (const int64_t term : segment.begin) next_to.push_back(term * window.strides[dim]);
       if (segment.filled) {
         part.SetOffset(out_->Offset(-1, next_to));
@@ -260,7 +262,10 @@ void ExpandFlip(const TraceOp& op, Expansion* out) {
   WindowWriter(op, std::move(segments), -1, out).Write();
 }
 
-// The gradients of select and slice: zero, but for one place along dimension `dim` of the result, or for some of them.
+// The gradients of select and slice: zero, but for one place along dimension `dim` of the result, or for some of them, each a step from the
+// next.
+int64_t StepOf(const TraceOp& op) { return op.args.size() > 4 ? op.args[5].value.toInt() : 1; }
+
 bool AcceptsSpread(const OpRow& row, const TraceOp& op) {
   if (!IsTensor(op.args[0]) || op.results[0].dtype != op.args[0].tensors[0].dtype) return false;
   for (size_t i = 3; i < op.args.size(); ++i) {
@@ -269,9 +274,9 @@ bool AcceptsSpread(const OpRow& row, const TraceOp& op) {
   const TensorRef& result = op.results[0];
   const int64_t dim = DimArg(op, 2, result);
   const bool slice = op.args.size() > 4;
-  // Where they would begin anywhere in a CPU's vector, ATen copies whole ones.
+  // Where they would begin anywhere in a CPU's vector, or leave gaps there, ATen is faster.
   const bool whole = dim >= 0 && dim < Rank(result) && (result.strides[dim] != 1 || op.device.is_cuda());
-  return whole && (!slice || op.args[5].value.toInt() == 1) && Rank(op.args[0].tensors[0]) == Rank(result) - (slice ? 0 : 1);
+  return whole && Rank(op.args[0].tensors[0]) == Rank(result) - (slice ? 0 : 1);
 }
 
 Iteration IterateSpread(const OpRow& row, const Node& node) {
@@ -287,6 +292,11 @@ Iteration IterateSpread(const OpRow& row, const Node& node) {
   return it;
 }
 
+Expr Spread(OpEmitter& e, Expr value, Expr inside) {
+  const Expr wide = e.emitter().Cast(value, OpMathType(value.type()));
+  return Select(inside, wide, Like(wide, 0));
+}
+
 void EmitSpread(OpEmitter& e) {
   if (e.node().part == kEmpty) return;
   const TensorRef& grad = e.op().args[0].tensors[0];
@@ -298,10 +308,13 @@ void EmitSpread(OpEmitter& e) {
   const Expr given = number(e.Int(3));
   const Expr first = Select(given < 0, Max(given + number(result.sizes[dim]), number(0)), given);
   const bool slice = Rank(grad) == Rank(result);
-  const Expr inside = slice ? (place >= first) & (place < first + number(grad.sizes[dim])) : place == first;
-  const Expr value = slice ? e.LoadAt(0, Steps(Select(inside, place - first, number(0)), grad.strides[dim])) : e.Load(0);
-  const Expr wide = e.emitter().Cast(value, OpMathType(value.type()));
-  e.Result(0, Select(inside, wide, Like(wide, 0)));
+  if (!slice) return e.Result(0, Spread(e, e.Load(0), place == first));
+  const int64_t step = StepOf(e.op());
+  const Expr behind = Max(place - first, number(0));
+  Expr inside = (place >= first) & (place < first + number(grad.sizes[dim]) * number(step));
+  if (step != 1) inside = inside & (Fmod(behind, number(step)) == number(0));
+  const Expr at = step == 1 ? behind : behind / number(step);
+  e.Result(0, Spread(e, e.LoadAt(0, Steps(Select(inside, at, number(0)), grad.strides[dim])), inside));
 }
 
 void PlaceSpread(const TraceOp& op, Expansion* out) {
@@ -315,7 +328,15 @@ void PlaceSpread(const TraceOp& op, Expansion* out) {
   }
   const int64_t first = given < 0 ? std::max<int64_t>(given + size, 0) : given;
   Segments segments = Whole(slice);
-  segments[dim] = Padded(first, grad.sizes[dim], size - first - grad.sizes[dim]);
+  const int64_t step = StepOf(op), count = grad.sizes[dim];
+  // Up to where the last step leads, or the result ends.
+  const int64_t end = std::min(size, first + count * step);
+  segments[dim] = Padded(first, count, size - end);
+  segments[dim][1].every = step;
+  segments[dim][2].begin = {end};
+  for (int64_t between = 1; between < step && first + between < end; ++between) {
+    segments[dim].push_back({{first + between}, (end - first - between + step - 1) / step, {}, 1, true, step});
+  }
   WindowWriter(slice, std::move(segments), -1, out).Write();
 }
 
@@ -377,7 +398,7 @@ OpRow SpreadRow() {
   row.place = &PlaceSpread;
   row.empty_part = kEmpty;
   row.only_known_sizes = true;
-  row.known_args = 0b1000;
+  row.known_args = 0b101000;
   return row;
 }
 

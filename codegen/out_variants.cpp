@@ -45,9 +45,12 @@ bool HasEmptyOperand(const TraceOp& op) {
   return false;
 }
 
+// Of Fourier transforms, those that take `out` compute aside and go through the result once more.
+bool ComputesAside(const OpInfo& info) { return info.name.rfind("aten::_fft_", 0) == 0; }
+
 const OpInfo* Search(const OpInfo& info, c10::DispatchKey key) {
   // Planned memory is of one size and has no contents.
-  if (NeedsMoreThanMemory(info.handle.schema())) return nullptr;
+  if (NeedsMoreThanMemory(info.handle.schema()) || ComputesAside(info)) return nullptr;
   const size_t dot = info.name.find('.');
   const std::string base = info.name.substr(0, dot);
   const std::string overload = dot == std::string::npos ? "" : info.name.substr(dot + 1);

@@ -2,7 +2,7 @@
 // the same cells.
 //
 // Where a cut may be is decided by content, so that equal stretches of operators are cut at equal places: after an operator at which the
-// hash of the last few is the least of the last many. In a sequence that repeats itself that is once a period. This is how content-defined
+// hash of the last two is the least of the last many. In a sequence that repeats itself that is once a period. This is how content-defined
 // chunking finds boundaries in files (A. Muthitacharoen et al., A Low-bandwidth Network File System, SOSP 2001, section 3.1), with a
 // minimum in place of a fixed value.
 #pragma once
@@ -18,10 +18,10 @@ class BlockCutter {
   // Forgets the operators before: what follows has nothing to do with them.
   void Reset() { count_ = 0; }
 
-  // Whether a block of `size` operators may end after `op_id`, its last.
-  bool EndsAfter(int32_t op_id, size_t size) {
-    window_ = (window_ << 16) ^ (static_cast<uint64_t>(static_cast<uint32_t>(op_id)) * 0x9E3779B97F4A7C15ull >> 40);
-    const uint64_t hash = window_ * 0xD6E8FEB86659FD93ull >> 8;
+  // Whether a block of `size` operators may end after its last, whose name has this hash.
+  bool EndsAfter(uint64_t name_hash, size_t size) {
+    const uint64_t hash = (previous_ * 0x9E3779B97F4A7C15ull ^ name_hash) * 0xD6E8FEB86659FD93ull >> 8;
+    previous_ = name_hash;
     bool least = true;
     const size_t known = count_ < kMany ? count_ : kMany;
     for (size_t i = 0; i < known; ++i) least &= hash <= hashes_[i];
@@ -31,8 +31,9 @@ class BlockCutter {
   }
 
  private:
-  static constexpr size_t kMinOps = 6, kMany = 32;
-  uint64_t window_ = 0;  // Of the last four operators.
+  // Of longer stretches, or where more operators are hashed, there are more blocks: a tree's cells have more or fewer leaves between them.
+  static constexpr size_t kMinOps = 6, kMany = 12;
+  uint64_t previous_ = 0;
   size_t count_ = 0;
   std::array<uint64_t, kMany> hashes_{};
 };

@@ -16,6 +16,7 @@
 #include "tracer/captured_memory.h"
 #include "tracer/composite.h"
 #include "tracer/dropout.h"
+#include "tracer/lazy_signs.h"
 #include "tracer/lazy_tensor.h"
 #include "tracer/out_ops.h"
 #include "tracer/redirected_calls.h"
@@ -382,8 +383,7 @@ void RecordOrRun(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack
       RunNumbers(info, keys, stack);
       return;
     case Outcome::kNotRecordable:
-      RunEagerly(recorder, info, keys, stack);
-      return;
+      return ResolveSigns(info, stack) ? RecordOrRun(info, keys, stack) : RunEagerly(recorder, info, keys, stack);
   }
 }
 
@@ -435,7 +435,7 @@ void RegisterKernels() {
                              : kind == KernelKind::kComposite ? torch::CppFunction::makeFromBoxedFunction<&BoxedComposite>()
                                                               : torch::CppFunction::makeFromBoxedFunction<&BoxedRecord>());
   }
-  RegisterAllocations(generic);
+  RegisterFactories(generic);
   generic->impl("aten::_has_compatible_shallow_copy_type", torch::CppFunction::makeFromBoxedFunction<&BoxedSharing>());
   recorder_rest->fallback(torch::CppFunction::makeFromBoxedFunction<&BoxedRecord>());
   generic_rest->fallback(torch::CppFunction::makeFallthrough());

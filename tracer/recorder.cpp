@@ -300,7 +300,7 @@ void Recorder::NoteSettings(runtime::KernelSettings settings) {
 }
 
 void Recorder::EndBlock() {
-  if (!block_cutter_.EndsAfter(log_.ops.back().op_id, log_.ops.size())) return;
+  if (!EndsBlockAfter(log_.ops.back().op_id, log_.ops.size())) return;
   max_ops_ = log_.ops.size();
   due_ = kBlock;
 }

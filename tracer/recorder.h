@@ -129,7 +129,7 @@ class Recorder {
   bool IsEmpty() const { return log_.ops.empty(); }
 
   // For operators that run eagerly where blocks would be recorded: whether one of `size` operators ends after this one.
-  bool EndsBlockAfter(int32_t op_id, size_t size) { return block_cutter_.EndsAfter(op_id, size); }
+  bool EndsBlockAfter(int32_t op_id, size_t size) { return block_cutter_.EndsAfter(codegen::OpInfoById(op_id).name_hash, size); }
 
   // Forgets prediction state.
   void ForgetPrediction();

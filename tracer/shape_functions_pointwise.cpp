@@ -61,11 +61,20 @@ Shapes ArangeShape(Args args) { return Range(0, args[0].toScalar(), 1, args[1]);
 Shapes ArangeStartShape(Args args) { return Range(args[0].toScalar(), args[1].toScalar(), 1, args[2]); }
 Shapes ArangeStepShape(Args args) { return Range(args[0].toScalar(), args[1].toScalar(), args[2].toScalar(), args[3]); }
 
+// (n, dtype?, ...), (n, m, dtype?, ...)
+Shapes Eye(const c10::IValue& rows, const c10::IValue& columns, const c10::IValue& dtype) {
+  if (rows.toInt() < 0 || columns.toInt() < 0) return {};
+  return {Fresh({rows.toInt(), columns.toInt()}, dtype.isNone() ? c10::get_default_dtype_as_scalartype() : dtype.toScalarType())};
+}
+Shapes EyeShape(Args args) { return Eye(args[0], args[0], args[1]); }
+Shapes EyeOfTwoShape(Args args) { return Eye(args[0], args[1], args[2]); }
+
 }  // namespace
 
 void AddPointwiseShapes(ShapeTable* table) {
   const std::pair<const char*, Shapes (*)(Args)> rows[] = {
       {"aten::nan_to_num", LikeShape},
+      {"aten::_conj_physical", LikeShape},
       {"aten::angle", FloatUnaryShape},
       {"aten::celu", CeluShape},
       {"aten::deg2rad", FloatLikeShape},
@@ -85,6 +94,8 @@ void AddPointwiseShapes(ShapeTable* table) {
       {"aten::arange", ArangeShape},
       {"aten::arange.start", ArangeStartShape},
       {"aten::arange.start_step", ArangeStepShape},
+      {"aten::eye", EyeShape},
+      {"aten::eye.m", EyeOfTwoShape},
   };
   for (const auto& [name, function] : rows) table->emplace(name, function);
 }

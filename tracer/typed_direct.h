@@ -91,18 +91,19 @@ struct EagerKernel<Op, R(A...)> {
   }
 };
 
-// A kernel that runs above the recorder (sparse, quantized) writes what it allocates through pointers at once. It is called from below
-// autograd, unlike the program.
+// Kernels that run above the recorder are called from below autograd, as LibTorch's own front end calls what makes tensors.
 inline bool IsBelowAutograd() {
   return c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::AutogradOther) && !c10::InferenceMode::is_enabled();
 }
 
+// What makes tensors of numbers alone, for the program to fill or of values; BackendSelect would send it past the recorder.
 template <class Op, class Schema>
-struct AllocationKernel;
+struct FactoryKernel;
 template <class Op, class R, class... A>
-struct AllocationKernel<Op, R(A...)> {
+struct FactoryKernel<Op, R(A...)> {
   static R Call(c10::DispatchKeySet keys, A... args) {
-    if (IsBelowAutograd()) return CallBelowRecorder<Op>(keys, std::forward<A>(args)...);
+    // A kernel that runs above the recorder (sparse, quantized) writes what it allocates through pointers at once.
+    if (InfoOf<Op>().is_allocation && IsBelowAutograd()) return CallBelowRecorder<Op>(keys, std::forward<A>(args)...);
     // Python's modes, tracing and functionalization are between the program and the recorder.
     constexpr c10::DispatchKeySet kPlain = kPlainKeys | c10::DispatchKeySet(c10::DispatchKey::BackendSelect);
     if ((keys.raw_repr() & ~kPlain.raw_repr()) != 0) {

@@ -31,8 +31,8 @@ namespace lazuli::tracer {
 // ("aten::add.Tensor") of the ops served.
 absl::flat_hash_set<std::string> RegisterTypedKernels(torch::Library* library, torch::Library* generic);
 
-// Registers the kernels of what allocates (empty, empty_strided) with `library`, which is at the generic key.
-void RegisterAllocations(torch::Library* library);
+// Registers the kernels of what makes tensors of numbers alone (empty, zeros, arange) with `library`, which is at the generic key.
+void RegisterFactories(torch::Library* library);
 
 inline bool IsNumberType(const c10::Type& type) {
   if (type.kind() == c10::TypeKind::OptionalType) return IsNumberType(*type.containedTypes()[0]);

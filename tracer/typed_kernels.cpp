@@ -1,5 +1,10 @@
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/arange_ops.h>
+#include <ATen/ops/empty_ops.h>
+#include <ATen/ops/empty_strided_ops.h>
+#include <ATen/ops/eye_ops.h>
+#include <ATen/ops/full_ops.h>
+#include <ATen/ops/ones_ops.h>
+#include <ATen/ops/zeros_ops.h>
 
 #include "tracer/typed_direct.h"
 #include "tracer/typed_kernel.h"
@@ -27,14 +32,14 @@ absl::flat_hash_set<std::string> RegisterTypedKernels(torch::Library* library, t
   return names;
 }
 
-template <class Op>
-void RegisterAllocation(torch::Library* library) {
-  library->impl(InfoOf<Op>().name.c_str(), TORCH_FN((&AllocationKernel<Op, typename Op::schema>::Call)));
+template <class... Ops>
+void RegisterFactoriesOf(torch::Library* library) {
+  (library->impl(InfoOf<Ops>().name.c_str(), TORCH_FN((&FactoryKernel<Ops, typename Ops::schema>::Call))), ...);
 }
 
-void RegisterAllocations(torch::Library* library) {
-  RegisterAllocation<at::_ops::empty_memory_format>(library);
-  RegisterAllocation<at::_ops::empty_strided>(library);
+void RegisterFactories(torch::Library* library) {
+  using namespace at::_ops;
+  RegisterFactoriesOf<empty_memory_format, empty_strided, zeros, ones, full, arange, arange_start, arange_start_step, eye, eye_m>(library);
 }
 
 }  // namespace lazuli::tracer

@@ -206,11 +206,19 @@ uint64_t NumberArguments(const c10::FunctionSchema& schema) {
   return numbers;
 }
 
+// FNV-1a, as G. Fowler, L. C. Noll and K.-P. Vo give it.
+uint64_t HashOf(const std::string& name) {
+  uint64_t hash = 0xCBF29CE484222325ull;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3ull;
+  return hash;
+}
+
 OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
   const auto& op_name = handle.operator_name();
   OpInfo info{handle, {}};
   info.id = id;
   info.name = op_name.overload_name.empty() ? op_name.name : op_name.name + "." + op_name.overload_name;
+  info.name_hash = HashOf(info.name);
   if (!handle.hasSchema()) return info;
   bool encodable = true;
   ReadArguments(handle.schema(), &info, &encodable);

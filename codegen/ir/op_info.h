@@ -14,8 +14,9 @@ namespace lazuli::codegen {
 
 struct OpInfo {
   c10::OperatorHandle handle;
-  std::string name;  // "aten::add.Tensor"; no trailing dot when the overload has no name.
-  int32_t id = 0;    // Dense, process-local; stable while the process lives.
+  std::string name;        // "aten::add.Tensor"; no trailing dot when the overload has no name.
+  int32_t id = 0;          // Dense, process-local; stable while the process lives.
+  uint64_t name_hash = 0;  // The same in every process.
 
   int num_args = 0;
   int num_returns = 0;

@@ -171,7 +171,7 @@ TEST_F(BatchesTest, FailureBeforeABatch) {
     }
     for (const auto& sum : sums) EXPECT_EQ(sum[0].item<float>(), 2);
   }
-  EXPECT_THAT(BatchesIn(log), ::testing::HasSubstr("4 times aten::fill_.Scalar+aten::mul_.Tensor"));
+  EXPECT_THAT(BatchesIn(log), ::testing::HasSubstr("4 times aten::full+aten::mul_.Tensor"));
 }
 
 }  // namespace

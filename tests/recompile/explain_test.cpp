@@ -36,7 +36,7 @@ TEST_F(ExplainTest, SaysWhatWasCompiledWhereAndWhy) {
   EXPECT_THAT(text, HasSubstr("site 1 (after aten::_local_scalar_dense; aten::"));
   EXPECT_THAT(text, HasSubstr("): 2 programs\n    trace #1 ("));
   EXPECT_THAT(text, HasSubstr(" ms): the first here\n    trace #2 ("));
-  EXPECT_THAT(text, HasSubstr("size mismatch at index 0. expected 2, actual 3\n"));
+  EXPECT_THAT(text, HasSubstr("value of 'size' mismatch at index 0. expected 2, actual 3\n"));
   EXPECT_THAT(text, HasSubstr("cuts: aten::_local_scalar_dense 5\n"));
   EXPECT_THAT(text, HasSubstr("cut and run eagerly: aten::_local_scalar_dense 5\n"));
   EXPECT_THAT(text, Not(HasSubstr("hint:")));
