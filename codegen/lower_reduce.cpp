@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "codegen/lower_rows.h"
+#include "codegen/passes/channels_last.h"
 
 namespace lazuli::codegen {
 
@@ -238,31 +239,49 @@ void EmitRmsNormBackward(OpEmitter& e) {
   e.Result(0, rstd * (scaled - normalized * (Sum(scaled * normalized) / count)));
 }
 
-// Group norm's iteration space: the batch, the groups, the channels of a group, the elements of a channel.
+// Group norm's iteration space: the batch, the groups, the channels of a group, the elements of a channel; or, on GPUs, for images that lie
+// channels last the elements first, and then the channels of a group, which are neighbours.
 struct Groups {
   // `first` is the argument that the batch's size is in; channels, elements and groups follow.
   Groups(const TraceOp& op, int first)
       : batch(op.args[first].value.toInt()),
         groups(op.args[first + 3].value.toInt()),
         channels(op.args[first + 1].value.toInt() / groups),
-        elements(op.args[first + 2].value.toInt()) {}
+        elements(op.args[first + 2].value.toInt()),
+        channels_last(op.device.is_cuda() && LiesChannelsLast(op.args[0].tensors[0])) {}
 
-  c10::DimVector Sizes() const { return {batch, groups, channels, elements}; }
+  c10::DimVector Sizes() const { return Ordered(batch, groups, channels, elements); }
   c10::DimVector Strides(const TensorRef& ref) const {
     if (!ref.defined()) return {};
-    if (ref.sizes.size() == 1) return {0, channels * ref.strides[0], ref.strides[0], 0};
+    if (ref.sizes.size() == 1) return Ordered(0, channels * ref.strides[0], ref.strides[0], 0);
     if (ref.numel() == batch * groups) return {groups, 1, 0, 0};  // Statistics.
-    return {groups * channels * elements, channels * elements, elements, 1};
+    const bool last = LiesChannelsLast(ref);
+    return Ordered(groups * channels * elements, last ? channels : channels * elements, last ? 1 : elements, last ? groups * channels : 1);
+  }
+  // Which dimensions a result for each row, or one for each channel, is reduced along.
+  std::vector<bool> Reduced(bool rows) const {
+    return rows ? std::vector<bool>{false, false, true, true} : std::vector<bool>{true, false, channels_last, !channels_last};
   }
 
   // Whether `ref` is something of each element, of each group, or of each channel.
-  bool Fits(const TensorRef& ref) const {
+  bool Fits(const TensorRef& ref, bool on_gpu) const {
     if (!ref.defined()) return true;
     if (ref.sizes.size() < 2) return ref.numel() == groups * channels;
-    return IsContiguous(ref) && (ref.numel() == batch * groups || ref.numel() == batch * groups * channels * elements);
+    if (ref.numel() == batch * groups) return IsContiguous(ref);
+    return ref.numel() == batch * groups * channels * elements && (IsContiguous(ref) || (on_gpu && LiesChannelsLast(ref)));
+  }
+
+  static bool LiesChannelsLast(const TensorRef& ref) {
+    return ref.sizes.size() == 4 && !IsContiguous(ref) && ref.strides == ChannelsLast(ref.sizes);
   }
 
   int64_t batch, groups, channels, elements;
+  bool channels_last;
+
+ private:
+  c10::DimVector Ordered(int64_t image, int64_t group, int64_t channel, int64_t element) const {
+    return channels_last ? c10::DimVector{image, group, element, channel} : c10::DimVector{image, group, channel, element};
+  }
 };
 
 // In contiguous tensors groups lie in rows.
@@ -275,7 +294,7 @@ bool AcceptsGroupNorm(const OpRow& row, const TraceOp& op) {
   if (groups < 1 || channels % groups != 0) return false;
   if (row.parts > 1 && (op.args[2].tensors[0].sizes.size() != 2 || op.args[3].tensors[0].sizes.size() != 2)) return false;
   const Groups space(op, row.dims_arg);
-  const auto fits = [&](const TensorRef& ref) { return space.Fits(ref); };
+  const auto fits = [&](const TensorRef& ref) { return space.Fits(ref, op.device.is_cuda()); };
   for (const TraceArg& arg : op.args) {
     if (!std::all_of(arg.tensors.begin(), arg.tensors.end(), fits)) return false;
   }
@@ -286,7 +305,7 @@ Iteration IterateGroupNorm(const OpRow& row, const Node& node) {
   const Groups groups(node.op, row.dims_arg);
   Iteration it;
   it.sizes = groups.Sizes();
-  it.reduced = node.part == 0 ? std::vector<bool>{false, false, true, true} : std::vector<bool>{true, false, false, true};
+  it.reduced = groups.Reduced(/*rows=*/node.part == 0);
   ForEachUse(node, [&](const TensorRef& use) { it.uses.push_back(groups.Strides(use)); });
   for (const TensorRef& result : node.op.results) it.results.push_back(groups.Strides(result));
   return it;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "codegen/lower_index.h"
+#include "codegen/lower_pieces.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -214,20 +215,30 @@ bool AcceptsEmbeddingBackward(const OpRow&, const TraceOp& op) {
   const TensorRef& indices = op.args[kIndices].tensors[0];
   const bool plain = op.args[kPadding].kind == TraceArg::Kind::kConst && op.args[kByFrequency].kind == TraceArg::Kind::kConst;
   return plain && !op.args[kByFrequency].value.toBool() && IsIndex(indices) && Rank(grad) == Rank(indices) + 1 &&
-         op.results[0].dtype == grad.dtype && (TypeBit(grad.dtype) & kWide) != 0;
+         op.results[0].dtype == grad.dtype && (TypeBit(grad.dtype) & (op.device.is_cuda() ? kFloats : kWide)) != 0;
 }
 
+// Halves are added up as floats, and rounded once.
 void ExpandEmbeddingBackward(const TraceOp& op, Expansion* out) {
-  out->Number(op, -1, op.results[0].dtype, {});
-  out->pieces.back().op.results = op.results;
+  const TensorRef& result = op.results[0];
+  const bool wide = OpMathType(result.dtype) == result.dtype;
+  const TensorRef table = wide ? result : out->Temporary(OpMathType(result.dtype), result.sizes);
+  out->Number(op, -1, table.dtype, {});
+  out->pieces.back().op.results = {table};
   Expansion::Piece scatter;
   scatter.op = op;
   scatter.op.args[kTable] = TraceArg();
   scatter.op.args[kTable].kind = TraceArg::Kind::kTensor;
-  scatter.op.args[kTable].tensors = op.results;
+  scatter.op.args[kTable].tensors = {table};
   scatter.op.results.clear();
   scatter.part = 0;
   out->pieces.push_back(std::move(scatter));
+  if (wide) return;
+  TraceOp round = CallOf("aten::_to_copy", result);
+  SetRef(&round, 0, table);
+  round.args[1].value = static_cast<int64_t>(result.dtype);
+  round.args[5].value = false;
+  out->pieces.push_back({std::move(round), Expansion::kWholeOp});
 }
 
 Iteration IterateEmbeddingBackward(const OpRow&, const Node& node) {
@@ -252,7 +263,8 @@ void EmitEmbeddingBackward(OpEmitter& e) {
   const Expr index = e.Arg(kIndices, ScalarType::Long);
   Expr counts = InRange(index, table.sizes[0]);
   if (e.Int(kPadding) >= 0) counts = counts & (index != e.emitter().ConstInt(ScalarType::Long, e.Int(kPadding)));
-  e.Scatter(KOp::kScatterAdd, e.Load(kGrad), Steps(Select(counts, index, Like(index, 0)), table.strides[0]), counts, {0});
+  e.Scatter(KOp::kScatterAdd, e.emitter().Cast(e.Load(kGrad), table.dtype), Steps(Select(counts, index, Like(index, 0)), table.strides[0]),
+            counts, {0});
 }
 
 // Of ops that write into argument `target` where indices say.

@@ -51,9 +51,11 @@ Shapes Range(const c10::Scalar& start, const c10::Scalar& end, const c10::Scalar
   for (const c10::Scalar& number : {start, end, step}) {
     if (!number.isIntegral(/*includeBool=*/false) || std::abs(number.toLong()) > kExact) return {};
   }
+  const at::ScalarType type = dtype.isNone() ? at::kLong : dtype.toScalarType();
+  if (!c10::isIntegralType(type, /*includeBool=*/false) && !c10::isFloatingType(type)) return {};
   const int64_t width = end.toLong() - start.toLong(), by = step.toLong();
   if (by == 0 || (width < 0) != (by < 0 && width != 0)) return {};
-  return {Fresh({(width + by - (by > 0 ? 1 : -1)) / by}, dtype.isNone() ? at::kLong : dtype.toScalarType())};
+  return {Fresh({(width + by - (by > 0 ? 1 : -1)) / by}, type)};
 }
 
 // (end, dtype?, ...), (start, end, dtype?, ...), (start, end, step, dtype?, ...)

@@ -17,8 +17,8 @@
 namespace lazuli::codegen {
 namespace {
 
-// Elements of a row or column that a reduction finds together: on a GPU, and on a CPU.
-constexpr int64_t kLeastNeighbours = 32, kLeastNeighboursOnCpu = 8;
+// Elements of a row or column that a reduction finds together.
+constexpr int64_t kLeastNeighbours = 8;
 
 class LayoutChooser {
  public:
@@ -233,15 +233,14 @@ class LayoutChooser {
     if (!piece && FindRow(moved.op) != node.row) return false;
     if (!Reduces(moved)) return true;
     const Iteration iteration = IterationOf(moved);
-    const int64_t least = node.op.device.is_cpu() ? kLeastNeighboursOnCpu : kLeastNeighbours;
     bool fits = true;
     size_t ordinal = 0;
     ForEachUse(node, [&](const TensorRef& use) {
       const auto& strides = iteration.uses[ordinal++];
-      fits = fits && (!moves_[use.storage] || Run(iteration, strides) >= least);
+      fits = fits && (!moves_[use.storage] || Run(iteration, strides) >= kLeastNeighbours);
     });
     for (size_t i = 0; i < node.results.size(); ++i) {
-      fits = fits && (node.results[i] == kNoValue || !moves_[node.results[i]] || Run(iteration, iteration.results[i]) >= least);
+      fits = fits && (node.results[i] == kNoValue || !moves_[node.results[i]] || Run(iteration, iteration.results[i]) >= kLeastNeighbours);
     }
     return fits;
   }

@@ -62,6 +62,26 @@ TEST_P(ForeignTensorsTest, Complex) {
   });
 }
 
+// Products take conjugates as they are, and their gradients are products with conjugates.
+TEST_P(ForeignTensorsTest, ConjugatesAreNoReasonToCut) {
+  const auto program = [] {
+    auto x = torch::complex(torch::randn({2, 3, 4}), torch::randn({2, 3, 4})).requires_grad_();
+    auto y = torch::complex(torch::randn({2, 4, 5}), torch::randn({2, 4, 5})).requires_grad_();
+    const auto product = torch::bmm(x, y), turned = torch::bmm(product.conj().transpose(1, 2), product);
+    const auto grads = torch::autograd::grad({torch::real(turned * turned.conj()).sum()}, {x, y});
+    return Tensors{
+        product, turned, turned.conj().clone(), grads[0], grads[1], torch::imag(product.conj()) * 2, torch::stack({x.conj(), x})};
+  };
+  ExpectSameAsEager(program);
+  const lazuli::DeviceMode mode(options());
+  const auto cuts = [] { return lazuli::stats().cuts; };
+  auto before = cuts();
+  program();
+  lazuli::sync();
+  ++before["sync"];
+  EXPECT_EQ(cuts(), before);
+}
+
 TEST_P(ForeignTensorsTest, NegativeBitViews) {
   ExpectSameAsEager([] {
     auto x = torch::complex(torch::ones({3}), torch::arange(3, torch::kFloat)) * 2;

@@ -81,6 +81,15 @@ TEST(ConvolutionLayout, NotWhereReductionsWouldReadShortPieces) {
   EXPECT_THAT(graph, HasSubstr("aten::native_group_norm(%4 bf16[8,64,16,16], "));
 }
 
+TEST(ConvolutionLayout, GroupsOfEightChannels) {
+  const std::string text = TwoConvolutions("bf16", R"(%5 IMAGE, %7 f32[8,8], %8 f32[8,8] = aten::native_group_norm(%4 IMAGE, undef, )"
+                                                   R"(undef, N=8, C=64, HxW=256, group=8, eps=#0:f64))");
+  const std::string graph = GraphOf(text);
+  EXPECT_THAT(graph, HasSubstr(absl::StrCat("aten::native_group_norm(%4 ", kChannelsLast)));
+  EXPECT_THAT(graph, HasSubstr(absl::StrCat("%5 ", kChannelsLast)));
+  EXPECT_THAT(CpuGraphOf(text), HasSubstr("aten::native_group_norm(%4 bf16[8,64,16,16], ")) << "on CPUs groups lie in rows";
+}
+
 TEST(ConvolutionLayout, DepthwiseOfHalves) {
   EXPECT_THAT(GraphOf(TwoConvolutions("bf16", kTwice, "64,1", 64)), HasSubstr(absl::StrCat(kChannelsLast, " = aten::convolution")));
   EXPECT_THAT(GraphOf(TwoConvolutions("f32", kTwice, "64,1", 64)), Not(HasSubstr("(16384,1,1024,64)")));

@@ -173,6 +173,17 @@ TEST(DevicesTest, OutVariantsHaveKernelsForTheDevice) {
   }
 }
 
+// LibTorch's variants with out= of Fourier transforms compute aside, and go through the result once more.
+TEST(DevicesTest, FourierTransformsHaveNoOutVariant) {
+  for (const char* device : {"cpu", "cuda:0"}) {
+    const auto trace =
+        ParseTrace(absl::StrCat("trace scalars=0 offsets=0\nstorage %0: input ", device, "\nstorage %1: fresh 40 bytes ", device,
+                                " live\n%1 c64[5] = aten::_fft_r2c(%0 f32[8], dim=[0], normalization=0, onesided=true)\n"));
+    ASSERT_TRUE(trace.ok()) << trace.status();
+    EXPECT_EQ(FindOutVariant(trace->ops[0]), nullptr) << device;
+  }
+}
+
 KernelIR FirstKernel(const std::string& text) {
   auto lowered = LowerFirstGroup(text);
   EXPECT_TRUE(lowered.ok()) << lowered.status();

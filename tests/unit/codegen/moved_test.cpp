@@ -5,10 +5,12 @@
 #include <ATen/ops/flip.h>
 #include <ATen/ops/reflection_pad2d.h>
 #include <ATen/ops/roll.h>
+#include <ATen/ops/slice_backward.h>
 #include <ATen/ops/upsample_nearest2d.h>
 #include <ATen/ops/upsample_nearest2d_backward.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -122,6 +124,25 @@ TEST(MovedTest, RollsAndFlipsAreReadWhereTheyComeFrom) {
     ExpectMoved("aten::flip", "dims=[2]", self, self.flip({2}));
     ExpectMoved("aten::flip", "dims=[0,-2]", self, self.flip({0, -2}));
   }
+}
+
+TEST(MovedTest, GradientsOfSlicesInSteps) {
+  const at::Tensor gradient = at::arange(24, at::kFloat).view({4, 6}) + 1;
+  const auto expect = [&](at::IntArrayRef sizes, int64_t dim, int64_t start, int64_t step) {
+    const std::string shape = absl::StrJoin(sizes, ","), memory = absl::StrCat("fresh ", sizes[0] * sizes[1] * 4, " bytes cuda:0");
+    ExpectKernel(absl::StrCat("\ntrace scalars=0 offsets=0\nstorage %0: input cuda:0\nstorage %1: ", memory, "\nstorage %2: ", memory,
+                              " live\n%1 f32[", shape, "] = aten::slice_backward(%0 f32[4,6], input_sizes=[", shape, "], dim=", dim,
+                              ", start=", start, ", end=9223372036854775807, step=", step, ")\n%2 f32[", shape,
+                              "] = aten::mul.Tensor(%1 f32[", shape, "], %1 f32[", shape, "])\n"),
+                 gradient, at::slice_backward(gradient, sizes, dim, start, std::numeric_limits<int64_t>::max(), step));
+  };
+  expect({4, 12}, 1, 0, 2);
+  expect({4, 12}, 1, 1, 2);
+  expect({4, 17}, 1, 1, 3);
+  expect({4, 16}, 1, -16, 3);
+  expect({7, 6}, 0, 0, 2);
+  expect({8, 6}, 0, 0, 2);
+  expect({21, 6}, -2, 2, 5);
 }
 
 // What is written must have been read by all points before.
