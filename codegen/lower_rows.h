@@ -185,6 +185,8 @@ OpRow FlipRow();
 // Images read where each point comes from.
 OpRow ReflectionPadRow();
 OpRow CrossRow();
+// Of matrices, where an element adds up no more than a few numbers, on GPUs.
+OpRow SmallProductRow();
 OpRow UpsampleNearestRow();
 OpRow UpsampleNearestBackwardRow();
 OpRow UpsampleBilinearRow();

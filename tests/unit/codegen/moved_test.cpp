@@ -1,8 +1,10 @@
 // What is rolled and flipped on a GPU, whose kernels read each point where it comes from: run by the CPU's compiler, against ATen.
 #include <ATen/ops/arange.h>
+#include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/flip.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/reflection_pad2d.h>
 #include <ATen/ops/roll.h>
 #include <ATen/ops/slice_backward.h>
@@ -124,6 +126,39 @@ TEST(MovedTest, RollsAndFlipsAreReadWhereTheyComeFrom) {
     ExpectMoved("aten::flip", "dims=[2]", self, self.flip({2}));
     ExpectMoved("aten::flip", "dims=[0,-2]", self, self.flip({0, -2}));
   }
+}
+
+// Of whole numbers, which add up to the same in any order.
+TEST(MovedTest, SmallProductsAreAddedUpWhereTheyAreUsed) {
+  const auto expect = [](const std::string& product, const at::Tensor& self, const at::Tensor& expected) {
+    const std::string shape = absl::StrCat("f32[", absl::StrJoin(expected.sizes(), ","), "]"),
+                      memory = absl::StrCat("fresh ", expected.numel() * 4, " bytes cuda:0");
+    ExpectKernel(
+        absl::StrCat("\ntrace scalars=0 offsets=0\nstorage %0: input cuda:0\nstorage %1: ", memory, "\nstorage %2: ", memory, " live\n%1 ",
+                     shape, " = aten::", product, "\n%2 ", shape, " = aten::mul.Tensor(%1 ", shape, ", %1 ", shape, ")\n"),
+        self, expected);
+  };
+  const at::Tensor many = at::arange(5 * 4 * 3, at::kFloat).remainder(7).view({5, 4, 3}), few = many.view({20, 3}),
+                   one = at::arange(6, at::kFloat).view({6, 1});
+  expect("bmm(%0 f32[5,4,3], %0 f32[5,3,4](12,1,3))", many, many.bmm(many.transpose(1, 2)));
+  expect("bmm(%0 f32[5,3,4](12,1,3), %0 f32[5,4,3](0,3,1))", many, many.transpose(1, 2).bmm(many.select(0, 0).expand({5, 4, 3})));
+  expect("mm(%0 f32[20,3], %0 f32[3,2](1,3))", few, few.mm(few.slice(0, 0, 2).t()));
+  expect("mm(%0 f32[2,3], %0 f32[3,20](1,3))", few, few.slice(0, 0, 2).mm(few.t()));
+  expect("mm(%0 f32[6,1], %0 f32[1,6])", one, one.mm(one.t()));
+}
+
+TEST(MovedTest, LargeProductsAreTheLibrarys) {
+  const auto groups = [](const std::string& x, const std::string& y, const std::string& result, const std::string& device) {
+    const auto graph = GpuGraph(absl::StrCat("\ntrace scalars=0 offsets=0\nstorage %0: input ", device, "\nstorage %1: input ", device,
+                                             "\nstorage %2: fresh 4096 bytes ", device, " live\n%2 f32[", result, "] = aten::mm(%0 f32[", x,
+                                             "], %1 f32[", y, "])\n"));
+    EXPECT_TRUE(graph.ok()) << graph.status();
+    return graph.ok() && graph->groups.at(0).is_kernel();
+  };
+  EXPECT_TRUE(groups("64,8", "8,8", "64,8", "cuda:0"));
+  EXPECT_FALSE(groups("64,9", "9,8", "64,8", "cuda:0")) << "adds up more";
+  EXPECT_FALSE(groups("16,8", "8,16", "16,16", "cuda:0")) << "has more rows and columns";
+  EXPECT_FALSE(groups("64,8", "8,8", "64,8", "cpu"));
 }
 
 TEST(MovedTest, GradientsOfSlicesInSteps) {
