@@ -37,8 +37,9 @@ void EmitSmallProduct(OpEmitter& e) {
     const Expr place = e.emitter().ConstInt(c10::ScalarType::Long, at);
     return e.emitter().Cast(e.LoadAt(arg, Steps(place, stride)), type);
   };
-  Expr sum = load(0, 0, x.strides[column]) * load(1, 0, y.strides[row]);
-  for (int64_t k = 1; k < x.sizes[column]; ++k) sum = Fma(load(0, k, x.strides[column]), load(1, k, y.strides[row]), sum);
+  // From 0 on, as libraries do: a sum of negative zeros is none.
+  Expr sum = e.emitter().Const(type, 0);
+  for (int64_t k = 0; k < x.sizes[column]; ++k) sum = Fma(load(0, k, x.strides[column]), load(1, k, y.strides[row]), sum);
   e.Result(0, sum);
 }
 

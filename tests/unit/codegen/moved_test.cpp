@@ -4,14 +4,17 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/flip.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/reflection_pad2d.h>
 #include <ATen/ops/roll.h>
+#include <ATen/ops/signbit.h>
 #include <ATen/ops/slice_backward.h>
 #include <ATen/ops/upsample_nearest2d.h>
 #include <ATen/ops/upsample_nearest2d_backward.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -26,25 +29,33 @@
 namespace lazuli::testing {
 namespace {
 
-// The trace `text` is one kernel that makes the square of `expected` of `self`.
-void ExpectKernel(const std::string& text, const at::Tensor& self, const at::Tensor& expected) {
+// What the trace `text`, which is one kernel, makes of `self`, in a tensor of these sizes.
+at::Tensor Computed(const std::string& text, const at::Tensor& self, at::IntArrayRef sizes) {
   const auto graph = GpuGraph(text);
-  ASSERT_TRUE(graph.ok()) << graph.status() << text;
+  const at::Tensor result = at::full(sizes, NAN);
+  EXPECT_TRUE(graph.ok()) << graph.status() << text;
+  if (!graph.ok()) return result;
   EXPECT_EQ(graph->groups.size(), 1u) << "one kernel with what uses it";
   const auto lowered = LowerFirstGroup(text);
-  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  EXPECT_TRUE(lowered.ok()) << lowered.status();
+  if (!lowered.ok()) return result;
   const auto kernel = codegen::CompileKernel(lowered->kernel, {"avx2", "eager"}, nullptr);
-  ASSERT_TRUE(kernel.ok()) << kernel.status();
-  const at::Tensor result = at::empty(expected.sizes());
+  EXPECT_TRUE(kernel.ok()) << kernel.status();
+  if (!kernel.ok()) return result;
   std::vector<void*> buffers;
   for (const codegen::KBuffer& buffer : lowered->kernel.buffers) {
     buffers.push_back(buffer.written ? result.mutable_data_ptr() : self.data_ptr());
   }
   (*kernel)->Run(buffers.data(), nullptr, nullptr);
-  EXPECT_TRUE(at::equal(result, expected * expected)) << text;
-  if (!codegen::NvrtcVersion().ok()) return;
+  if (!codegen::NvrtcVersion().ok()) return result;
   const auto code = codegen::CompileCuda(codegen::EmitCuda(codegen::PlanCuda(lowered->kernel, false)), "sm_90", false);
   EXPECT_TRUE(code.ok()) << code.status();
+  return result;
+}
+
+// The trace `text` is one kernel that makes the square of `expected` of `self`.
+void ExpectKernel(const std::string& text, const at::Tensor& self, const at::Tensor& expected) {
+  EXPECT_TRUE(at::equal(Computed(text, self, expected.sizes()), expected * expected)) << text;
 }
 
 // A call of [6, 5, 8] floats, squared, is one kernel, and what that gives.
@@ -145,6 +156,16 @@ TEST(MovedTest, SmallProductsAreAddedUpWhereTheyAreUsed) {
   expect("mm(%0 f32[20,3], %0 f32[3,2](1,3))", few, few.mm(few.slice(0, 0, 2).t()));
   expect("mm(%0 f32[2,3], %0 f32[3,20](1,3))", few, few.slice(0, 0, 2).mm(few.t()));
   expect("mm(%0 f32[6,1], %0 f32[1,6])", one, one.mm(one.t()));
+}
+
+TEST(MovedTest, SmallProductsOfZerosAreZero) {
+  const at::Tensor self = at::full({4, 2}, -1.0f);
+  self.select(0, 0).fill_(0);
+  const at::Tensor product = Computed(
+      "trace scalars=0 offsets=0\nstorage %0: input cuda:0\nstorage %1: fresh 64 bytes cuda:0 live\n"
+      "%1 f32[4,4] = aten::mm(%0 f32[4,2], %0 f32[2,4](1,2))\n",
+      self, {4, 4});
+  EXPECT_TRUE(at::equal(at::signbit(product), at::signbit(self.mm(self.t())))) << product;
 }
 
 TEST(MovedTest, LargeProductsAreTheLibrarys) {
