@@ -96,6 +96,8 @@ class Builder {
   }
 
   bool KnowsSizes(const OpRow& row, const TraceOp& op) const {
+    const bool floats = !op.results.empty() && c10::isFloatingType(op.results[0].dtype);
+    const uint64_t known_args = row.known_args | (floats ? row.known_args_of_floats : 0);
     for (const TensorRef& result : op.results) {
       if (row.only_known_sizes && graph_.symbols.HasSymbol(result.sizes)) return false;
     }
@@ -104,7 +106,7 @@ class Builder {
         if (row.only_known_sizes && operand.defined() && graph_.symbols.HasSymbol(operand.sizes)) return false;
       }
       const c10::IValue& value = op.args[i].value;
-      if ((row.known_args >> i & 1) != 0 &&
+      if ((known_args >> i & 1) != 0 &&
           (value.isInt() ? graph_.symbols.IsSymbolic(value.toInt()) : graph_.symbols.HasSymbol(value.toIntVector()))) {
         return false;
       }

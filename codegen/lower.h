@@ -113,6 +113,7 @@ struct OpRow {
   bool only_computed = false;
   bool only_known_sizes = false;
   uint64_t known_args = 0;
+  uint64_t known_args_of_floats = 0;  // The same where the result is floating.
   // ATen's kernel is faster than a kernel of this op alone, unless channels come last. The op has no shape_args.
   bool only_fused = false;
   // Finds where a maximum or minimum is.

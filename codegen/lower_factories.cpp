@@ -59,6 +59,7 @@ OpRow RangeRow(int num_numbers) {
   const auto& [accepts, emit] = kForms[num_numbers - 1];
   OpRow row = PointwiseRow(TypeRule::kPromote, 0, kAll, emit);
   row.accepts = accepts;
+  row.known_args_of_floats = (uint64_t{1} << num_numbers) - 1;
   row.iterate = &IterateRange;
   return row;
 }

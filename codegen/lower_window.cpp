@@ -264,7 +264,10 @@ void ExpandFlip(const TraceOp& op, Expansion* out) {
 
 // The gradients of select and slice: zero, but for one place along dimension `dim` of the result, or for some of them, each a step from the
 // next.
-int64_t StepOf(const TraceOp& op) { return op.args.size() > 4 ? op.args[5].value.toInt() : 1; }
+int64_t StepOf(const TraceOp& op) {
+  constexpr int64_t kFar = int64_t{1} << 40;  // Past any tensor's end, and no less so when it is multiplied by a size.
+  return op.args.size() > 4 ? std::min(op.args[5].value.toInt(), kFar) : 1;
+}
 
 bool AcceptsSpread(const OpRow& row, const TraceOp& op) {
   if (!IsTensor(op.args[0]) || op.results[0].dtype != op.args[0].tensors[0].dtype) return false;

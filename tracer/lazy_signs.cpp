@@ -17,14 +17,16 @@ at::Tensor Resolved(const at::Tensor& tensor) {
   at::Tensor result = tensor;
   if (tensor.is_conj()) result = at::_conj(result);
   if (tensor.is_neg()) result = at::_neg_view(result);
-  if (tensor.is_conj()) result = at::_conj_physical(result);
+  // In ATen's order, which zeros' signs tell.
   if (tensor.is_neg()) result = at::neg(result);
+  if (tensor.is_conj()) result = at::_conj_physical(result);
   return result;
 }
 
 }  // namespace
 
 bool ResolveSigns(const codegen::OpInfo& info, torch::jit::Stack* stack) {
+  if (info.name == "aten::dot" || info.name == "aten::vdot") return false;  // Their results may have the bit.
   bool any = false;
   const size_t first = stack->size() - static_cast<size_t>(info.num_args);
   for (size_t i = 0; i < static_cast<size_t>(info.num_args); ++i) {

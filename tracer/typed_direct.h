@@ -109,7 +109,11 @@ struct FactoryKernel<Op, R(A...)> {
     if ((keys.raw_repr() & ~kPlain.raw_repr()) != 0) {
       return Op::redispatch(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, runtime::kGenericKey), std::forward<A>(args)...);
     }
-    return TypedKernel<Op, R(A...)>::Call(keys, std::forward<A>(args)...);
+    R result = TypedKernel<Op, R(A...)>::Call(keys, std::forward<A>(args)...);
+    // ATen's kernels write what they allocate in place, which counts where nobody has seen to it that it does not.
+    const bool counts = !c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::ADInplaceOrView) && !c10::InferenceMode::is_enabled();
+    if (!InfoOf<Op>().is_allocation && counts && result._version() == 0) result.unsafeGetTensorImpl()->bump_version();
+    return result;
   }
 };
 

@@ -71,6 +71,14 @@ bool ScalarsAreStatic(const std::string& base) {
   return names->contains(base);
 }
 
+// Fills with what a number is in the type of the result.
+bool ConvertsNumber(const std::string& base) {
+  static const auto* names =
+      new absl::flat_hash_set<std::string>{"aten::full", "aten::full_like", "aten::new_full",    "aten::scalar_tensor",
+                                           "aten::fill", "aten::fill_",     "aten::masked_fill", "aten::masked_fill_"};
+  return names->contains(base);
+}
+
 // Answers from sizes, dtypes and flags.
 bool ReadsMetadataOnly(const std::string& base) {
   static const auto* names = new absl::flat_hash_set<std::string>{
@@ -239,6 +247,7 @@ OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
   const bool fills = op_name.name == "aten::full" || op_name.name == "aten::scalar_tensor";
   info.static_scalars = (info.is_factory && !fills) || ScalarsAreStatic(op_name.name);
   if (info.is_factory && !fills) info.size_args |= NumberArguments(handle.schema());
+  info.converts_number = ConvertsNumber(op_name.name);
   info.reads_metadata_only = ReadsMetadataOnly(op_name.name);
   info.is_allocation = IsAllocation(op_name.name);
   // A composite kernel tells shapes only where the CPU runs the same one (native_layer_norm's differs in its statistics).

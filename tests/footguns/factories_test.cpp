@@ -73,6 +73,36 @@ TEST_P(FactoriesTest, TheirMemoryIsWrittenThroughPointersAndInPlace) {
   });
 }
 
+// ATen's vectors start from rounded numbers where floats no longer tell whole numbers apart.
+TEST_P(FactoriesTest, RangesOfFloatsPastWhatTheyCanCount) {
+  const auto end = [](int64_t n) { return (torch::arange(5, (int64_t{1} << 24) - 24 + 8 * n, torch::kFloat).slice(0, -20) * 1).clone(); };
+  std::vector<torch::Tensor> expected;
+  for (int64_t n = 0; n < 8; ++n) expected.push_back(end(n));
+  const lazuli::DeviceMode mode(options());
+  for (int64_t n = 0; n < 8; ++n) {
+    const torch::Tensor range = end(n);
+    lazuli::sync();
+    EXPECT_TRUE(torch::equal(range, expected[static_cast<size_t>(n)])) << n;
+  }
+}
+
+TEST_P(FactoriesTest, VersionsAreEagers) {
+  const auto versions = [] {
+    std::vector<int64_t> result;
+    for (const auto& x :
+         {torch::zeros({3}), torch::one_hot(torch::ones({2}, torch::kLong), 3), torch::arange(4), torch::ones({2}).mul_(2)}) {
+      result.push_back(x._version());
+    }
+    return result;
+  };
+  const auto eager = versions();
+  const lazuli::DeviceMode mode(options());
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(versions(), eager);
+    lazuli::sync();
+  }
+}
+
 TEST_P(FactoriesTest, RangesOfChangingSizesAreOneProgram) {
   const lazuli::DeviceMode mode(options());
   const StatsDelta delta;
@@ -100,6 +130,20 @@ TEST_P(FactoriesTest, ErrorsAreEagers) {
               }),
               eager);
   }
+}
+
+TEST_P(FactoriesTest, NumbersThatTheDtypeCannotHold) {
+  const std::vector<std::function<void()>> calls = {
+      [] { torch::full({2}, 1e300); }, [] { torch::full({2}, 70000, torch::kHalf); },
+      [] { torch::ones({2}, torch::kBFloat16).fill_(1e39); }, [] { torch::full_like(torch::ones({2}), -1e39); },
+      [] { torch::zeros({2}, torch::kHalf).masked_fill(torch::ones({2}, torch::kBool), -1e9); }};
+  for (const auto& call : calls) {
+    EXPECT_THROW(call(), std::runtime_error);
+    const lazuli::DeviceMode mode(options());
+    EXPECT_THROW(call(), std::runtime_error) << "at the call";
+  }
+  const lazuli::DeviceMode mode(options());
+  EXPECT_TRUE(torch::isinf(torch::full({2}, -INFINITY, torch::kHalf)).all().item<bool>());
 }
 
 TEST(Factories, ArePartOfTheKernelThatUsesThem) {

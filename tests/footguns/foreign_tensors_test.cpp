@@ -2,6 +2,7 @@
 
 #include <ATen/StorageUtils.h>
 #include <ATen/ops/_efficientzerotensor.h>
+#include <ATen/ops/_neg_view.h>
 #include <ATen/ops/_nested_tensor_from_mask.h>
 #include <ATen/ops/_nested_tensor_from_tensor_list.h>
 #include <ATen/ops/nested_to_padded_tensor.h>
@@ -80,6 +81,14 @@ TEST_P(ForeignTensorsTest, ConjugatesAreNoReasonToCut) {
   lazuli::sync();
   ++before["sync"];
   EXPECT_EQ(cuts(), before);
+}
+
+TEST_P(ForeignTensorsTest, BothBits) {
+  ExpectSameAsEager([] {
+    const auto z = torch::complex(torch::full({8}, 3.0), torch::zeros({8})) * 1;
+    const auto both = torch::_neg_view(z.conj());
+    return Tensors{both.sqrt(), both.clone(), torch::angle(both), torch::cat({both, z}), torch::dot(z.conj(), z.conj())};
+  });
 }
 
 TEST_P(ForeignTensorsTest, NegativeBitViews) {

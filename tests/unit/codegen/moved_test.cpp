@@ -12,6 +12,7 @@
 #include <ATen/ops/slice_backward.h>
 #include <ATen/ops/upsample_nearest2d.h>
 #include <ATen/ops/upsample_nearest2d_backward.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -199,6 +200,14 @@ TEST(MovedTest, GradientsOfSlicesInSteps) {
   expect({7, 6}, 0, 0, 2);
   expect({8, 6}, 0, 0, 2);
   expect({21, 6}, -2, 2, 5);
+  const at::Tensor row = gradient.slice(0, 0, 1);
+  const std::string text =
+      "trace scalars=0 offsets=0\nstorage %0: input cuda:0\nstorage %1: fresh 96 bytes cuda:0\nstorage %2: fresh 96 bytes cuda:0 live\n"
+      "%1 f32[4,6] = aten::slice_backward(%0 f32[1,6], input_sizes=[4,6], dim=0, start=3, end=9223372036854775807, "
+      "step=9223372036854775807)\n%2 f32[4,6] = aten::mul.Tensor(%1 f32[4,6], %1 f32[4,6])\n";
+  at::Tensor far = at::zeros({4, 6});
+  far.select(0, 3).copy_(row.select(0, 0));
+  ExpectKernel(text, row, far);
 }
 
 // What is written must have been read by all points before.
