@@ -320,7 +320,6 @@ bool TakesDtypes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, c
 
 void RememberDtypes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, c10::ArrayRef<c10::IValue> results, c10::Device device) {
   static const auto* taken = new codegen::OutputMetasPtr(std::make_shared<const codegen::OutputMetas>());
-  if (!HasElements(args)) return;  // Where there is nothing to compute, dtypes may be any.
   uint64_t dtypes = 0;
   if (!info.returns_mutated_self) {
     ForEachTensor(results, [&](const at::Tensor& tensor, size_t) { dtypes |= BitOf(tensor.scalar_type()); });

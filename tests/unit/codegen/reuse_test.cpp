@@ -27,20 +27,20 @@ constexpr const char* kProducts = R"(
 trace scalars=0 offsets=0
 storage %0: input $
 storage %1: input $
-storage %2: fresh 256 bytes $
-storage %3: fresh 256 bytes $
-storage %4: fresh 256 bytes $
-storage %5: fresh 256 bytes $
-storage %6: fresh 256 bytes $
-storage %7: fresh 256 bytes $
-storage %8: fresh 256 bytes $ live
-%2 f32[8,8] = aten::mm(%0 f32[8,8], %1 f32[8,8])
-%3 f32[8,8] = aten::tanh(%2 f32[8,8])
-%4 f32[8,8] = aten::mm(%3 f32[8,8], %1 f32[8,8])
-%5 f32[8,8] = aten::sigmoid(%4 f32[8,8])
-%6 f32[8,8] = aten::mm(%5 f32[8,8], %1 f32[8,8])
-%7 f32[8,8] = aten::add.Tensor(%6 f32[8,8], %4 f32[8,8], alpha=1)
-%8 f32[8,8] = aten::mm(%7 f32[8,8], %1 f32[8,8])
+storage %2: fresh 1024 bytes $
+storage %3: fresh 1024 bytes $
+storage %4: fresh 1024 bytes $
+storage %5: fresh 1024 bytes $
+storage %6: fresh 1024 bytes $
+storage %7: fresh 1024 bytes $
+storage %8: fresh 1024 bytes $ live
+%2 f32[16,16] = aten::mm(%0 f32[16,16], %1 f32[16,16])
+%3 f32[16,16] = aten::tanh(%2 f32[16,16])
+%4 f32[16,16] = aten::mm(%3 f32[16,16], %1 f32[16,16])
+%5 f32[16,16] = aten::sigmoid(%4 f32[16,16])
+%6 f32[16,16] = aten::mm(%5 f32[16,16], %1 f32[16,16])
+%7 f32[16,16] = aten::add.Tensor(%6 f32[16,16], %4 f32[16,16], alpha=1)
+%8 f32[16,16] = aten::mm(%7 f32[16,16], %1 f32[16,16])
 )";
 
 // What is read again later (%4) is not taken before that.
@@ -54,16 +54,16 @@ TEST(ReuseTest, AMemoryIsTakenAgainAndAgain) {
 trace scalars=0 offsets=0
 storage %0: input $
 storage %1: input $
-storage %2: fresh 256 bytes $
-storage %3: fresh 256 bytes $
-storage %4: fresh 32 bytes $
-storage %5: fresh 256 bytes $
-storage %6: fresh 256 bytes $ live
-%2 f32[8,8] = aten::mm(%0 f32[8,8], %1 f32[8,8])
-%3 f32[8,8] = aten::tanh(%2 f32[8,8])
-%4 f32[8] = aten::mv(%3 f32[8,8], %0 f32[8])
-%5 f32[8,8] = aten::mul.Tensor(%3 f32[8,8], %4 f32[8])
-%6 f32[8,8] = aten::mm(%5 f32[8,8], %1 f32[8,8])
+storage %2: fresh 1024 bytes $
+storage %3: fresh 1024 bytes $
+storage %4: fresh 64 bytes $
+storage %5: fresh 1024 bytes $
+storage %6: fresh 1024 bytes $ live
+%2 f32[16,16] = aten::mm(%0 f32[16,16], %1 f32[16,16])
+%3 f32[16,16] = aten::tanh(%2 f32[16,16])
+%4 f32[16] = aten::mv(%3 f32[16,16], %0 f32[16])
+%5 f32[16,16] = aten::mul.Tensor(%3 f32[16,16], %4 f32[16])
+%6 f32[16,16] = aten::mm(%5 f32[16,16], %1 f32[16,16])
 )"),
               ElementsAre("3 over 2", "5 over 3"));
 }
