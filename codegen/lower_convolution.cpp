@@ -37,10 +37,7 @@ void ExpandBias(const TraceOp& op, Expansion* out) {
   TensorRef bias = RefOf(op, kBias);
   bias.sizes.resize(result.sizes.size() - 1, 1);
   bias.strides.resize(bias.sizes.size(), 0);
-  TraceOp sum = CallOf("aten::add.Tensor", result);
-  SetRef(&sum, 0, product.results[0]);
-  SetRef(&sum, 1, std::move(bias));
-  sum.args[2].value = int64_t{1};
+  TraceOp sum = Sum(product.results[0], bias, result);
   out->pieces.push_back({std::move(product), Expansion::kWholeOp});
   out->pieces.push_back({std::move(sum), Expansion::kWholeOp});
 }

@@ -3,6 +3,18 @@
 #include <utility>
 
 namespace lazuli::codegen {
+namespace {
+
+// `name`: add or sub, of tensors.
+TraceOp Combined(const char* name, const TensorRef& a, const TensorRef& b, const TensorRef& result) {
+  TraceOp op = CallOf(name, result);
+  SetRef(&op, 0, a);
+  SetRef(&op, 1, b);
+  op.args[2].value = int64_t{1};
+  return op;
+}
+
+}  // namespace
 
 const TensorRef& RefOf(const TraceOp& op, int arg) {
   static const TensorRef absent;
@@ -31,11 +43,15 @@ TraceOp NewZeros(const TensorRef& like, const TensorRef& result) {
   return op;
 }
 
-TraceOp Difference(const TensorRef& a, const TensorRef& b, const TensorRef& result) {
-  TraceOp op = CallOf("aten::sub.Tensor", result);
-  SetRef(&op, 0, a);
-  SetRef(&op, 1, b);
-  op.args[2].value = int64_t{1};
+TraceOp Sum(const TensorRef& a, const TensorRef& b, const TensorRef& result) { return Combined("aten::add.Tensor", a, b, result); }
+
+TraceOp Difference(const TensorRef& a, const TensorRef& b, const TensorRef& result) { return Combined("aten::sub.Tensor", a, b, result); }
+
+TraceOp Rounded(const TensorRef& source, const TensorRef& result) {
+  TraceOp op = CallOf("aten::_to_copy", result);
+  SetRef(&op, 0, source);
+  op.args[1].value = static_cast<int64_t>(result.dtype);
+  op.args[5].value = false;
   return op;
 }
 

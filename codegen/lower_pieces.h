@@ -12,7 +12,10 @@ void SetRef(TraceOp* op, int arg, TensorRef ref);
 // A call of the op `name` that makes `result`; its arguments are yet to come.
 TraceOp CallOf(const char* name, const TensorRef& result);
 TraceOp NewZeros(const TensorRef& like, const TensorRef& result);
-// `a` less `b`.
+// `a` and `b`, and `a` less `b`.
+TraceOp Sum(const TensorRef& a, const TensorRef& b, const TensorRef& result);
 TraceOp Difference(const TensorRef& a, const TensorRef& b, const TensorRef& result);
+// `source` in the type of `result`.
+TraceOp Rounded(const TensorRef& source, const TensorRef& result);
 
 }  // namespace lazuli::codegen

@@ -248,7 +248,8 @@ struct Groups {
         groups(op.args[first + 3].value.toInt()),
         channels(op.args[first + 1].value.toInt() / groups),
         elements(op.args[first + 2].value.toInt()),
-        channels_last(op.device.is_cuda() && LiesChannelsLast(op.args[0].tensors[0])) {}
+        on_gpu(op.device.is_cuda()),
+        channels_last(on_gpu && LiesChannelsLast(op.args[0].tensors[0])) {}
 
   c10::DimVector Sizes() const { return Ordered(batch, groups, channels, elements); }
   c10::DimVector Strides(const TensorRef& ref) const {
@@ -264,7 +265,7 @@ struct Groups {
   }
 
   // Whether `ref` is something of each element, of each group, or of each channel.
-  bool Fits(const TensorRef& ref, bool on_gpu) const {
+  bool Fits(const TensorRef& ref) const {
     if (!ref.defined()) return true;
     if (ref.sizes.size() < 2) return ref.numel() == groups * channels;
     if (ref.numel() == batch * groups) return IsContiguous(ref);
@@ -276,7 +277,7 @@ struct Groups {
   }
 
   int64_t batch, groups, channels, elements;
-  bool channels_last;
+  bool on_gpu, channels_last;
 
  private:
   c10::DimVector Ordered(int64_t image, int64_t group, int64_t channel, int64_t element) const {
@@ -294,7 +295,7 @@ bool AcceptsGroupNorm(const OpRow& row, const TraceOp& op) {
   if (groups < 1 || channels % groups != 0) return false;
   if (row.parts > 1 && (op.args[2].tensors[0].sizes.size() != 2 || op.args[3].tensors[0].sizes.size() != 2)) return false;
   const Groups space(op, row.dims_arg);
-  const auto fits = [&](const TensorRef& ref) { return space.Fits(ref, op.device.is_cuda()); };
+  const auto fits = [&](const TensorRef& ref) { return space.Fits(ref); };
   for (const TraceArg& arg : op.args) {
     if (!std::all_of(arg.tensors.begin(), arg.tensors.end(), fits)) return false;
   }

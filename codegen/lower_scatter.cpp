@@ -227,18 +227,11 @@ void ExpandEmbeddingBackward(const TraceOp& op, Expansion* out) {
   out->pieces.back().op.results = {table};
   Expansion::Piece scatter;
   scatter.op = op;
-  scatter.op.args[kTable] = TraceArg();
-  scatter.op.args[kTable].kind = TraceArg::Kind::kTensor;
-  scatter.op.args[kTable].tensors = {table};
+  SetRef(&scatter.op, kTable, table);
   scatter.op.results.clear();
   scatter.part = 0;
   out->pieces.push_back(std::move(scatter));
-  if (wide) return;
-  TraceOp round = CallOf("aten::_to_copy", result);
-  SetRef(&round, 0, table);
-  round.args[1].value = static_cast<int64_t>(result.dtype);
-  round.args[5].value = false;
-  out->pieces.push_back({std::move(round), Expansion::kWholeOp});
+  if (!wide) out->pieces.push_back({Rounded(table, result), Expansion::kWholeOp});
 }
 
 Iteration IterateEmbeddingBackward(const OpRow&, const Node& node) {

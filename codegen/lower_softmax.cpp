@@ -73,9 +73,7 @@ void ExpandLogSoftmax(const TraceOp& op, Expansion* out) {
   out->pieces.push_back({std::move(shift), Expansion::kWholeOp});
   out->pieces.push_back({std::move(normalize), Expansion::kWholeOp});
   if (result.dtype == op.results[0].dtype) return;
-  TraceOp round = CallOf("aten::_to_copy", op.results[0]);
-  SetRef(&round, 0, result);
-  out->pieces.push_back({std::move(round), Expansion::kWholeOp});
+  out->pieces.push_back({Rounded(result, op.results[0]), Expansion::kWholeOp});
 }
 
 }  // namespace
