@@ -368,27 +368,6 @@ class LoopPlanner {
 
 }  // namespace
 
-double Weight(const KInst& inst) {
-  if (IsTranscendental(inst.op)) return 24;
-  switch (inst.op) {
-    case KOp::kConst:
-    case KOp::kScalar:
-      return 0;
-    case KOp::kDiv:
-    case KOp::kSqrt:
-      return 8;
-    case KOp::kMod:
-      return 30;
-    case KOp::kCast:
-      return 3;
-    case KOp::kScanSum:
-    case KOp::kScanProd:
-      return 4;
-    default:
-      return 1;
-  }
-}
-
 int LoopPlan::Depth(int inst) const {
   int depth = 0;
   for (uint64_t bits = deps[inst]; bits != 0; bits >>= 1) ++depth;
@@ -435,9 +414,5 @@ LoopPlan PlanLoops(const KernelIR& kernel, const IsaInfo& isa, const Schedule& s
 }
 
 int ElementBytes(c10::ScalarType type) { return static_cast<int>(c10::elementSize(type)); }
-
-bool IsTranscendental(KOp op) {
-  return (op >= KOp::kExp && op <= KOp::kLgamma) || op == KOp::kPow || op == KOp::kAtan2 || op == KOp::kHypot;
-}
 
 }  // namespace lazuli::codegen

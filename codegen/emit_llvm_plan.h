@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "codegen/kernel_stages.h"
+#include "codegen/kernel_weight.h"
 
 namespace lazuli::codegen {
 
@@ -157,13 +158,7 @@ void PlanMemory(LoopPlan* plan, const Schedule& schedule);
 // Fills in `by_reciprocal` and `needs_reciprocal`, when passes are planned.
 void PlanDivisions(LoopPlan* plan, const IsaInfo& isa);
 
-// Vector operations that the instruction takes, about.
-double Weight(const KInst& inst);
-
 // Bytes of one element in memory.
 int ElementBytes(c10::ScalarType type);
-
-// Whether `op` is a function rather than a few machine instructions.
-bool IsTranscendental(KOp op);
 
 }  // namespace lazuli::codegen

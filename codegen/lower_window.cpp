@@ -14,7 +14,7 @@ namespace {
 using c10::ScalarType;
 using Terms = std::vector<int64_t>;  // Of a sum.
 
-constexpr size_t kMaxOperands = 16;
+constexpr size_t kMaxOperands = 1024;
 constexpr int kMaxWindows = 9;
 // The part of a row that is the result before anything is written.
 constexpr int kEmpty = 1;

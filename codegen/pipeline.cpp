@@ -19,6 +19,7 @@
 #include "codegen/passes/epilogue.h"
 #include "codegen/passes/fold.h"
 #include "codegen/passes/fuse.h"
+#include "codegen/passes/inline_broadcasts.h"
 #include "codegen/passes/place.h"
 #include "codegen/passes/plan.h"
 #include "codegen/passes/recorded_apart.h"
@@ -26,6 +27,7 @@
 #include "codegen/passes/rematerialize.h"
 #include "codegen/passes/reuse.h"
 #include "codegen/passes/reverse_scans.h"
+#include "codegen/passes/slice_gradients.h"
 #include "codegen/passes/windows.h"
 #include "runtime/cublas_lt.h"
 #include "runtime/cuda_driver.h"
@@ -93,7 +95,7 @@ std::vector<Pass> SimplifyingPasses() { return {{"fold", FoldCopies}, {"dce", El
 absl::StatusOr<Graph> Build(const Trace& recorded, BuildOptions build, const FuseOptions& fuse) {
   std::optional<Trace> changed;
   const auto trace_now = [&]() -> const Trace& { return changed.has_value() ? *changed : recorded; };
-  for (const auto& change : {&Relayout, &JoinReverseScans}) {
+  for (const auto& change : {&Relayout, &JoinReverseScans, &JoinSliceGradients}) {
     std::optional<Trace> next = build.use_rows ? change(trace_now()) : std::nullopt;
     if (next.has_value()) changed = std::move(next);
   }
@@ -135,6 +137,7 @@ std::vector<Pass> PassesOf(const Trace& trace, const PipelineOptions& options) {
   passes.push_back({"epilogue", [epilogues, fast = precision == "fast"](Graph graph) {
                       return epilogues ? FuseEpilogues(std::move(graph), fast) : std::move(graph);
                     }});
+  passes.push_back({"inline", [fuse](Graph graph) { return InlineBroadcasts(std::move(graph), fuse); }});
   passes.push_back({"reuse", ReuseMemory});
   return passes;
 }

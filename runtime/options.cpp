@@ -202,7 +202,7 @@ std::vector<OptionRow> MakeTable() {
       Text("LAZULI_LOG_FILE", Kind::kText, A::log_file(), "", {}, "File that logs are appended to. Empty: stderr."),
       Text("LAZULI_DUMP", Kind::kList, A::dump(), "",
            {"all", "trace", "graph", "fold", "dce", "cse", "windows", "conv_layout", "attention", "remat", "fuse", "column_sums",
-            "epilogue", "reuse", "kernel", "llvm"},
+            "epilogue", "inline", "reuse", "kernel", "llvm"},
            "Stages of compilation to write as text: a comma-separated list."),
       Text("LAZULI_DUMP_DIR", Kind::kText, A::dump_dir(), "lazuli_dump", {}, "Folder for LAZULI_DUMP; made when missing."),
       Text("LAZULI_TRACE", Kind::kText, A::trace(), "", {},

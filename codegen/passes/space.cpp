@@ -154,6 +154,50 @@ std::optional<JoinedSpace> JoinSpacesAlong(const Space& a, const c10::DimVector&
   return joined;
 }
 
+std::optional<JoinedSpace> JoinBroadcast(const Space& small, const c10::DimVector& in_small, const Space& large,
+                                         const c10::DimVector& in_large) {
+  Space moved;  // The dimensions of `large` that the value moves in, `dims`.
+  c10::DimVector strides;
+  std::vector<int> dims, order_small, order_moved;
+  for (size_t d = 0; d < large.sizes.size(); ++d) {
+    if (in_large[d] == 0) continue;
+    dims.push_back(static_cast<int>(d));
+    strides.push_back(in_large[d]);
+    moved.sizes.push_back(large.sizes[d]);
+    moved.reduced.push_back(large.reduced[d]);
+  }
+  if (dims.size() == large.sizes.size()) return std::nullopt;
+  const std::optional<Space> sorted_small = Sorted(small, in_small, &order_small), sorted_moved = Sorted(moved, strides, &order_moved);
+  if (!sorted_small.has_value() || !sorted_moved.has_value()) return std::nullopt;
+  const std::optional<Refinement> refined = Refine(sorted_small->sizes, sorted_moved->sizes);
+  if (!refined.has_value()) return std::nullopt;
+  JoinedSpace joined;
+  joined.space.reduces = large.reduces;
+  const auto add = [&](int64_t size, DimMap::Source in_a, DimMap::Source in_b) {
+    joined.space.sizes.push_back(size);
+    joined.space.reduced.push_back(large.reduced[in_b.dim]);
+    joined.a.from.push_back(in_a);
+    joined.b.from.push_back(in_b);
+  };
+  for (int d = 0; d < static_cast<int>(large.sizes.size()); ++d) {
+    if (in_large[d] == 0) add(large.sizes[d], {-1, 1}, {d, 1});
+    for (size_t i = 0; i < refined->sizes.size(); ++i) {
+      if (dims[order_moved[refined->b[i].dim]] != d) continue;
+      add(refined->sizes[i], {order_small[refined->a[i].dim], refined->a[i].step}, {d, refined->b[i].step});
+    }
+  }
+  return joined;
+}
+
+void MapPlacement(const DimMap& map, const Node& node, Placement* placement) {
+  if (map.IsIdentity()) return;
+  for (c10::DimVector& strides : placement->uses) strides = map.Apply(strides);
+  for (c10::DimVector& strides : placement->coordinates) strides = map.Apply(strides);
+  for (size_t i = 0; i < placement->results.size(); ++i) {
+    if (node.results[i] != kNoValue) placement->results[i] = map.Apply(placement->results[i]);
+  }
+}
+
 Space SqueezeSpace(const c10::DimVector& sizes, const std::vector<bool>& reduced, bool reduces, Placement* placement) {
   Space space;
   space.reduces = reduces;

@@ -43,6 +43,14 @@ std::optional<JoinedSpace> JoinSpaces(const Space& a, const Space& b);
 // what is computed and then copied to another layout. None where the value is the same at several points of either.
 std::optional<JoinedSpace> JoinSpacesAlong(const Space& a, const c10::DimVector& in_a, const Space& b, const c10::DimVector& in_b);
 
+// One space for both where a value lies in all of `small` with strides `in_small`, and is used throughout `large` with strides `in_large`,
+// some of them 0: `large`'s, its dimensions split where `small`'s are. None where all of them move in the value.
+std::optional<JoinedSpace> JoinBroadcast(const Space& small, const c10::DimVector& in_small, const Space& large,
+                                         const c10::DimVector& in_large);
+
+// `placement` of `node` in the space that `map` leads to.
+void MapPlacement(const DimMap& map, const Node& node, Placement* placement);
+
 // The space of one node, without the dimensions of size 1, which are dropped from `placement` too.
 Space SqueezeSpace(const c10::DimVector& sizes, const std::vector<bool>& reduced, bool reduces, Placement* placement);
 

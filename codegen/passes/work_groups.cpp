@@ -155,12 +155,7 @@ void WorkGroups::Place(const std::vector<NodeId>& nodes, const DimMap& map, std:
   if (map.IsIdentity()) return;
   for (NodeId n : nodes) {
     saved->emplace_back(n, placements_[n]);
-    for (auto& strides : placements_[n].uses) strides = map.Apply(strides);
-    for (auto& strides : placements_[n].coordinates) strides = map.Apply(strides);
-    for (size_t i = 0; i < placements_[n].results.size(); ++i) {
-      auto& strides = placements_[n].results[i];
-      if (graph_.nodes[n].results[i] != kNoValue) strides = map.Apply(strides);
-    }
+    MapPlacement(map, graph_.nodes[n], &placements_[n]);
   }
 }
 

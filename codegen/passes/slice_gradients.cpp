@@ -1,0 +1,273 @@
+#include "codegen/passes/slice_gradients.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "codegen/lower_pieces.h"
+#include "codegen/lower_rows.h"
+#include "codegen/passes/trace_uses.h"
+
+namespace lazuli::codegen {
+namespace {
+
+bool IsWhole(const TensorRef& use, const TensorRef& made) {
+  return use.offset_slot == -1 && use.sizes == made.sizes && use.strides == made.strides && use.dtype == made.dtype;
+}
+
+// A slice's place along the dimension, and the operators that make its gradients, in the order in which they are added up.
+struct Slice {
+  int64_t begin, end;
+  std::vector<int> ops;
+};
+
+// A sum of such gradients, and perhaps of something else, as far as it has been seen.
+struct Chain {
+  TensorRef sum;  // Of the first of them, and where the sum is now.
+  int64_t dim = -1;
+  std::vector<Slice> slices;  // In their order along the dimension.
+  std::vector<int> adds;      // The operators that add them up.
+  bool on_top = false;        // Of what was there before.
+};
+
+class SliceJoiner {
+ public:
+  explicit SliceJoiner(const Trace& trace) : trace_(trace), uses_(trace), gone_(trace.ops.size(), false), before_(trace.ops.size()) {}
+
+  std::optional<Trace> Run() {
+    for (size_t i = 0; i < trace_.ops.size(); ++i) {
+      const TraceOp& op = trace_.ops[i];
+      if (TryAdd(static_cast<int>(i))) continue;
+      for (const TraceArg& arg : op.args) {
+        for (const TensorRef& ref : arg.tensors) {
+          if (ref.defined()) Close(ref.storage);
+        }
+      }
+      Open(static_cast<int>(i));
+    }
+    while (!open_.empty()) Close(open_.begin()->first);
+    if (changed_.has_value()) Rebuild();
+    return std::move(changed_);
+  }
+
+ private:
+  void Open(int i) {
+    const TraceOp& op = trace_.ops[static_cast<size_t>(i)];
+    const std::optional<std::pair<int64_t, Slice>> slice = SliceOf(i);
+    if (!slice.has_value()) return;
+    Chain& chain = open_[op.results[0].storage];
+    chain.sum = op.results[0];
+    chain.dim = slice->first;
+    chain.slices = {slice->second};
+  }
+
+  // The dimension of which operator `i` is the gradient of a slice, and that.
+  std::optional<std::pair<int64_t, Slice>> SliceOf(int i) const {
+    const TraceOp& op = trace_.ops[static_cast<size_t>(i)];
+    const bool select = op.info->name == "aten::select_backward";
+    if (!select && op.info->name != "aten::slice_backward") return std::nullopt;
+    for (size_t a = 2; a < op.args.size(); ++a) {
+      if (op.args[a].kind != TraceArg::Kind::kConst || !op.args[a].value.isInt()) return std::nullopt;
+    }
+    const TensorRef &grad = op.args[0].tensors[0], &result = op.results[0];
+    const auto rank = static_cast<int64_t>(result.sizes.size());
+    const int64_t dim = (op.args[2].value.toInt() + rank) % rank, size = result.sizes[dim];
+    const int64_t count = select ? 1 : grad.sizes[dim];
+    int64_t begin = op.args[3].value.toInt();
+    for (const int64_t number : {size, count, begin}) {
+      if (trace_.symbols.IsSymbolic(number)) return std::nullopt;
+    }
+    if (!select && op.args[5].value.toInt() != 1) return std::nullopt;
+    if (begin < 0) begin += size;
+    if (!result.is_contiguous() || grad.dtype != result.dtype || begin < 0 || begin + count > size) return std::nullopt;
+    return std::pair(dim, Slice{begin, begin + count, {i}});
+  }
+
+  // Whether operator `i` adds the gradient of a slice to a sum that may be a chain's, or now is.
+  bool TryAdd(int i) {
+    const TraceOp& op = trace_.ops[static_cast<size_t>(i)];
+    const bool in_place = op.info->name == "aten::add_.Tensor";
+    if ((!in_place && op.info->name != "aten::add.Tensor") || op.args[0].tensors.empty() || op.args[1].tensors.empty()) return false;
+    const TraceArg& alpha = op.args[2];
+    if (alpha.kind != TraceArg::Kind::kConst || !alpha.value.isInt() || alpha.value.toInt() != 1) return false;
+    const TensorRef &to = op.args[0].tensors[0], &added = op.args[1].tensors[0];
+    const auto other = open_.find(added.storage);
+    if (other == open_.end() || to.storage == added.storage || !IsWhole(added, other->second.sum) || !IsWhole(to, other->second.sum) ||
+        other->second.on_top || !IsForNobodyElse(added.storage)) {
+      return false;
+    }
+    const auto found = open_.find(to.storage);
+    const bool on_top = found == open_.end();  // Of what the chain is not: only where that stays in its place.
+    if (!in_place && (on_top || !IsWhole(op.results[0], found->second.sum) || !IsForNobodyElse(to.storage))) return false;
+    if (!on_top && (found->second.dim != other->second.dim || Meet(found->second.slices, other->second.slices))) return false;
+    Chain chain, more = std::move(other->second);
+    if (on_top) {
+      chain.sum = to;
+      chain.dim = more.dim;
+      chain.on_top = true;
+    } else {
+      chain = std::move(found->second);
+    }
+    AddSlices(std::move(more.slices), &chain.slices);
+    chain.adds.insert(chain.adds.end(), more.adds.begin(), more.adds.end());
+    chain.adds.push_back(i);
+    open_.erase(added.storage);
+    open_.erase(to.storage);
+    if (!in_place) chain.sum.storage = op.results[0].storage;
+    open_[chain.sum.storage] = std::move(chain);
+    return true;
+  }
+
+  // Whether the storage, which an operator of the trace makes, is used once.
+  bool IsForNobodyElse(StorageId storage) const {
+    const auto s = static_cast<size_t>(storage);
+    return uses_.makers[s] >= 0 && uses_.uses[s] == Touches(storage) && !trace_.storages[s].live_out;
+  }
+
+  // How often the chain of `storage` itself uses it, and once more.
+  int Touches(StorageId storage) const {
+    int touches = 1;
+    const auto found = open_.find(storage);
+    if (found == open_.end()) return touches;
+    for (const int add : found->second.adds) touches += trace_.ops[static_cast<size_t>(add)].args[0].tensors[0].storage == storage ? 1 : 0;
+    return touches;
+  }
+
+  static bool IsBefore(const Slice& a, const Slice& b) { return a.begin < b.begin; }
+
+  // Whether a slice of `added` meets one of `slices` but for being the same, with one gradient. Both are in order.
+  static bool Meet(const std::vector<Slice>& slices, const std::vector<Slice>& added) {
+    return std::any_of(added.begin(), added.end(), [&](const Slice& slice) {
+      const auto next = std::lower_bound(slices.begin(), slices.end(), slice, &IsBefore);
+      if (next != slices.end() && next->begin == slice.begin && next->end == slice.end) return slice.ops.size() != 1;
+      return (next != slices.end() && next->begin < slice.end) || (next != slices.begin() && (next - 1)->end > slice.begin);
+    });
+  }
+
+  static void AddSlices(std::vector<Slice> added, std::vector<Slice>* slices) {
+    for (Slice& slice : added) {
+      const auto next = std::lower_bound(slices->begin(), slices->end(), slice, &IsBefore);
+      if (next != slices->end() && next->begin == slice.begin) {
+        next->ops.push_back(slice.ops[0]);
+      } else {
+        slices->insert(next, std::move(slice));
+      }
+    }
+  }
+
+  // The chain of `storage`, if there is one, ends: somebody else looks at it.
+  void Close(StorageId storage) {
+    const auto found = open_.find(storage);
+    if (found == open_.end()) return;
+    Chain chain = std::move(found->second);
+    open_.erase(found);
+    if (chain.slices.size() < 2) return;
+    if (!changed_.has_value()) changed_ = trace_;
+    Join(std::move(chain));
+  }
+
+  void Join(Chain chain) {
+    for (const int add : chain.adds) gone_[static_cast<size_t>(add)] = true;
+    const auto last = static_cast<size_t>(*std::max_element(chain.adds.begin(), chain.adds.end()));
+    std::vector<TensorRef> pieces;
+    int64_t end = 0;
+    for (const Slice& slice : chain.slices) {
+      if (slice.begin > end) pieces.push_back(Zeros(chain, slice.begin - end, slice.ops[0], last));
+      pieces.push_back(Together(chain, slice));
+      end = slice.end;
+    }
+    const int64_t rest = chain.sum.sizes[chain.dim] - end;
+    if (rest > 0) pieces.push_back(Zeros(chain, rest, chain.slices[0].ops[0], last));
+    TensorRef all = chain.sum;
+    if (chain.on_top) all = NewTensor(chain.sum, chain.sum.sizes[chain.dim], chain.dim);
+    TraceOp cat = CallOf("aten::cat", all);
+    cat.args[0].kind = TraceArg::Kind::kTensorList;
+    cat.args[0].tensors = std::move(pieces);
+    cat.args[1].value = chain.dim;
+    Add(std::move(cat), last);
+    if (!chain.on_top) return;
+    TraceOp add = trace_.ops[last];
+    SetRef(&add, 0, chain.sum);
+    SetRef(&add, 1, all);
+    Add(std::move(add), last);
+  }
+
+  // The gradients of one slice, added up.
+  TensorRef Together(const Chain& chain, const Slice& slice) {
+    TensorRef sum = Alone(chain, slice, slice.ops[0]);
+    int at = slice.ops[0];
+    for (size_t i = 1; i < slice.ops.size(); ++i) {
+      const TensorRef before = sum, added = Alone(chain, slice, slice.ops[i]);
+      at = std::max(at, slice.ops[i]);
+      sum = NewTensor(chain.sum, slice.end - slice.begin, chain.dim);
+      Add(Sum(before, added, sum), static_cast<size_t>(at));
+    }
+    return sum;
+  }
+
+  // The slice's own gradient that operator `op` makes, plus zero, in place of one that is as large as the sum.
+  TensorRef Alone(const Chain& chain, const Slice& slice, int op) {
+    const auto at = static_cast<size_t>(op);
+    gone_[at] = true;
+    TensorRef grad = trace_.ops[at].args[0].tensors[0];
+    if (grad.sizes.size() < chain.sum.sizes.size()) {
+      grad.sizes.insert(grad.sizes.begin() + chain.dim, 1);
+      grad.strides.insert(grad.strides.begin() + chain.dim, 0);
+    }
+    const int64_t size = slice.end - slice.begin;
+    const TensorRef zeros = Zeros(chain, size, op, at), alone = NewTensor(chain.sum, size, chain.dim);
+    Add(Sum(grad, zeros, alone), at);
+    return alone;
+  }
+
+  // Like the operand of operator `like`, at `at`, which comes no earlier.
+  TensorRef Zeros(const Chain& chain, int64_t size, int like, size_t at) {
+    const TensorRef zeros = NewTensor(chain.sum, size, chain.dim);
+    Add(NewZeros(trace_.ops[static_cast<size_t>(like)].args[0].tensors[0], zeros), at);
+    return zeros;
+  }
+
+  // Of the sizes of `like`, but for `size` along `dim`, in a storage of its own.
+  TensorRef NewTensor(const TensorRef& like, int64_t size, int64_t dim) {
+    TensorRef made = like;
+    made.sizes[dim] = size;
+    made.strides = ContiguousStrides(made.sizes);
+    made.storage = static_cast<StorageId>(changed_->storages.size());
+    TraceStorage storage;
+    storage.device = trace_.storages[static_cast<size_t>(like.storage)].device;
+    storage.nbytes = made.numel() * static_cast<int64_t>(c10::elementSize(made.dtype));
+    changed_->storages.push_back(storage);
+    return made;
+  }
+
+  // `op`, at the place of operator `at`, as if that had been recorded as it.
+  void Add(TraceOp op, size_t at) {
+    op.index = trace_.ops[at].index;
+    op.device = trace_.ops[at].device;
+    op.default_dtype = trace_.ops[at].default_dtype;
+    before_[at].push_back(std::move(op));
+  }
+
+  void Rebuild() {
+    std::vector<TraceOp> ops;
+    for (size_t i = 0; i < trace_.ops.size(); ++i) {
+      std::move(before_[i].begin(), before_[i].end(), std::back_inserter(ops));
+      if (!gone_[i]) ops.push_back(trace_.ops[i]);
+    }
+    changed_->ops = std::move(ops);
+  }
+
+  const Trace& trace_;
+  const TraceUses uses_;
+  absl::flat_hash_map<StorageId, Chain> open_;  // By the storage that holds the sum.
+  std::optional<Trace> changed_;
+  std::vector<bool> gone_;                    // By operator.
+  std::vector<std::vector<TraceOp>> before_;  // By operator: those that take its place, or come before it.
+};
+
+}  // namespace
+
+std::optional<Trace> JoinSliceGradients(const Trace& trace) { return SliceJoiner(trace).Run(); }
+
+}  // namespace lazuli::codegen
