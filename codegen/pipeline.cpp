@@ -20,6 +20,7 @@
 #include "codegen/passes/fold.h"
 #include "codegen/passes/fuse.h"
 #include "codegen/passes/inline_broadcasts.h"
+#include "codegen/passes/pad_products.h"
 #include "codegen/passes/place.h"
 #include "codegen/passes/plan.h"
 #include "codegen/passes/recorded_apart.h"
@@ -87,16 +88,27 @@ ConvolutionLayoutOptions ConvolutionLayoutFor(const PipelineOptions& options) {
   return result;
 }
 
+// Precision strict keeps the order in which products of these sizes add up.
+PadProductsOptions PadProductsFor(const PipelineOptions& options) {
+  PadProductsOptions result;
+  result.halves = !options.target.cuda_arch.empty() && options.backend != "aten" && options.target.precision != "strict";
+  const auto precision = at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL);
+  result.floats = result.halves && precision == at::Float32Precision::TF32;
+  return result;
+}
+
 // What every graph goes through before anything is decided about kernels.
 std::vector<Pass> SimplifyingPasses() { return {{"fold", FoldCopies}, {"dce", EliminateDeadCode}, {"cse", EliminateCommonSubexpressions}}; }
 
-// The graph of what was `recorded`. Which results had better be made by others depends on what is fused: if there may be some, that is
+using TraceChange = std::function<std::optional<Trace>(const Trace&)>;
+
+// The graph of what was `recorded`, after `changes` to that. Which results had better be made by others depends on what is fused: if there may be some, that is
 // tried first.
-absl::StatusOr<Graph> Build(const Trace& recorded, BuildOptions build, const FuseOptions& fuse) {
+absl::StatusOr<Graph> Build(const Trace& recorded, const std::vector<TraceChange>& changes, BuildOptions build, const FuseOptions& fuse) {
   std::optional<Trace> changed;
   const auto trace_now = [&]() -> const Trace& { return changed.has_value() ? *changed : recorded; };
-  for (const auto& change : {&Relayout, &JoinReverseScans, &JoinSliceGradients}) {
-    std::optional<Trace> next = build.use_rows ? change(trace_now()) : std::nullopt;
+  for (const TraceChange& change : changes) {
+    std::optional<Trace> next = change(trace_now());
     if (next.has_value()) changed = std::move(next);
   }
   const Trace& trace = trace_now();
@@ -123,7 +135,12 @@ std::vector<Pass> PassesOf(const Trace& trace, const PipelineOptions& options) {
   fuse.enabled = build.use_rows;
   if (build.gpu_kernels) fuse.max_nodes = 256;  // What crosses from kernel to kernel costs more beside what they compute.
   std::vector<Pass> passes = SimplifyingPasses();
-  passes.insert(passes.begin(), {"graph", [&trace, build, fuse](Graph) { return Build(trace, build, fuse); }});
+  std::vector<TraceChange> changes;
+  if (build.use_rows) {
+    changes = {Relayout, JoinReverseScans, JoinSliceGradients,
+               [pad = PadProductsFor(options)](const Trace& before) { return PadProducts(before, pad); }};
+  }
+  passes.insert(passes.begin(), {"graph", [&trace, changes, build, fuse](Graph) { return Build(trace, changes, build, fuse); }});
   passes.push_back({"windows", ComputeWindows});
   const std::string& precision = options.target.precision;
   const ConvolutionLayoutOptions layout = ConvolutionLayoutFor(options);

@@ -203,6 +203,8 @@ class StepProgram : public Program {
 
   // Saves the inputs that these steps overwrite. False: they are too large, or there is no memory for it.
   bool Save(size_t first, size_t count, const RunArgs& args) {
+    std::vector<SavedMemory::Piece> pieces;
+    c10::Device device = c10::kCPU;  // A step is on one, and so are those that run together.
     for (size_t i = first; i < first + count; ++i) {
       if (spec_.steps[i].overwrites == 0) continue;
       for (const int32_t m : spec_.steps[i].writes) {
@@ -210,12 +212,14 @@ class StepProgram : public Program {
         if (memory.kind != MemorySpec::Kind::kInput) continue;
         const size_t nbytes = args.storages[memory.storage]->nbytes();
         if (nbytes > static_cast<size_t>(kMostSavedBytes)) return false;
-        try {
-          saved_.Save(memory_.bases()[m], nbytes, memory.device);
-        } catch (...) {  // The steps run later.
-          return false;
-        }
+        device = memory.device;
+        pieces.push_back({memory_.bases()[m], nbytes});
       }
+    }
+    try {
+      saved_.Save(std::move(pieces), device);
+    } catch (...) {  // The steps run later.
+      return false;
     }
     return true;
   }

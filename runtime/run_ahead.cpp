@@ -1,5 +1,7 @@
 #include "runtime/run_ahead.h"
 
+#include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -20,6 +22,15 @@ int Copy(void* to, const void* from, size_t nbytes, c10::Device device) {
   }
   return RequireCudaDriver().memcpy_device_to_device(reinterpret_cast<uint64_t>(to), reinterpret_cast<uint64_t>(from), nbytes,
                                                      HandleOf(CurrentStream(device)));
+}
+
+// So many copies are one launch.
+constexpr size_t kMany = 3;
+
+size_t RoundedUp(size_t nbytes) { return (nbytes + 15) / 16 * 16; }
+
+at::Tensor BytesAt(void* memory, size_t nbytes, c10::Device device) {
+  return at::from_blob(memory, {static_cast<int64_t>(nbytes)}, at::TensorOptions(at::kByte).device(device));
 }
 
 }  // namespace
@@ -63,21 +74,52 @@ size_t AheadSteps::NeededBy(size_t first, size_t count, const PartialArgs& args)
   return needed;
 }
 
-void SavedMemory::Save(void* memory, size_t nbytes, c10::Device device) {
-  const auto is_same = [memory](const Saved& saved) { return saved.memory == memory; };
-  if (nbytes == 0 || std::any_of(saved_.begin(), saved_.end(), is_same)) return;
-  at::DataPtr copy = AllocateOn(device, static_cast<int64_t>(nbytes), /*scratch=*/false);
-  const int error = Copy(copy.get(), memory, nbytes, device);
-  TORCH_CHECK(error == 0, "lazuli: memory that is about to be overwritten could not be copied: ", RequireCudaDriver().ErrorText(error));
-  saved_.push_back({memory, nbytes, std::move(copy)});
+void SavedMemory::Save(std::vector<Piece> pieces, c10::Device device) {
+  std::vector<Saved> added;
+  size_t nbytes = 0;
+  const auto is_saved = [](const std::vector<Saved>& saved, const Piece& piece) {
+    return std::any_of(saved.begin(), saved.end(), [&](const Saved& s) { return s.piece.memory == piece.memory; });
+  };
+  for (const Piece& piece : pieces) {
+    if (piece.nbytes == 0 || is_saved(saved_, piece) || is_saved(added, piece)) continue;
+    added.push_back({piece, nullptr, device});
+    nbytes += RoundedUp(piece.nbytes);
+  }
+  if (added.empty()) return;
+  at::DataPtr copies = AllocateOn(device, static_cast<int64_t>(nbytes), /*scratch=*/false);
+  auto* next = static_cast<char*>(copies.get());
+  for (Saved& saved : added) {
+    saved.copy = next;
+    next += RoundedUp(saved.piece.nbytes);
+  }
+  if (device.is_cuda() && added.size() >= kMany) {
+    std::vector<at::Tensor> from, to;
+    for (const Saved& saved : added) {
+      from.push_back(BytesAt(saved.piece.memory, saved.piece.nbytes, device));
+      to.push_back(BytesAt(saved.copy, saved.piece.nbytes, device));
+    }
+    at::_foreach_copy_(to, from);
+  } else {
+    for (const Saved& saved : added) {
+      const int error = Copy(saved.copy, saved.piece.memory, saved.piece.nbytes, device);
+      TORCH_CHECK(error == 0, "lazuli: memory that is about to be overwritten could not be copied: ", RequireCudaDriver().ErrorText(error));
+    }
+  }
+  copies_.push_back(std::move(copies));
+  saved_.insert(saved_.end(), added.begin(), added.end());
 }
 
 void SavedMemory::Restore() {
-  for (Saved& saved : saved_) {
+  for (const Saved& saved : saved_) {
     // An error here is one of the whole device, which the next call meets, too.
-    (void)Copy(saved.memory, saved.copy.get(), saved.nbytes, saved.copy.device());
+    (void)Copy(saved.piece.memory, saved.copy, saved.piece.nbytes, saved.device);
   }
+  Forget();
+}
+
+void SavedMemory::Forget() {
   saved_.clear();
+  copies_.clear();
 }
 
 }  // namespace lazuli::runtime

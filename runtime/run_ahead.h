@@ -39,20 +39,26 @@ class AheadSteps {
 // Small memories as they were before they were overwritten.
 class SavedMemory {
  public:
-  // Saves `nbytes` from `memory` on, unless that was done before: on a GPU in the order of the thread's current stream of `device`. Throws
-  // c10::Error, also where there is no memory for it.
-  void Save(void* memory, size_t nbytes, c10::Device device);
+  struct Piece {
+    void* memory = nullptr;
+    size_t nbytes = 0;
+  };
+
+  // Saves `pieces`, but for those that were saved before: on a GPU in the order of the thread's current stream of `device`, and many of
+  // them by one launch. Throws c10::Error, also where there is no memory for it.
+  void Save(std::vector<Piece> pieces, c10::Device device);
   // Writes all of it back, in the same order, and forgets it.
   void Restore();
-  void Forget() { saved_.clear(); }
+  void Forget();
 
  private:
   struct Saved {
-    void* memory = nullptr;
-    size_t nbytes = 0;
-    at::DataPtr copy;
+    Piece piece;
+    void* copy = nullptr;
+    c10::Device device = c10::kCPU;
   };
   std::vector<Saved> saved_;
+  std::vector<at::DataPtr> copies_;  // That hold them.
 };
 
 }  // namespace lazuli::runtime

@@ -6,7 +6,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "codegen/lower_pieces.h"
-#include "codegen/lower_rows.h"
+#include "codegen/passes/trace_editor.h"
 #include "codegen/passes/trace_uses.h"
 
 namespace lazuli::codegen {
@@ -33,7 +33,7 @@ struct Chain {
 
 class SliceJoiner {
  public:
-  explicit SliceJoiner(const Trace& trace) : trace_(trace), uses_(trace), gone_(trace.ops.size(), false), before_(trace.ops.size()) {}
+  explicit SliceJoiner(const Trace& trace) : trace_(trace), uses_(trace), editor_(trace) {}
 
   std::optional<Trace> Run() {
     for (size_t i = 0; i < trace_.ops.size(); ++i) {
@@ -47,41 +47,18 @@ class SliceJoiner {
       Open(static_cast<int>(i));
     }
     while (!open_.empty()) Close(open_.begin()->first);
-    if (changed_.has_value()) Rebuild();
-    return std::move(changed_);
+    return changed_ ? std::optional(editor_.Finish()) : std::nullopt;
   }
 
  private:
   void Open(int i) {
     const TraceOp& op = trace_.ops[static_cast<size_t>(i)];
-    const std::optional<std::pair<int64_t, Slice>> slice = SliceOf(i);
-    if (!slice.has_value()) return;
+    const std::optional<SlicePlace> place = PlaceOfSlice(trace_, op);
+    if (!place.has_value() || op.args[0].tensors[0].dtype != op.results[0].dtype) return;
     Chain& chain = open_[op.results[0].storage];
     chain.sum = op.results[0];
-    chain.dim = slice->first;
-    chain.slices = {slice->second};
-  }
-
-  // The dimension of which operator `i` is the gradient of a slice, and that.
-  std::optional<std::pair<int64_t, Slice>> SliceOf(int i) const {
-    const TraceOp& op = trace_.ops[static_cast<size_t>(i)];
-    const bool select = op.info->name == "aten::select_backward";
-    if (!select && op.info->name != "aten::slice_backward") return std::nullopt;
-    for (size_t a = 2; a < op.args.size(); ++a) {
-      if (op.args[a].kind != TraceArg::Kind::kConst || !op.args[a].value.isInt()) return std::nullopt;
-    }
-    const TensorRef &grad = op.args[0].tensors[0], &result = op.results[0];
-    const auto rank = static_cast<int64_t>(result.sizes.size());
-    const int64_t dim = (op.args[2].value.toInt() + rank) % rank, size = result.sizes[dim];
-    const int64_t count = select ? 1 : grad.sizes[dim];
-    int64_t begin = op.args[3].value.toInt();
-    for (const int64_t number : {size, count, begin}) {
-      if (trace_.symbols.IsSymbolic(number)) return std::nullopt;
-    }
-    if (!select && op.args[5].value.toInt() != 1) return std::nullopt;
-    if (begin < 0) begin += size;
-    if (!result.is_contiguous() || grad.dtype != result.dtype || begin < 0 || begin + count > size) return std::nullopt;
-    return std::pair(dim, Slice{begin, begin + count, {i}});
+    chain.dim = place->dim;
+    chain.slices = {{place->begin, place->end, {i}}};
   }
 
   // Whether operator `i` adds the gradient of a slice to a sum that may be a chain's, or now is.
@@ -160,15 +137,15 @@ class SliceJoiner {
   void Close(StorageId storage) {
     const auto found = open_.find(storage);
     if (found == open_.end()) return;
-    Chain chain = std::move(found->second);
+    const Chain chain = std::move(found->second);
     open_.erase(found);
     if (chain.slices.size() < 2) return;
-    if (!changed_.has_value()) changed_ = trace_;
-    Join(std::move(chain));
+    changed_ = true;
+    Join(chain);
   }
 
-  void Join(Chain chain) {
-    for (const int add : chain.adds) gone_[static_cast<size_t>(add)] = true;
+  void Join(const Chain& chain) {
+    for (const int add : chain.adds) editor_.Drop(static_cast<size_t>(add));
     const auto last = static_cast<size_t>(*std::max_element(chain.adds.begin(), chain.adds.end()));
     std::vector<TensorRef> pieces;
     int64_t end = 0;
@@ -180,17 +157,17 @@ class SliceJoiner {
     const int64_t rest = chain.sum.sizes[chain.dim] - end;
     if (rest > 0) pieces.push_back(Zeros(chain, rest, chain.slices[0].ops[0], last));
     TensorRef all = chain.sum;
-    if (chain.on_top) all = NewTensor(chain.sum, chain.sum.sizes[chain.dim], chain.dim);
+    if (chain.on_top) all = editor_.NewTensor(chain.sum, chain.sum.sizes);
     TraceOp cat = CallOf("aten::cat", all);
     cat.args[0].kind = TraceArg::Kind::kTensorList;
     cat.args[0].tensors = std::move(pieces);
     cat.args[1].value = chain.dim;
-    Add(std::move(cat), last);
+    editor_.Insert(std::move(cat), last);
     if (!chain.on_top) return;
     TraceOp add = trace_.ops[last];
     SetRef(&add, 0, chain.sum);
     SetRef(&add, 1, all);
-    Add(std::move(add), last);
+    editor_.Insert(std::move(add), last);
   }
 
   // The gradients of one slice, added up.
@@ -200,8 +177,8 @@ class SliceJoiner {
     for (size_t i = 1; i < slice.ops.size(); ++i) {
       const TensorRef before = sum, added = Alone(chain, slice, slice.ops[i]);
       at = std::max(at, slice.ops[i]);
-      sum = NewTensor(chain.sum, slice.end - slice.begin, chain.dim);
-      Add(Sum(before, added, sum), static_cast<size_t>(at));
+      sum = NewTensor(chain, slice.end - slice.begin);
+      editor_.Insert(Sum(before, added, sum), static_cast<size_t>(at));
     }
     return sum;
   }
@@ -209,64 +186,59 @@ class SliceJoiner {
   // The slice's own gradient that operator `op` makes, plus zero, in place of one that is as large as the sum.
   TensorRef Alone(const Chain& chain, const Slice& slice, int op) {
     const auto at = static_cast<size_t>(op);
-    gone_[at] = true;
+    editor_.Drop(at);
     TensorRef grad = trace_.ops[at].args[0].tensors[0];
     if (grad.sizes.size() < chain.sum.sizes.size()) {
       grad.sizes.insert(grad.sizes.begin() + chain.dim, 1);
       grad.strides.insert(grad.strides.begin() + chain.dim, 0);
     }
     const int64_t size = slice.end - slice.begin;
-    const TensorRef zeros = Zeros(chain, size, op, at), alone = NewTensor(chain.sum, size, chain.dim);
-    Add(Sum(grad, zeros, alone), at);
+    const TensorRef zeros = Zeros(chain, size, op, at), alone = NewTensor(chain, size);
+    editor_.Insert(Sum(grad, zeros, alone), at);
     return alone;
   }
 
   // Like the operand of operator `like`, at `at`, which comes no earlier.
   TensorRef Zeros(const Chain& chain, int64_t size, int like, size_t at) {
-    const TensorRef zeros = NewTensor(chain.sum, size, chain.dim);
-    Add(NewZeros(trace_.ops[static_cast<size_t>(like)].args[0].tensors[0], zeros), at);
+    const TensorRef zeros = NewTensor(chain, size);
+    editor_.Insert(NewZeros(trace_.ops[static_cast<size_t>(like)].args[0].tensors[0], zeros), at);
     return zeros;
   }
 
-  // Of the sizes of `like`, but for `size` along `dim`, in a storage of its own.
-  TensorRef NewTensor(const TensorRef& like, int64_t size, int64_t dim) {
-    TensorRef made = like;
-    made.sizes[dim] = size;
-    made.strides = ContiguousStrides(made.sizes);
-    made.storage = static_cast<StorageId>(changed_->storages.size());
-    TraceStorage storage;
-    storage.device = trace_.storages[static_cast<size_t>(like.storage)].device;
-    storage.nbytes = made.numel() * static_cast<int64_t>(c10::elementSize(made.dtype));
-    changed_->storages.push_back(storage);
-    return made;
-  }
-
-  // `op`, at the place of operator `at`, as if that had been recorded as it.
-  void Add(TraceOp op, size_t at) {
-    op.index = trace_.ops[at].index;
-    op.device = trace_.ops[at].device;
-    op.default_dtype = trace_.ops[at].default_dtype;
-    before_[at].push_back(std::move(op));
-  }
-
-  void Rebuild() {
-    std::vector<TraceOp> ops;
-    for (size_t i = 0; i < trace_.ops.size(); ++i) {
-      std::move(before_[i].begin(), before_[i].end(), std::back_inserter(ops));
-      if (!gone_[i]) ops.push_back(trace_.ops[i]);
-    }
-    changed_->ops = std::move(ops);
+  // Like the chain's sum, but of `size` along its dimension.
+  TensorRef NewTensor(const Chain& chain, int64_t size) {
+    c10::DimVector sizes = chain.sum.sizes;
+    sizes[chain.dim] = size;
+    return editor_.NewTensor(chain.sum, sizes);
   }
 
   const Trace& trace_;
   const TraceUses uses_;
   absl::flat_hash_map<StorageId, Chain> open_;  // By the storage that holds the sum.
-  std::optional<Trace> changed_;
-  std::vector<bool> gone_;                    // By operator.
-  std::vector<std::vector<TraceOp>> before_;  // By operator: those that take its place, or come before it.
+  TraceEditor editor_;
+  bool changed_ = false;
 };
 
 }  // namespace
+
+std::optional<SlicePlace> PlaceOfSlice(const Trace& trace, const TraceOp& op) {
+  const bool select = op.info->name == "aten::select_backward";
+  if (!select && op.info->name != "aten::slice_backward") return std::nullopt;
+  for (size_t a = 2; a < op.args.size(); ++a) {
+    if (op.args[a].kind != TraceArg::Kind::kConst || !op.args[a].value.isInt()) return std::nullopt;
+  }
+  const TensorRef &grad = op.args[0].tensors[0], &result = op.results[0];
+  const auto rank = static_cast<int64_t>(result.sizes.size());
+  const int64_t dim = (op.args[2].value.toInt() + rank) % rank, size = result.sizes[dim], count = select ? 1 : grad.sizes[dim];
+  int64_t begin = op.args[3].value.toInt();
+  for (const int64_t number : {size, count, begin}) {
+    if (trace.symbols.IsSymbolic(number)) return std::nullopt;
+  }
+  if (!select && op.args[5].value.toInt() != 1) return std::nullopt;
+  if (begin < 0) begin = std::max<int64_t>(begin + size, 0);
+  if (!result.is_contiguous() || begin + count > size) return std::nullopt;
+  return SlicePlace{dim, begin, begin + count};
+}
 
 std::optional<Trace> JoinSliceGradients(const Trace& trace) { return SliceJoiner(trace).Run(); }
 

@@ -134,11 +134,14 @@ TEST(AheadSteps, ProgramsOfTheCpuHaveNone) {
 TEST(SavedMemory, RestoresWhatWasThereFirst) {
   int numbers[3] = {1, 2, 3};
   SavedMemory saved;
-  saved.Save(numbers, sizeof(numbers), c10::kCPU);
+  saved.Save({{numbers, sizeof(numbers)}}, c10::kCPU);
   numbers[1] = 7;
-  saved.Save(numbers, sizeof(numbers), c10::kCPU);  // Saved already.
+  char letters[5] = "abcd";
+  saved.Save({{numbers, sizeof(numbers)}, {letters, 0}, {letters, sizeof(letters)}, {letters, 2}}, c10::kCPU);  // Two of them saved already.
   numbers[2] = 8;
+  letters[3] = 'x';
   saved.Restore();
+  EXPECT_STREQ(letters, "abcd");
   EXPECT_EQ(numbers[1], 2);
   EXPECT_EQ(numbers[2], 3);
   numbers[0] = 5;
