@@ -36,7 +36,7 @@ bool IsFalse(const TraceArg& arg) { return IsBool(arg) && !arg.value.toBool(); }
 bool IsPool(const TraceOp& op, uint8_t types) {
   if (!IsTensor(op.args[0]) || !IsIntList(op.args[1]) || !IsIntList(op.args[2]) || !IsIntList(op.args[3])) return false;
   const TensorRef& self = op.args[0].tensors[0];
-  if ((TypeBit(self.dtype) & types) == 0 || (Rank(self) != 3 && Rank(self) != 4)) return false;
+  if (!HasType(types, self.dtype, op) || (Rank(self) != 3 && Rank(self) != 4)) return false;
   return WindowOf(op, 0).kernel * WindowOf(op, 1).kernel <= kMaxWindow;
 }
 
@@ -193,18 +193,18 @@ TraceOp WithoutSelf(const TraceOp& op) {
   return pool;
 }
 
-// The sum of a float's gradients is rounded at every addition.
-bool IsGradient(const TraceOp& op) { return IsTensor(op.args[0]) && IsPool(WithoutSelf(op), kWide); }
+bool IsGradient(const TraceOp& op, uint8_t types) { return IsTensor(op.args[0]) && IsPool(WithoutSelf(op), types); }
 
-bool AcceptsAvgPoolBackward(const OpRow&, const TraceOp& op) { return IsGradient(op) && IsAverage(op, 5); }
+// ATen rounds each quotient of a half.
+bool AcceptsAvgPoolBackward(const OpRow&, const TraceOp& op) { return IsGradient(op, kWide) && IsAverage(op, 5); }
 
-// (..., dilation, ceil_mode, indices). Where windows overlap, several have to be looked at, which only pays where vectors lie across
-// channels.
+// (..., dilation, ceil_mode, indices). Where windows overlap, several have to be looked at, which on a CPU only pays where vectors lie
+// across channels; there ATen rounds sums of halves at every addition, too.
 bool AcceptsMaxPoolBackward(const OpRow&, const TraceOp& op) {
   const TraceOp pool = WithoutSelf(op);
-  if (!IsGradient(op) || !IsTensor(op.args[1])) return false;
+  if (!IsGradient(op, kWideOnCpu) || !IsTensor(op.args[1])) return false;
   for (size_t dim : {0, 1}) {
-    if (op.results[0].strides.back() == 1 && WindowOf(pool, dim).kernel > WindowOf(pool, dim).stride) return false;
+    if (op.device.is_cpu() && op.results[0].strides.back() == 1 && WindowOf(pool, dim).kernel > WindowOf(pool, dim).stride) return false;
   }
   return IsUndilated(op, 5) && IsTensor(op.args[7]) && Rank(op.args[7].tensors[0]) == Rank(op.results[0]);
 }
@@ -235,6 +235,7 @@ Iteration IteratePoolBackward(const OpRow&, const Node& node) {
 // A number from 0 to 2^50 divided by a constant, rounded down.
 Expr DividedBy(OpEmitter& e, Expr number, int64_t divisor) {
   if (divisor == 1) return number;
+  if (e.op().device.is_cuda()) return number / Int(e, divisor);
   const Expr middle = e.emitter().Cast(number, ScalarType::Double) + 0.5;  // Far from where the quotient is whole.
   return e.emitter().Cast(Floor(middle * (1.0 / static_cast<double>(divisor))), ScalarType::Long);
 }
@@ -262,7 +263,7 @@ template <class ValueFn>
 void EmitPoolBackward(OpEmitter& e, const ValueFn& value) {
   const TraceOp pool = WithoutSelf(e.op());
   const std::vector<Place> rows = WindowsAround(e, 0, WindowOf(pool, 0)), columns = WindowsAround(e, 1, WindowOf(pool, 1));
-  Expr sum = e.emitter().Const(e.op().results[0].dtype, 0);
+  Expr sum = e.emitter().Const(OpMathType(e.op().results[0].dtype), 0);
   for (const Place& row : rows) {
     for (const Place& column : columns) sum = sum + value(row, column);
   }
@@ -292,7 +293,8 @@ void EmitMaxPoolBackward(OpEmitter& e) {
   const Expr place = Steps(e.Coordinate(0), self.sizes[self.sizes.size() - 1]) + e.Coordinate(1);
   EmitPoolBackward(e, [&](const Place& row, const Place& column) {
     const Expr chosen = AtWindow(e, 7, row, column) == place;
-    return OrZero(Both(Both(row.valid, column.valid), chosen), AtWindow(e, 0, row, column));
+    const Expr gradient = e.emitter().Cast(AtWindow(e, 0, row, column), OpMathType(self.dtype));
+    return OrZero(Both(Both(row.valid, column.valid), chosen), gradient);
   });
 }
 

@@ -102,8 +102,8 @@ std::vector<Pass> SimplifyingPasses() { return {{"fold", FoldCopies}, {"dce", El
 
 using TraceChange = std::function<std::optional<Trace>(const Trace&)>;
 
-// The graph of what was `recorded`, after `changes` to that. Which results had better be made by others depends on what is fused: if there may be some, that is
-// tried first.
+// The graph of what was `recorded`, after `changes` to that. Which results had better be made by others depends on what is fused: if there
+// may be some, that is tried first.
 absl::StatusOr<Graph> Build(const Trace& recorded, const std::vector<TraceChange>& changes, BuildOptions build, const FuseOptions& fuse) {
   std::optional<Trace> changed;
   const auto trace_now = [&]() -> const Trace& { return changed.has_value() ? *changed : recorded; };

@@ -17,16 +17,9 @@ constexpr int kBlockThreads = 256;
 constexpr int kMaxRowThreads = 1024;      // Of a row, where few registers do;
 constexpr int kMaxHeavyRowThreads = 512;  // elsewhere, unless rows are too long for shared memory.
 constexpr int kWarp = 32;
-constexpr int kCacheWords = 64;           // Registers of a thread that keep values between passes,
-constexpr int kCacheWordsOfMany = 32;     // in blocks of more than 512 threads.
-constexpr int kCacheWordsWithSums = 80;   // where they keep sums of columns, too: what 256 threads twice on a multiprocessor have.
-constexpr int kMaxIterations = 8;         // Of loops that are unrolled for that;
-constexpr int kFewIterations = 4;         // where shared memory holds the row, too, which leaves room for more blocks.
 constexpr int kSharedBytes = 40960;       // Of a block.
-constexpr int64_t kRowBytes = 100864;     // Of shared memory for what is kept of a row: what any GPU from sm_80 on has for a block.
-constexpr double kCacheWorth = 8;         // Weight of instructions that are rather kept than evaluated again.
 constexpr int64_t kSplitIterations = 16;  // Of a thread, from which on splitting pays.
-constexpr int kCombinedPieces = 8;        // Of columns, by a block of so many threads.
+constexpr int kCombinedPieces = 8;        // Of columns, by a block of so many threads; fewer leave gaps between what they read.
 constexpr int kMaxCombiningThreads = 512;
 constexpr double kIdleShare = 0.2;
 constexpr int64_t kFewScans = 32;        // Of which each gets a block, though others' elements are next to its own.
@@ -62,7 +55,7 @@ class CudaPlanner {
     ChooseLanes();
     ChooseThreads();
     ChooseSplit();
-    Passes();
+    KeepValues(&plan_, threads_, sums_columns_);
     Describe();
     return std::move(plan_);
   }
@@ -132,11 +125,7 @@ class CudaPlanner {
     return true;
   }
 
-  int64_t Points(int begin, int end) const {
-    int64_t points = 1;
-    for (int d = begin; d < end; ++d) points *= plan_.SizeHint(d);
-    return points;
-  }
+  int64_t Points(int begin, int end) const { return plan_.Points(begin, end); }
 
   void ChooseLanes() {
     const uint64_t all = (uint64_t{1} << plan_.rank) - 1;
@@ -178,16 +167,11 @@ class CudaPlanner {
     if (plan_.SizeHint(plan_.vector_dim) < lanes) return true;
     if (!Reduces()) return Points(0, plan_.rank) / lanes < kPlannedMultiprocessors * 2 * kBlockThreads;
     if (plan_.has_scans && !plan_.rows && Points(0, plan_.num_kept) / lanes < kPlannedMultiprocessors * kWarp) return true;
-    return !plan_.rows && plan_.SizeHint(plan_.vector_dim) < kWarp / 4 * lanes;
+    return !plan_.rows && (plan_.SizeHint(plan_.vector_dim) < kWarp / 4 * lanes || IsMuchAtFewPoints());
   }
 
-  int64_t Chunks(int begin, int end) const {
-    if (begin == end) return 1;
-    const int64_t last = plan_.SizeHint(end - 1);
-    return Points(begin, end - 1) * (end - 1 == plan_.vector_dim ? CeilDiv(last + plan_.Extra(), plan_.lanes) : last);
-  }
-  int64_t KeptChunks() const { return Chunks(0, plan_.num_kept); }
-  int64_t ReducedChunks() const { return Chunks(plan_.num_kept, plan_.rank); }
+  int64_t KeptChunks() const { return plan_.Chunks(0, plan_.num_kept); }
+  int64_t ReducedChunks() const { return plan_.ReducedChunks(); }
 
   void ChooseThreads() {
     CudaLaunch::Phase& launch = threads_;
@@ -206,7 +190,7 @@ class CudaPlanner {
       // So many that the GPU is full.
       while (threads < most && threads < ReducedChunks() && KeptChunks() * threads < kPlannedMultiprocessors * 512) threads *= 2;
       threads = Scheduled(static_cast<int>(threads));
-      launch.threads_x = static_cast<int>(threads);
+      launch.threads_x = static_cast<int>(NoneIdle(threads));
       launch.threads_y = static_cast<int>(threads <= kWarp ? kBlockThreads / 2 / threads : 1);
     } else {
       const int64_t neighbours = HasManyShortColumns() ? kBlockThreads : kWarp;
@@ -219,6 +203,9 @@ class CudaPlanner {
       if (plan_.has_scans && !HasManyShortColumns()) {
         const int64_t turns = CeilDiv(ReducedChunks(), kCudaScanPoints);
         launch.threads_y = static_cast<int>(std::min<int64_t>(kMaxScanThreads, PowerOfTwoFrom(turns)));
+      } else if (IsMuchAtFewPoints()) {
+        while (launch.threads_x > kCombinedPieces && KeptChunks() / launch.threads_x < kPlannedMultiprocessors) launch.threads_x /= 2;
+        launch.threads_y = static_cast<int>(std::min<int64_t>(kMaxCombiningThreads / launch.threads_x, PowerOfTwoFrom(ReducedChunks())));
       } else if (IsSmallSum()) {
         launch.threads_x = kCombinedPieces;
         launch.threads_y = kMaxCombiningThreads / kCombinedPieces;
@@ -227,6 +214,14 @@ class CudaPlanner {
     }
     launch.kept_per_block = plan_.tile_dim >= 0 ? 1 : plan_.rows ? launch.threads_y : launch.threads_x;
     plan_.launch.reduced_threads = plan_.rows ? launch.threads_x : launch.threads_y;
+  }
+
+  // Fewer than `threads` where a row of known length, which is gone through several times, then takes as many turns, and each of them is
+  // whole.
+  int64_t NoneIdle(int64_t threads) const {
+    if (threads <= kWarp || plan_.num_passes == 1 || plan_.has_scans || plan_.kernel.symbols.HasSymbol(plan_.kernel.sizes)) return threads;
+    const int64_t chunks = ReducedChunks(), turns = CeilDiv(chunks, threads);
+    return turns <= kMaxIterations && chunks % (turns * kWarp) == 0 ? chunks / turns : threads;
   }
 
   // Of a row: as many as a thread has registers for, and the whole row where it is short and there are many.
@@ -266,6 +261,12 @@ class CudaPlanner {
     return KeptChunks() < kPlannedMultiprocessors * kCombinedPieces && ReducedChunks() >= most && ReducedChunks() <= most * kSmallTurns;
   }
 
+  // Columns that leave a GPU's threads idle, while much is computed at each point: one for each thread is best.
+  bool IsMuchAtFewPoints() const {
+    return !plan_.rows && !plan_.has_scans && !sums_columns_ && !plan_.IsLight() &&
+           Points(0, plan_.rank) < kPlannedMultiprocessors * 8 * kBlockThreads;
+  }
+
   int Scheduled(int threads) const { return std::clamp(CudaSchedule::Shift(threads, plan_.schedule.threads), 1, kMaxRowThreads); }
 
   int64_t SharedBytes(const CudaLaunch::Phase& threads) const {
@@ -291,20 +292,6 @@ class CudaPlanner {
     if (plan_.rows) threads_.threads_x = static_cast<int>(threads);
   }
 
-  // Whether threads go through whole rows, of a length that is known.
-  bool HasKnownRows() const {
-    bool known = plan_.rows && !plan_.launch.split;
-    for (int d = plan_.num_kept; d < plan_.rank; ++d) known = known && !plan_.kernel.symbols.IsSymbolic(plan_.kernel.sizes[d]);
-    return known;
-  }
-
-  // Iterations of a row's loop when their number is known and small.
-  int KnownIterations() const {
-    if (!HasKnownRows()) return 0;
-    const int64_t iterations = CeilDiv(ReducedChunks(), threads_.threads_x);
-    return iterations <= kMaxIterations ? static_cast<int>(iterations) : 0;
-  }
-
   // Bytes of the widest type that is loaded along rows.
   int64_t WidestElement() const {
     int64_t bytes = 0;
@@ -312,105 +299,6 @@ class CudaPlanner {
       if (plan_.live[i] && IsLoad(inst(i).op) && plan_.IsFull(i)) bytes = std::max<int64_t>(bytes, ElementBytes(inst(i).type));
     }
     return bytes;
-  }
-
-  // Bytes of shared memory that a row of what is loaded takes; 0: none can be there.
-  int64_t BytesOfRow(int i) const {
-    const bool has_row = HasKnownRows() && threads_.threads_y == 1 && plan_.lanes > 1 && plan_.HasWholePieces();
-    if (!has_row || !plan_.IsVectorLoad(i) || !plan_.HasLanes(i)) return 0;
-    const int64_t bytes = ReducedChunks() * plan_.lanes * ElementBytes(inst(i).type);
-    return bytes % kCudaVectorBytes == 0 ? bytes : 0;
-  }
-
-  // Whether shared memory has room for all that is loaded along a row.
-  bool HasRoomForRows() const {
-    int64_t all = 0;
-    for (int i = 0; i < num_insts(); ++i) {
-      if (!plan_.live[i] || !IsLoad(inst(i).op) || !plan_.IsFull(i)) continue;
-      const int64_t bytes = BytesOfRow(i);
-      if (bytes == 0) return false;
-      all += bytes;
-    }
-    return all <= kRowBytes;
-  }
-
-  // Rows that registers do not hold: what is loaded, while there is room.
-  bool TryRow(int i, int first_pass) {
-    const int64_t bytes = BytesOfRow(i);
-    if (bytes == 0 || plan_.launch.row_bytes + bytes > kRowBytes) return false;
-    plan_.row_place[i] = plan_.launch.row_bytes;
-    plan_.launch.row_bytes += bytes;
-    plan_.cached[i] = true;
-    plan_.cache_pass[i] = first_pass;
-    return true;
-  }
-
-  bool TryCache(int i, int first_pass) {
-    if (plan_.cached[i] || plan_.schedule.keep < 0) return plan_.cached[i];
-    if (plan_.iterations == 0) return TryRow(i, first_pass);
-    const bool worth = IsLoad(inst(i).op) || Weight(inst(i)) >= kCacheWorth;
-    if (!worth || !plan_.HasLanes(i)) return false;
-    // What is the same for all rows is at hand anyway.
-    if (sums_columns_ && (plan_.deps[i] >> plan_.num_kept << plan_.num_kept) == plan_.deps[i]) return false;
-    const int bytes = plan_.IsPacked(i) && threads_.threads_x <= 512 ? 2 : std::max(4, ElementBytes(inst(i).type));
-    const int words = plan_.iterations * plan_.lanes * bytes / 4;
-    const int most = threads_.threads_x > 512 ? kCacheWordsOfMany : sums_columns_ ? kCacheWordsWithSums : kCacheWords;
-    if (cache_words_ + words > most) return false;
-    cache_words_ += words;
-    plan_.cached[i] = true;
-    plan_.cache_pass[i] = first_pass;
-    return true;
-  }
-
-  void Passes() {
-    plan_.cached.assign(num_insts(), false);
-    plan_.cache_pass.assign(num_insts(), -1);
-    plan_.row_place.assign(num_insts(), -1);
-    plan_.iterations = (plan_.num_passes > 1 || sums_columns_) && !plan_.has_scans ? KnownIterations() : 0;
-    if (plan_.iterations > kFewIterations && !sums_columns_ && HasRoomForRows()) plan_.iterations = 0;
-    cache_words_ = SummingWords();
-    FindNeeds();
-    if (cache_words_ != 0) return;
-    plan_.iterations = 0;
-    FindNeeds();
-  }
-
-  // Few rows are under way at a time where columns are summed: the first pass loads what later ones need, too.
-  std::vector<bool> LoadedAtOnce() {
-    std::vector<bool> loaded(num_insts(), false);
-    const bool helps = sums_columns_ && plan_.iterations > 0 && plan_.num_passes > 1;
-    for (int i = 0; helps && i < num_insts(); ++i) {
-      loaded[i] = plan_.live[i] && inst(i).op == KOp::kLoad && plan_.IsFull(i) && TryCache(i, 0);
-    }
-    return loaded;
-  }
-
-  // Registers of a thread that keep sums of columns.
-  int SummingWords() const {
-    int words = 0;
-    for (const KInst& inst : plan_.kernel.insts) {
-      if (inst.op == KOp::kPartialSum) words += plan_.iterations * plan_.lanes * ElementBytes(inst.type) / 4;
-    }
-    return words;
-  }
-
-  void FindNeeds() {
-    plan_.pass_needs.clear();
-    std::vector<int> first_pass(num_insts());
-    const std::vector<bool> none(num_insts(), false), at_once = LoadedAtOnce();
-    for (int i = 0; i < num_insts(); ++i) first_pass[i] = at_once[i] ? 0 : -1;
-    for (int pass = 0; pass < plan_.num_passes; ++pass) {
-      std::vector<bool> needs = pass == 0 ? at_once : none;
-      for (int i = num_insts() - 1; i >= 0; --i) {
-        if (!needs[i] && !(plan_.live[i] && plan_.pass[i] == pass)) continue;
-        if (needs[i] && first_pass[i] >= 0 && TryCache(i, first_pass[i])) continue;
-        if (needs[i] && first_pass[i] < 0) first_pass[i] = pass;
-        for (int k = 0; k < KOpArity(inst(i).op); ++k) {
-          if (plan_.IsFull(inst(i).in[k])) needs[inst(i).in[k]] = true;
-        }
-      }
-      plan_.pass_needs.push_back(std::move(needs));
-    }
   }
 
   ChunkCount CountOf(int begin, int end) const {
@@ -488,7 +376,6 @@ class CudaPlanner {
   const bool batches_;
   bool turns_ = false;  // The reduced loops are rows of a kernel that reduces nothing.
   bool sums_columns_ = false;
-  int cache_words_ = 0;
 };
 
 }  // namespace

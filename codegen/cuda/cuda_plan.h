@@ -22,6 +22,10 @@ constexpr int kMaxCudaLanes = 8;
 constexpr int kAddingThreads = 512, kAddingBlocks = 4;
 // Instructions up to which little is done at a point.
 constexpr size_t kLightInsts = 24;
+// Turns of a loop that is unrolled so that registers keep values from pass to pass, and bytes of shared memory that keep a row: what any
+// GPU from sm_80 on has for a block.
+constexpr int kMaxIterations = 8;
+constexpr int64_t kRowBytes = 100864;
 // Points of a column that a thread scans before its neighbours are told what they come to.
 constexpr int kCudaScanPoints = 8;
 // Numbers of elements up to this are counted with 32 bits, with room to step past the end.
@@ -160,6 +164,10 @@ struct CudaPlan : StagedKernel {
     const int64_t size = kernel.sizes[vector_dim];
     return shift_buffer < 0 && !kernel.symbols.IsSymbolic(size) && size % lanes == 0;
   }
+  // Of loops [begin, end), and pieces of them. Symbols count as their hints.
+  int64_t Points(int begin, int end) const;
+  int64_t Chunks(int begin, int end) const;
+  int64_t ReducedChunks() const { return Chunks(num_kept, rank); }
   // Points that the pieces of a row may have to spare.
   int Extra() const { return shift_buffer >= 0 ? lanes - 1 : 0; }
   int64_t Hint(int64_t number) const { return kernel.symbols.Hint(number); }
@@ -176,6 +184,10 @@ struct CudaPlan : StagedKernel {
 // `kernel` must verify and have work to do. `wide`: for more elements than kNarrowElements; chosen anyway where sizes say so. `batches`:
 // with a function for batches, where the kernel can have one.
 CudaPlan PlanCuda(const KernelIR& kernel, bool wide, bool batches = false, const CudaSchedule& schedule = {});
+
+// Plans what each thread of `threads` keeps from pass to pass of a kernel whose loops are planned: `iterations`, `pass_needs` and what is
+// `cached` where. `sums_columns`: it has partial sums of columns, which are kept, too.
+void KeepValues(CudaPlan* plan, const CudaLaunch::Phase& threads, bool sums_columns);
 
 // Whether the kernel has any kPartialSum.
 bool HasPartialSums(const KernelIR& kernel);

@@ -55,6 +55,18 @@ int CudaPlan::BufferToShift(int64_t lanes) const {
   return chosen;
 }
 
+int64_t CudaPlan::Points(int begin, int end) const {
+  int64_t points = 1;
+  for (int d = begin; d < end; ++d) points *= SizeHint(d);
+  return points;
+}
+
+int64_t CudaPlan::Chunks(int begin, int end) const {
+  if (begin == end) return 1;
+  const int64_t last = SizeHint(end - 1);
+  return Points(begin, end - 1) * (end - 1 == vector_dim ? CeilDiv(last + Extra(), lanes) : last);
+}
+
 bool CudaPlan::IsPacked(int i) const { return IsVectorLoad(i) && ElementBytes(kernel.insts[i].type) == 2 && lanes % 2 == 0; }
 
 bool HasPartialSums(const KernelIR& kernel) {

@@ -46,6 +46,15 @@ std::optional<int64_t> CudaFunctionEmitter::StepAlongLanes(int i) const {
   return *a * factor.imm;
 }
 
+// Whether it is a Float as BFloat16 or Half can hold it.
+bool CudaFunctionEmitter::RoundsToHalf(int i) const {
+  const KInst& at = inst(i);
+  if (at.op != KOp::kCast || at.type != c10::ScalarType::Float) return false;
+  const KInst& half = inst(at.in[0]);
+  return half.op == KOp::kCast && c10::isReducedFloatingType(half.type) && inst(half.in[0]).type == c10::ScalarType::Float &&
+         !plan_.cached[at.in[0]];
+}
+
 // Of an instruction that touches no memory.
 std::string CudaFunctionEmitter::Expression(int i) const {
   const KInst& at = inst(i);
@@ -65,6 +74,12 @@ std::string CudaFunctionEmitter::Expression(int i) const {
       // Lanes are drawn together where they are neighbouring elements.
       return absl::StrCat("uniform<", UniformVector(at.imm), ">(g", i, ", ", StepAlongLanes(at.in[0]) == 1 ? "v" : "0", ", ", operand(0),
                           ", f", i, ", x", UniformScalar(at.imm), ")");
+    case KOp::kCast:
+      if (RoundsToHalf(i)) {
+        const char* const round = inst(at.in[0]).type == c10::ScalarType::Half ? "rh(" : "rb(";
+        return absl::StrCat(round, Operand(inst(at.in[0]).in[0], plan_.HasLanes(i)), ")");
+      }
+      return operation();
     case KOp::kEq:
     case KOp::kNe:
       for (const int k : {0, 1}) {

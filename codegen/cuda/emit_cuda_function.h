@@ -106,6 +106,7 @@ class CudaFunctionEmitter {
   std::string Coordinate(int i) const;
   std::optional<int64_t> StepAlongLanes(int i) const;
   std::string Expression(int i) const;
+  bool RoundsToHalf(int i) const;
   std::string Value(int i) const { return "t" + std::to_string(i); }
   std::string Operand(int i, bool in_lanes) const;
   bool IsArray(int i) const { return IsColumns() && !plan_.IsFull(i) && plan_.HasLanes(i); }

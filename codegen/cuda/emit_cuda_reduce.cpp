@@ -40,6 +40,8 @@ void CudaFunctionEmitter::Combine(const std::vector<int>& reduces) {
 
 void CudaFunctionEmitter::CombineInRow(const std::vector<int>& reduces) {
   const int threads = phase_.threads_x, warps = threads / 32;
+  int together = 1;  // A power of two.
+  while (together < warps) together *= 2;
   const std::string rows = HasRowsOfWarps() ? absl::StrCat("[", phase_.threads_y, "]") : "", row = HasRowsOfWarps() ? "[threadIdx.y]" : "";
   for (const int i : reduces) {
     const std::string combine = CudaCombiner(inst(i).op);
@@ -53,7 +55,10 @@ void CudaFunctionEmitter::CombineInRow(const std::vector<int>& reduces) {
   if (warps <= 1 || reduces.empty()) return;
   Line(Barrier());
   for (const int i : reduces) {
-    Line(absl::StrCat(Value(i), " = warps<", warps, ">(h", i, row, "[threadIdx.x % ", warps, "], ", CudaCombiner(inst(i).op), ", mask);"));
+    const std::string own = absl::StrCat("threadIdx.x % ", together), held = absl::StrCat("h", i, row, "[", own, "]");
+    const std::string value =
+        together == warps ? held : absl::StrCat(own, " < ", warps, " ? ", held, " : ", CudaIdentity(inst(i).op, inst(i).type));
+    Line(absl::StrCat(Value(i), " = warps<", together, ">(", value, ", ", CudaCombiner(inst(i).op), ", mask);"));
   }
 }
 

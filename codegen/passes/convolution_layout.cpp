@@ -166,6 +166,7 @@ class LayoutChooser {
       if (image_[v] && movable_[v] && touched[root] && balance[root] > 0 && question[root] < 0) question[root] = cut.AddNode();
     }
     for (const Convolution& conv : convolutions_) Ask(conv, question, &cut);
+    for (const Node& node : graph_.nodes) TurnAround(node, question, &cut);
     const std::vector<bool> yes = cut.SourceSide();
     for (size_t v = 0; v < moves_.size(); ++v) {
       const int family = question[Root(static_cast<ValueId>(v))];
@@ -190,6 +191,24 @@ class LayoutChooser {
       }
     });
     cut->AddEdge(cost < 0 ? MinCut::kSource : any, cost < 0 ? any : MinCut::kSink, std::abs(cost));
+  }
+
+  // What a kernel that makes one family of another (a pool, an enlargement) takes longer where only one of them moves: as a copy.
+  void TurnAround(const Node& node, const std::vector<int>& question, MinCut* cut) {
+    if (node.kind != Node::Kind::kCompute) return;
+    const auto family_of = [&](ValueId value) {
+      return value != kNoValue && image_[value] && movable_[value] ? question[Root(value)] : -1;
+    };
+    ForEachUse(node, [&](const TensorRef& use) {
+      const int from = family_of(use.storage);
+      for (const ValueId result : node.results) {
+        const int to = family_of(result);
+        if (from < 0 || to < 0 || from == to) continue;
+        const int64_t elements = std::max(Hint(use.numel()), Hint(graph_.values[result].layout.numel()));
+        cut->AddEdge(from, to, 4 * elements);
+        cut->AddEdge(to, from, 4 * elements);
+      }
+    });
   }
 
   // `node`'s tensors where they will lie.

@@ -88,8 +88,8 @@ class Inliner {
     changed_ = true;
   }
 
-  // Whether all that the group does is compute single values, point by point, that need no memory but for kernels to read them from, of what
-  // will still be there then.
+  // Whether all that the group does is compute single values, point by point, that need no memory but for kernels to read them from, of
+  // what will still be there then.
   bool CanGo(const Group& group) const {
     if (!group.is_kernel()) return false;
     return std::all_of(group.nodes.begin(), group.nodes.end(), [&](NodeId n) {
@@ -136,16 +136,22 @@ class Inliner {
     const Space space = SpaceOf(small), other = SpaceOf(large);
     std::optional<Joined> joined;
     bool fits = !std::any_of(large.nodes.begin(), large.nodes.end(), [&](NodeId n) { return NodeAt(n).is_scatter(); });
-    ForEachLink(g, reader, [&](const c10::DimVector& made, const c10::DimVector& used) {
-      if (!fits || joined.has_value() || std::count(made.begin(), made.end(), 0) != 0) return;
-      auto with = JoinBroadcast(space, made, other, used);
-      fits = with.has_value();
-      if (fits) joined = Joined{reader, std::move(with->a), std::move(with->b), std::move(with->space)};
-    }, &fits);
+    ForEachLink(
+        g, reader,
+        [&](const c10::DimVector& made, const c10::DimVector& used) {
+          if (!fits || joined.has_value() || std::count(made.begin(), made.end(), 0) != 0) return;
+          auto with = JoinBroadcast(space, made, other, used);
+          fits = with.has_value();
+          if (fits) joined = Joined{reader, std::move(with->a), std::move(with->b), std::move(with->space)};
+        },
+        &fits);
     if (!joined.has_value()) return std::nullopt;
-    ForEachLink(g, reader, [&](const c10::DimVector& made, const c10::DimVector& used) {
-      fits = fits && joined->inlined.Apply(made) == joined->own.Apply(used);
-    }, &fits);
+    ForEachLink(
+        g, reader,
+        [&](const c10::DimVector& made, const c10::DimVector& used) {
+          fits = fits && joined->inlined.Apply(made) == joined->own.Apply(used);
+        },
+        &fits);
     if (!fits || CountOperands(small, large) > options_.max_operands || !ColumnsStillFit(small, *joined)) return std::nullopt;
     return joined;
   }
@@ -313,11 +319,11 @@ class Inliner {
 
   const FuseOptions options_;
   Graph graph_;
-  const size_t num_nodes_;                // Without copies.
-  std::vector<bool> overwritten_, pinned_;  // By value.
-  std::vector<int> group_of_;             // By node.
-  std::vector<bool> gone_;                // By node.
-  std::vector<NodeId> anchor_;            // By node: itself, or what a copy comes before.
+  const size_t num_nodes_;                   // Without copies.
+  std::vector<bool> overwritten_, pinned_;   // By value.
+  std::vector<int> group_of_;                // By node.
+  std::vector<bool> gone_;                   // By node.
+  std::vector<NodeId> anchor_;               // By node: itself, or what a copy comes before.
   std::vector<std::vector<NodeId>> users_;   // By value.
   std::vector<std::vector<NodeId>> before_;  // By node: copies that come before it.
   bool changed_ = false;

@@ -101,9 +101,7 @@ class ProductPadder {
   }
 
   int64_t Elements(const TensorRef& ref) const { return trace_.symbols.Hint(ref.numel()); }
-  double Bytes(const TensorRef& ref) const {
-    return static_cast<double>(Elements(ref)) * static_cast<double>(c10::elementSize(ref.dtype));
-  }
+  double Bytes(const TensorRef& ref) const { return static_cast<double>(Elements(ref)) * static_cast<double>(c10::elementSize(ref.dtype)); }
 
   bool Pays(const TraceOp& op, const Operand& a, const Operand& b, const Pads& pads) const {
     const double gain =
@@ -115,7 +113,8 @@ class ProductPadder {
       const bool by_kernel = maker >= 0 && FindRow(trace_.ops[static_cast<size_t>(maker)]) != nullptr;
       loss += kNsPerLaunch + (by_kernel ? 0 : kNsPerByte * Bytes(operand->ref));
     }
-    if (pads[kRows] != 0 || pads[kColumns] != 0) loss += kNsPerLaunch + kNsPerByte * Bytes(op.results[0]) / 2;  // As if it were every other.
+    if (pads[kRows] != 0 || pads[kColumns] != 0)
+      loss += kNsPerLaunch + kNsPerByte * Bytes(op.results[0]) / 2;  // As if it were every other.
     return gain > 2 * loss;
   }
 

@@ -1,5 +1,5 @@
-// The gradient of a tensor of which a program reads one slice after another (each step of a sequence, say): a sum of gradients that are zero
-// but for their slice.
+// The gradient of a tensor of which a program reads one slice after another (each step of a sequence, say): a sum of gradients that are
+// zero but for their slice.
 #pragma once
 
 #include <optional>

@@ -33,10 +33,9 @@ storage %2: fresh BYTES bytes cuda:0 live
 %2 T[4096,N] = aten::mm(%0 T[4096,768], %1 T[768,N](1,768))
 )";
   const int size = type == "f32" ? 4 : 2;
-  return absl::StrReplaceAll(text, {{"N", columns},
-                                    {"T[", absl::StrCat(type, "[")},
-                                    {"BYTES", absl::StrCat(4096 * std::stol(columns) * size)},
-                                    {"cuda:0", device}});
+  return absl::StrReplaceAll(
+      text,
+      {{"N", columns}, {"T[", absl::StrCat(type, "[")}, {"BYTES", absl::StrCat(4096 * std::stol(columns) * size)}, {"cuda:0", device}});
 }
 
 TEST(PadProducts, PadsRowsAndCutsTheResult) {

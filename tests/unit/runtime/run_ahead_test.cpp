@@ -137,7 +137,8 @@ TEST(SavedMemory, RestoresWhatWasThereFirst) {
   saved.Save({{numbers, sizeof(numbers)}}, c10::kCPU);
   numbers[1] = 7;
   char letters[5] = "abcd";
-  saved.Save({{numbers, sizeof(numbers)}, {letters, 0}, {letters, sizeof(letters)}, {letters, 2}}, c10::kCPU);  // Two of them saved already.
+  saved.Save({{numbers, sizeof(numbers)}, {letters, 0}, {letters, sizeof(letters)}, {letters, 2}},
+             c10::kCPU);  // Two of them saved already.
   numbers[2] = 8;
   letters[3] = 'x';
   saved.Restore();
