@@ -1,5 +1,5 @@
-// Images whose borders are reflected, or that are made larger by repeating pixels: each point is read where it comes from, in the kernels
-// that use it. The gradient where each pixel is repeated equally often is a sum of blocks.
+// Images whose borders are reflected or repeated, or that are made larger by repeating pixels: each point is read where it comes from, in
+// the kernels that use it. The gradient where each pixel is repeated equally often is a sum of blocks.
 #include <cmath>
 #include <vector>
 
@@ -28,20 +28,45 @@ Iteration IterateImage(const OpRow&, const Node& node) { return IterateMoved(nod
 
 Expr Number(OpEmitter& e, int64_t value) { return e.emitter().Size(ScalarType::Long, value); }
 
-// Padding of the last dimension comes first: what comes before dimension `i` of ImageDims.
-int64_t PadBefore(const OpEmitter& e, size_t i) { return e.op().args[1].value.toIntVector()[i == 1 ? 0 : 2]; }
+// Paddings list the last dimension first: so many dimensions, the last ones.
+std::vector<int64_t> PaddedDims(const TraceOp& op) {
+  const auto padded = static_cast<int64_t>(op.args[1].value.toIntVector().size()) / 2, rank = Rank(op.results[0]);
+  std::vector<int64_t> dims;
+  for (int64_t dim = rank - padded; dim < rank; ++dim) dims.push_back(dim);
+  return dims;
+}
+
+// What comes before dimension `i` of PaddedDims.
+int64_t PadBefore(const OpEmitter& e, size_t i) {
+  const std::vector<int64_t> pads = e.op().args[1].value.toIntVector();
+  return pads[pads.size() - 2 - 2 * i];
+}
 
 // On the CPU ATen copies whole rows, which is faster.
-bool AcceptsReflectionPad(const OpRow& row, const TraceOp& op) {
-  return op.device.is_cuda() && AcceptsImage(row, op) && op.args[1].value.toIntVector().size() == 4;
+bool AcceptsPad(const OpRow&, const TraceOp& op) {
+  if (!op.device.is_cuda() || !IsTensor(op.args[0]) || op.args[1].kind != TraceArg::Kind::kConst || !op.args[1].value.isIntList())
+    return false;
+  const TensorRef &self = op.args[0].tensors[0], &result = op.results[0];
+  const auto pads = static_cast<int64_t>(op.args[1].value.toIntVector().size());
+  return self.dtype == result.dtype && TypeBit(self.dtype) != 0 && Rank(self) == Rank(result) && pads % 2 == 0 && pads / 2 < Rank(self) &&
+         self.numel() != 0 && result.numel() != 0 && IsDense(result);
 }
+
+Iteration IteratePad(const OpRow&, const Node& node) { return IterateMoved(node, PaddedDims(node.op)); }
 
 // Before the first and after the last element come those beside it, backward.
 void EmitReflectionPad(OpEmitter& e) {
-  EmitMoved(e, ImageDims(e.op()), [&](size_t i, Expr at, int64_t size) {
+  EmitMoved(e, PaddedDims(e.op()), [&](size_t i, Expr at, int64_t size) {
     const Expr place = at - Number(e, PadBefore(e, i)), last = Number(e, size) - Number(e, 1), zero = Number(e, 0);
     const Expr inside = Select(place < zero, zero - place, place);
     return Select(last < inside, last + last - inside, inside);
+  });
+}
+
+// Before the first and after the last element comes that itself.
+void EmitReplicationPad(OpEmitter& e) {
+  EmitMoved(e, PaddedDims(e.op()), [&](size_t i, Expr at, int64_t size) {
+    return Max(Min(at - Number(e, PadBefore(e, i)), Number(e, size) - Number(e, 1)), Number(e, 0));
   });
 }
 
@@ -116,7 +141,7 @@ void ExpandUpsampleNearestBackward(const TraceOp& op, Expansion* out) {
 OpRow ImageRow(bool (*accepts)(const OpRow&, const TraceOp&), void (*emit)(OpEmitter&)) {
   OpRow row;
   row.accepts = accepts;
-  row.iterate = &IterateImage;
+  row.iterate = accepts == &AcceptsPad ? &IteratePad : &IterateImage;
   row.emit = emit;
   row.indexed_args = 1;
   return row;
@@ -124,7 +149,8 @@ OpRow ImageRow(bool (*accepts)(const OpRow&, const TraceOp&), void (*emit)(OpEmi
 
 }  // namespace
 
-OpRow ReflectionPadRow() { return ImageRow(&AcceptsReflectionPad, &EmitReflectionPad); }
+OpRow ReflectionPadRow() { return ImageRow(&AcceptsPad, &EmitReflectionPad); }
+OpRow ReplicationPadRow() { return ImageRow(&AcceptsPad, &EmitReplicationPad); }
 OpRow UpsampleNearestBackwardRow() {
   OpRow row;
   row.accepts = &AcceptsUpsampleNearestBackward;

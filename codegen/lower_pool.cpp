@@ -114,18 +114,29 @@ std::vector<Place> PlacesOf(OpEmitter& e, size_t dim, bool ceil_mode) {
   return PlacesFrom(e, first, window, self.sizes[self.sizes.size() - 2 + dim], ceil_mode);
 }
 
-// The first largest element, or the last NaN.
+// Where along dimension `dim` of two element `at` is in window `window` of a pool, numbers of windows and elements being Long.
+Expr PlaceIn(OpEmitter& e, Expr window, const Window& numbers, Expr at) {
+  return e.emitter().Cast(at - (window * Int(e, numbers.stride) - Int(e, numbers.padding)), ScalarType::Int);
+}
+
+// The first largest element, or the last NaN. Its place is said in self, or by a byte in the window.
 void EmitMaxPool(OpEmitter& e) {
   const TensorRef& self = e.op().args[0].tensors[0];
   const size_t rank = self.sizes.size();
   const std::vector<Place> rows = PlacesOf(e, 0, false), columns = PlacesOf(e, 1, false);
-  const bool wants_index = e.WantsResult(1);
+  const bool wants_index = e.WantsResult(1), in_window = e.op().results[1].dtype == ScalarType::Byte;
+  const std::array<Window, 2> window = {WindowOf(e.op(), 0), WindowOf(e.op(), 1)};
+  const auto place_of = [&](Expr row, Expr column) {
+    if (!in_window) return Steps(row, self.sizes[rank - 1]) + column;
+    const Expr columns_before = PlaceIn(e, e.Coordinate(0), window[0], row) * e.emitter().ConstInt(ScalarType::Int, window[1].kernel);
+    return columns_before + PlaceIn(e, e.Coordinate(1), window[1], column);
+  };
   Expr largest, index;
   for (const Place& row : rows) {
     for (const Place& column : columns) {
       // What is outside stands for the nearest element inside, which the window holds too.
       const Expr value = e.LoadAt(0, Steps(row.at, self.strides[rank - 2]) + Steps(column.at, self.strides[rank - 1]));
-      const Expr place = wants_index ? Steps(row.at, self.sizes[rank - 1]) + column.at : Expr();
+      const Expr place = wants_index ? place_of(row.at, column.at) : Expr();
       const Expr number = e.emitter().Cast(value, OpMathType(self.dtype));
       if (largest.emitter == nullptr) {
         largest = number, index = place;
@@ -211,7 +222,10 @@ bool AcceptsMaxPoolBackward(const OpRow&, const TraceOp& op) {
 
 // Indices that this very pooling made: each lies in its window.
 bool AreIndicesOf(const TraceOp& op, const TraceOp& maker) {
-  if (maker.info->name != "aten::max_pool2d_with_indices" || !IsPool(maker, kFloats) || !IsUndilated(maker, 4)) return false;
+  const bool in_window = op.info->name == "lazuli::_max_pool2d_with_offsets_backward";
+  if (maker.info->name != (in_window ? "lazuli::_max_pool2d_with_offsets" : "aten::max_pool2d_with_indices") || !IsPool(maker, kFloats) ||
+      !IsUndilated(maker, 4))
+    return false;
   const TraceOp pool = WithoutSelf(op);
   const c10::DimVector &to = op.results[0].sizes, &from = maker.args[0].tensors[0].sizes;
   for (size_t dim : {0, 1}) {
@@ -290,9 +304,16 @@ void EmitAvgPoolBackward(OpEmitter& e) {
 
 void EmitMaxPoolBackward(OpEmitter& e) {
   const TensorRef& self = e.op().results[0];
-  const Expr place = Steps(e.Coordinate(0), self.sizes[self.sizes.size() - 1]) + e.Coordinate(1);
+  const bool in_window = e.op().args[7].tensors[0].dtype == ScalarType::Byte;
+  const TraceOp pool = WithoutSelf(e.op());
+  const std::array<Window, 2> window = {WindowOf(pool, 0), WindowOf(pool, 1)};
+  const auto place_of = [&](const Place& row, const Place& column) {
+    if (!in_window) return Steps(e.Coordinate(0), self.sizes[self.sizes.size() - 1]) + e.Coordinate(1);
+    const Expr columns_before = PlaceIn(e, row.at, window[0], e.Coordinate(0)) * e.emitter().ConstInt(ScalarType::Int, window[1].kernel);
+    return e.emitter().Cast(columns_before + PlaceIn(e, column.at, window[1], e.Coordinate(1)), ScalarType::Byte);
+  };
   EmitPoolBackward(e, [&](const Place& row, const Place& column) {
-    const Expr chosen = AtWindow(e, 7, row, column) == place;
+    const Expr chosen = AtWindow(e, 7, row, column) == place_of(row, column);
     const Expr gradient = e.emitter().Cast(AtWindow(e, 0, row, column), OpMathType(self.dtype));
     return OrZero(Both(Both(row.valid, column.valid), chosen), gradient);
   });

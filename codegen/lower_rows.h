@@ -184,6 +184,9 @@ OpRow RollRow();
 OpRow FlipRow();
 // Images read where each point comes from.
 OpRow ReflectionPadRow();
+OpRow ReplicationPadRow();
+OpRow Im2ColRow();
+OpRow Col2ImRow();
 OpRow CrossRow();
 // Of matrices, where an element adds up no more than a few numbers, on GPUs.
 OpRow SmallProductRow();

@@ -15,6 +15,8 @@ using c10::ScalarType;
 using Terms = std::vector<int64_t>;  // Of a sum.
 
 constexpr size_t kMaxOperands = 1024;
+constexpr size_t kMaxSmallOperands = 16;  // Of fewer elements than kSmall: kernels that make many of them are run together instead.
+constexpr int64_t kSmall = 64;
 constexpr int kMaxWindows = 9;
 // The part of a row that is the result before anything is written.
 constexpr int kEmpty = 1;
@@ -55,6 +57,8 @@ void AddWindow(const TensorRef& window, const TensorRef& source, Expansion* out)
 bool AcceptsCat(const OpRow&, const TraceOp& op) {
   const std::vector<TensorRef>& operands = op.args[0].tensors;
   if (!IsPlainResult(op) || operands.empty() || operands.size() > kMaxOperands || DimArg(op, 1, op.results[0]) < 0) return false;
+  const auto is_small = [](const TensorRef& operand) { return operand.numel() < kSmall; };
+  if (operands.size() > kMaxSmallOperands && std::any_of(operands.begin(), operands.end(), is_small)) return false;
   return std::all_of(operands.begin(), operands.end(), IsPlain);
 }
 

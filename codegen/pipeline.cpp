@@ -23,6 +23,7 @@
 #include "codegen/passes/pad_products.h"
 #include "codegen/passes/place.h"
 #include "codegen/passes/plan.h"
+#include "codegen/passes/pool_offsets.h"
 #include "codegen/passes/recorded_apart.h"
 #include "codegen/passes/relayout.h"
 #include "codegen/passes/rematerialize.h"
@@ -139,6 +140,7 @@ std::vector<Pass> PassesOf(const Trace& trace, const PipelineOptions& options) {
   if (build.use_rows) {
     changes = {Relayout, JoinReverseScans, JoinSliceGradients,
                [pad = PadProductsFor(options)](const Trace& before) { return PadProducts(before, pad); }};
+    if (build.gpu_kernels) changes.emplace_back(UsePoolOffsets);
   }
   passes.insert(passes.begin(), {"graph", [&trace, changes, build, fuse](Graph) { return Build(trace, changes, build, fuse); }});
   passes.push_back({"windows", ComputeWindows});

@@ -20,6 +20,7 @@ constexpr NodeId kSegment = 4096;
 constexpr int kSiblings = 4;
 // Points of a space that takes no time to speak of.
 constexpr int64_t kSmallSpace = int64_t{1} << 16;
+constexpr int64_t kFewElements = 64;
 // A space with so many times fewer points than another is small beside it.
 constexpr int64_t kSmaller = 16;
 
@@ -65,6 +66,7 @@ class Fuser {
       const NodeId producer = graph_.values[use.storage].producer;
       if (producer != kNoNode && !IsUniform(graph_, use.storage)) add(producer);
     });
+    PutTargetLast(n, &candidates);
     const size_t num_producers = candidates.size();
     ForEachUseOf(n, [&](const TensorRef& use) {
       if (IsUniform(graph_, use.storage)) return;  // A number in the kernel's text: reading it once saves nothing.
@@ -85,6 +87,17 @@ class Fuser {
         work_.TryMerge(candidates[i], group);
       }
     }
+  }
+
+  // An update of more than a few numbers, which many kernels may make at once, had better be part of the kernel that makes what it writes
+  // than of one that writes other parts of its memory.
+  void PutTargetLast(NodeId n, std::vector<int>* candidates) const {
+    const Node& node = graph_.nodes[n];
+    if (node.kind != Node::Kind::kUpdate || node.family == 0 || StoredElements(graph_, node.Target()) < kFewElements) return;
+    const NodeId before = graph_.values[node.Target().storage].producer;
+    if (before == kNoNode || before < begin_) return;
+    const auto found = std::find(candidates->begin(), candidates->end(), work_.GroupOf(before));
+    if (found != candidates->end()) std::rotate(found, found + 1, candidates->end());
   }
 
   // That a group goes through. Symbols count as a value that they had.

@@ -119,6 +119,10 @@ const std::vector<OpCase>& ImageOps() {
                    Enlarged((x * 2).contiguous(torch::MemoryFormat::ChannelsLast), 2, 2).relu()),
       LAZULI_UNARY("upsample bicubic", kFinite, kReduction, torch::upsample_bicubic2d(x, {7, 9}, true)),
       LAZULI_UNARY("im2col", kFinite, kExact, torch::im2col(x, {2, 2}, {1, 1}, {0, 0}, {1, 1})),
+      LAZULI_UNARY("im2col and back", kFinite, kReduction, ([&] {
+                     const auto columns = torch::im2col(x * 2, {2, 2}, {1, 1}, {1, 1}, {1, 2}) + 1;
+                     return Tensors{columns, torch::col2im(columns, {x.size(2), x.size(3)}, {2, 2}, {1, 1}, {1, 1}, {1, 2}) * 3};
+                   }())),
       LAZULI_UNARY("grid_sampler", kFinite, kReduction, torch::grid_sampler(x, Constant({x.size(0), 3, 3, 2}, x), 0, 0, false)),
       LAZULI_UNARY("channel_shuffle", kFinite, kExact, torch::channel_shuffle(x, 1)),
       LAZULI_UNARY("conv batch_norm relu", kFinite, kReduction,

@@ -1,12 +1,19 @@
 // What is rolled and flipped on a GPU, whose kernels read each point where it comes from: run by the CPU's compiler, against ATen.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bmm.h>
+#include <ATen/ops/col2im.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/flip.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/im2col.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/reflection_pad1d.h>
 #include <ATen/ops/reflection_pad2d.h>
+#include <ATen/ops/reflection_pad3d.h>
+#include <ATen/ops/replication_pad1d.h>
+#include <ATen/ops/replication_pad2d.h>
+#include <ATen/ops/replication_pad3d.h>
 #include <ATen/ops/roll.h>
 #include <ATen/ops/signbit.h>
 #include <ATen/ops/slice_backward.h>
@@ -69,12 +76,12 @@ void ExpectMoved(const std::string& call, const std::string& arguments, const at
   ExpectKernel(text, self, expected);
 }
 
-// A call of [2, 3, 4, 5] floats that makes images of these sizes, squared, is one kernel, and what that gives.
+// A call with floats, squared, is one kernel, and what that gives.
 void ExpectImage(const std::string& call, const std::string& arguments, const at::Tensor& self, const at::Tensor& expected) {
-  const std::string sizes = absl::StrJoin(expected.sizes(), ",");
+  const std::string sizes = absl::StrJoin(expected.sizes(), ","), from = absl::StrJoin(self.sizes(), ",");
   const std::string memory = absl::StrCat("fresh ", expected.numel() * 4, " bytes cuda:0");
   ExpectKernel(absl::StrCat("\ntrace scalars=0 offsets=0\nstorage %0: input cuda:0\nstorage %1: ", memory, "\nstorage %2: ", memory,
-                            " live\n%1 f32[", sizes, "] = ", call, "(%0 f32[2,3,4,5](", absl::StrJoin(self.strides(), ","), "), ",
+                            " live\n%1 f32[", sizes, "] = ", call, "(%0 f32[", from, "](", absl::StrJoin(self.strides(), ","), "), ",
                             arguments, ")\n%2 f32[", sizes, "] = aten::mul.Tensor(%1 f32[", sizes, "], %1 f32[", sizes, "])\n"),
                self, expected);
 }
@@ -89,6 +96,46 @@ TEST(MovedTest, ImagesAreReadWhereTheirPointsComeFrom) {
     ExpectImage("aten::upsample_nearest2d", "output_size=[7,3], scales_h=none, scales_w=none", self, at::upsample_nearest2d(self, {7, 3}));
     ExpectImage("aten::upsample_nearest2d", "output_size=[28,205], scales_h=none, scales_w=none", self,
                 at::upsample_nearest2d(self, {28, 205}));
+  }
+}
+
+TEST(MovedTest, BordersAreReflectedOrRepeatedInOneToThreeDimensions) {
+  const at::Tensor image = at::arange(120, at::kFloat).view({2, 3, 4, 5}), rows = image.select(0, 1), volume = image.view({2, 3, 2, 2, 5});
+  ExpectImage("aten::reflection_pad1d", "padding=[3,1]", rows, at::reflection_pad1d(rows, {3, 1}));
+  ExpectImage("aten::reflection_pad3d", "padding=[1,2,1,0,0,1]", volume, at::reflection_pad3d(volume, {1, 2, 1, 0, 0, 1}));
+  ExpectImage("aten::replication_pad1d", "padding=[3,9]", rows, at::replication_pad1d(rows, {3, 9}));
+  ExpectImage("aten::replication_pad2d", "padding=[1,2,7,0]", image, at::replication_pad2d(image, {1, 2, 7, 0}));
+  ExpectImage("aten::replication_pad2d", "padding=[-1,2,0,-2]", image, at::replication_pad2d(image, {-1, 2, 0, -2}));
+  ExpectImage("aten::replication_pad3d", "padding=[0,2,1,0,3,1]", volume, at::replication_pad3d(volume, {0, 2, 1, 0, 3, 1}));
+}
+
+// Kernel, dilation, padding and stride of windows.
+struct Windows {
+  std::vector<int64_t> kernel, dilation, padding, stride;
+
+  std::string Text() const {
+    return absl::StrCat("kernel_size=[", absl::StrJoin(kernel, ","), "], dilation=[", absl::StrJoin(dilation, ","), "], padding=[",
+                        absl::StrJoin(padding, ","), "], stride=[", absl::StrJoin(stride, ","), "]");
+  }
+};
+
+TEST(MovedTest, WindowsAreColumnsAndColumnsAddUpToImages) {
+  const at::Tensor image = at::arange(120, at::kFloat).remainder(11).view({2, 3, 4, 5});
+  const at::Tensor channels_last = image.contiguous(at::MemoryFormat::ChannelsLast);
+  const std::vector<Windows> all = {{{3, 3}, {1, 1}, {1, 1}, {1, 1}},
+                                    {{2, 3}, {1, 2}, {0, 2}, {2, 1}},
+                                    {{1, 2}, {1, 1}, {0, 0}, {3, 2}},
+                                    {{2, 2}, {3, 1}, {1, 1}, {1, 3}},
+                                    {{4, 5}, {1, 1}, {0, 0}, {1, 1}}};
+  for (const Windows& w : all) {
+    const at::Tensor columns = at::im2col(image, w.kernel, w.dilation, w.padding, w.stride);
+    for (const at::Tensor& self : {image, channels_last, image.select(0, 1)}) {
+      ExpectImage("aten::im2col", w.Text(), self, at::im2col(self, w.kernel, w.dilation, w.padding, w.stride));
+    }
+    for (const at::Tensor& self : {columns, columns.transpose(1, 2).contiguous().transpose(1, 2), columns.select(0, 0)}) {
+      ExpectImage("aten::col2im", absl::StrCat("output_size=[4,5], ", w.Text()), self,
+                  at::col2im(self, {4, 5}, w.kernel, w.dilation, w.padding, w.stride));
+    }
   }
 }
 
