@@ -1,0 +1,111 @@
+// Sizes that kernels and libraries on a GPU do not like: products of odd widths, rows of three and six warps, pools' borders, many steps.
+// Skipped without a GPU.
+#include <ATen/Context.h>
+#include <torch/torch.h>
+
+#include "tests/support/gpu_modes.h"
+
+namespace lazuli::testing {
+namespace {
+
+namespace F = torch::nn::functional;
+
+class GpuShapesTest : public OnGpuTest {
+ protected:
+  static void ExpectEqual(const Program& program) {
+    const Tensors eager = program();
+    Tensors lazy;
+    for (int run = 0; run < 3; ++run) {
+      const DeviceMode mode(Options().disk_cache(false));
+      lazy = program();
+      lazuli::sync();
+    }
+    ASSERT_EQ(eager.size(), lazy.size());
+    for (size_t i = 0; i < eager.size(); ++i) EXPECT_TRUE(torch::equal(eager[i], lazy[i])) << "result " << i;
+  }
+};
+
+// The loss of logits of so many classes, and its gradients, of which products make two.
+Tensors Classify(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& target, torch::Dtype dtype) {
+  const auto leaf = [&](const torch::Tensor& t) { return t.to(dtype).detach().requires_grad_(); };
+  const auto input = leaf(x), classes = leaf(weight);
+  const auto logits = F::linear(input, classes);
+  const auto loss = F::cross_entropy(logits.slice(0, 1).to(dtype == torch::kDouble ? torch::kDouble : torch::kFloat), target);
+  Tensors results = torch::autograd::grad({loss}, {input, classes});
+  results.push_back(loss.detach().to(dtype));
+  return results;
+}
+
+TEST_F(GpuShapesTest, ProductsOfOddWidths) {
+  const bool before = at::globalContext().allowTF32CuBLAS();
+  at::globalContext().setAllowTF32CuBLAS(true);
+  for (const auto dtype : {torch::kBFloat16, torch::kHalf, torch::kFloat}) {
+    const auto x = torch::randn({2049, 777}, OnGpu(dtype)) / 8, weight = torch::randn({1001, 777}, OnGpu(dtype)) / 4;
+    const auto target = torch::randint(0, 1001, {2048}, OnGpu(torch::kLong));
+    const StatsDelta stats;
+    ExpectAsGoodAsEager([&](torch::Dtype type) { return Classify(x, weight, target, type); }, dtype, Options().disk_cache(false), 1e-6);
+    EXPECT_EQ(stats.of(&Stats::compile_failures), 0);
+    EXPECT_GE(stats.of(&Stats::cache_hits), 1);
+  }
+  at::globalContext().setAllowTF32CuBLAS(before);
+}
+
+TEST_F(GpuShapesTest, RowsOfAnyNumberOfWarps) {
+  for (const auto dtype : {torch::kFloat, torch::kBFloat16}) {
+    for (const int64_t columns : {384, 768, 1152, 1536, 2304, 3072, 4608, 6144}) {
+      const auto x = torch::randn({700, columns}, OnGpu(dtype));
+      const StatsDelta stats;
+      ExpectAsGoodAsEager(
+          [&](torch::Dtype type) { return Tensors{torch::softmax(F::gelu(torch::layer_norm(x.to(type) + 1, {columns})), -1)}; }, dtype,
+          Options().disk_cache(false), 1e-7);
+      EXPECT_EQ(stats.of(&Stats::aten_calls), 0) << columns;
+    }
+  }
+}
+
+TEST_F(GpuShapesTest, PoolsAndTheirGradients) {
+  for (const auto dtype : {torch::kFloat, torch::kBFloat16, torch::kHalf}) {
+    for (const auto format : {torch::MemoryFormat::Contiguous, torch::MemoryFormat::ChannelsLast}) {
+      for (const auto& [kernel, stride, padding] : {std::tuple(3, 2, 1), std::tuple(2, 2, 0), std::tuple(3, 1, 1), std::tuple(2, 3, 1)}) {
+        const auto options = F::MaxPool2dFuncOptions(kernel).stride(stride).padding(padding);
+        // Whole numbers, of which many are equal, and of whose gradients sums are exact.
+        const auto x = torch::randint(-4, 5, {3, 16, 19, 26}, OnGpu(dtype)).contiguous(format);
+        const StatsDelta stats;
+        ExpectEqual([&] {
+          const auto leaf = x.clone().requires_grad_();
+          const auto y = F::max_pool2d(leaf * 2, options);
+          return Tensors{y.detach(), torch::autograd::grad({(y * y.detach().sign()).sum()}, {leaf})[0]};
+        });
+        EXPECT_EQ(stats.of(&Stats::aten_calls), 0) << dtype;
+      }
+    }
+  }
+}
+
+TEST_F(GpuShapesTest, StepsOfASequence) {
+  const auto x = torch::randn({32, 50, 96}, OnGpu()), decay = torch::rand({96}, OnGpu());
+  ExpectEqual([&] {
+    const auto sequence = x.clone().requires_grad_();
+    const auto inputs = sequence * 2;
+    auto state = torch::zeros({32, 96}, OnGpu());
+    Tensors states;
+    for (int64_t t = 0; t < 50; ++t) {
+      state = state * decay + inputs.select(1, t);
+      states.push_back(state * inputs.select(1, t));
+    }
+    const auto all = torch::stack(states, 1);
+    return Tensors{all.detach(), torch::autograd::grad({all}, {sequence}, {torch::ones_like(all)})[0]};
+  });
+}
+
+// Every operator's result is rounded, as eager does.
+TEST_F(GpuShapesTest, ChainsOfHalvesAreRoundedAtEachStep) {
+  for (const auto dtype : {torch::kBFloat16, torch::kHalf}) {
+    const auto x = torch::randn({100001}, OnGpu(dtype)), y = torch::randn({100001}, OnGpu(dtype)) * 1000;
+    const auto odd = torch::tensor({INFINITY, -INFINITY, NAN, 65504.0, 3.4e38, -0.0, 1e-40, 6e-8}, OnGpu()).to(dtype);
+    ExpectEqual([&] { return Tensors{(x * 0.3 + y) * y - x, (x / y + 1).relu() * x, torch::nan_to_num((odd * 1.5 + 0.1) * odd, 7)}; });
+  }
+}
+
+}  // namespace
+}  // namespace lazuli::testing
