@@ -344,14 +344,15 @@ class CudaPlanner {
     ChooseBatch();
   }
 
-  // Of the function that puts the parts of columns together: few blocks for what may be hundreds of parts, so many threads for each column.
+  // Of the function that puts the parts of columns together, one at a time (EmitCuda): few blocks for what may be hundreds of parts, so
+  // many threads for each column.
   CudaLaunch::Phase CombiningThreads() const {
     CudaLaunch::Phase threads = threads_;
     if (plan_.rows) return threads;
-    threads.threads_x = std::min(threads.threads_x, kCombinedPieces);
-    threads.kept_per_block = threads.threads_x;
+    threads.threads_x = std::max(kCombinedPieces, plan_.lanes);
+    threads.kept_per_block = threads.threads_x / plan_.lanes;
     threads.threads_y = kMaxCombiningThreads / threads.threads_x;
-    while (threads.threads_y > 1 && SharedBytes(threads) > kSharedBytes) threads.threads_y /= 2;
+    while (threads.threads_y > 1 && SharedBytes(threads) / plan_.lanes > kSharedBytes) threads.threads_y /= 2;
     return threads;
   }
 

@@ -12,13 +12,18 @@ namespace F = torch::nn::functional;
 
 class GpuShapesTest : public OnGpuTest {
  protected:
-  static void ExpectEqual(const Program& program) {
+  // Bit by bit what it is eagerly; in the third run kernels compute all of it.
+  static void ExpectEqualByKernels(const Program& program) {
     const Tensors eager = program();
     Tensors lazy;
+    lazuli::reset();
     for (int run = 0; run < 3; ++run) {
+      const StatsDelta stats;
       const DeviceMode mode(Options().disk_cache(false));
       lazy = program();
       lazuli::sync();
+      if (run == 2) EXPECT_EQ(stats.of(&Stats::aten_calls), 0);
+      if (run == 2) EXPECT_GE(stats.of(&Stats::kernel_launches), 1);
     }
     ASSERT_EQ(eager.size(), lazy.size());
     for (size_t i = 0; i < eager.size(); ++i) EXPECT_TRUE(torch::equal(eager[i], lazy[i])) << "result " << i;
@@ -57,8 +62,8 @@ TEST_F(GpuShapesTest, RowsOfAnyNumberOfWarps) {
       const StatsDelta stats;
       ExpectAsGoodAsEager(
           [&](torch::Dtype type) { return Tensors{torch::softmax(F::gelu(torch::layer_norm(x.to(type) + 1, {columns})), -1)}; }, dtype,
-          Options().disk_cache(false), 1e-7);
-      EXPECT_EQ(stats.of(&Stats::aten_calls), 0) << columns;
+          Options().disk_cache(false), 1e-6);
+      EXPECT_GE(stats.of(&Stats::kernel_launches), 2) << columns;
     }
   }
 }
@@ -70,13 +75,12 @@ TEST_F(GpuShapesTest, PoolsAndTheirGradients) {
         const auto options = F::MaxPool2dFuncOptions(kernel).stride(stride).padding(padding);
         // Whole numbers, of which many are equal, and of whose gradients sums are exact.
         const auto x = torch::randint(-4, 5, {3, 16, 19, 26}, OnGpu(dtype)).contiguous(format);
-        const StatsDelta stats;
-        ExpectEqual([&] {
+        SCOPED_TRACE(c10::str(dtype, " ", format, " ", kernel, " ", stride, " ", padding));
+        ExpectEqualByKernels([&] {
           const auto leaf = x.clone().requires_grad_();
           const auto y = F::max_pool2d(leaf * 2, options);
           return Tensors{y.detach(), torch::autograd::grad({(y * y.detach().sign()).sum()}, {leaf})[0]};
         });
-        EXPECT_EQ(stats.of(&Stats::aten_calls), 0) << dtype;
       }
     }
   }
@@ -84,7 +88,7 @@ TEST_F(GpuShapesTest, PoolsAndTheirGradients) {
 
 TEST_F(GpuShapesTest, StepsOfASequence) {
   const auto x = torch::randn({32, 50, 96}, OnGpu()), decay = torch::rand({96}, OnGpu());
-  ExpectEqual([&] {
+  ExpectEqualByKernels([&] {
     const auto sequence = x.clone().requires_grad_();
     const auto inputs = sequence * 2;
     auto state = torch::zeros({32, 96}, OnGpu());
@@ -102,8 +106,11 @@ TEST_F(GpuShapesTest, StepsOfASequence) {
 TEST_F(GpuShapesTest, ChainsOfHalvesAreRoundedAtEachStep) {
   for (const auto dtype : {torch::kBFloat16, torch::kHalf}) {
     const auto x = torch::randn({100001}, OnGpu(dtype)), y = torch::randn({100001}, OnGpu(dtype)) * 1000;
-    const auto odd = torch::tensor({INFINITY, -INFINITY, NAN, 65504.0, 3.4e38, -0.0, 1e-40, 6e-8}, OnGpu()).to(dtype);
-    ExpectEqual([&] { return Tensors{(x * 0.3 + y) * y - x, (x / y + 1).relu() * x, torch::nan_to_num((odd * 1.5 + 0.1) * odd, 7)}; });
+    const auto odd =
+        torch::tensor(std::vector<double>{INFINITY, -INFINITY, NAN, 65504, 3.4e38, -0.0, 1e-40, 6e-8}, OnGpu(torch::kDouble)).to(dtype);
+    ExpectEqualByKernels([&] {
+      return Tensors{(x * 0.3 + y) * y - x, (x / y + 1).relu() * x, torch::nan_to_num((odd * 1.5 + 0.1) * odd, 7)};
+    });
   }
 }
 

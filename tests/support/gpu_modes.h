@@ -17,6 +17,7 @@ class OnGpuTest : public ::testing::Test {
   void SetUp() override {
     LAZULI_SKIP_WITHOUT_GPU();
     lazuli::reset();
+    torch::manual_seed(0);
   }
 
   static torch::TensorOptions OnGpu(torch::Dtype dtype = torch::kFloat) { return torch::TensorOptions(dtype).device(torch::kCUDA); }
