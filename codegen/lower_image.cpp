@@ -147,10 +147,16 @@ OpRow ImageRow(bool (*accepts)(const OpRow&, const TraceOp&), void (*emit)(OpEmi
   return row;
 }
 
+OpRow PadRow(void (*emit)(OpEmitter&)) {
+  OpRow row = ImageRow(&AcceptsPad, emit);
+  row.moves = true;
+  return row;
+}
+
 }  // namespace
 
-OpRow ReflectionPadRow() { return ImageRow(&AcceptsPad, &EmitReflectionPad); }
-OpRow ReplicationPadRow() { return ImageRow(&AcceptsPad, &EmitReplicationPad); }
+OpRow ReflectionPadRow() { return PadRow(&EmitReflectionPad); }
+OpRow ReplicationPadRow() { return PadRow(&EmitReplicationPad); }
 OpRow UpsampleNearestBackwardRow() {
   OpRow row;
   row.accepts = &AcceptsUpsampleNearestBackward;

@@ -153,6 +153,7 @@ OpRow WindowsRow(bool (*accepts)(const OpRow&, const TraceOp&), Iteration (*iter
   row.iterate = iterate;
   row.emit = emit;
   row.indexed_args = 1;
+  row.moves = true;
   row.only_known_sizes = true;
   return row;
 }

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "codegen/kernel_weight.h"
 #include "codegen/lower.h"
 #include "codegen/lower_group.h"
@@ -225,48 +224,40 @@ class Inliner {
 
   void Inline(int g, Joined with) {
     Group& large = At(with.group);
-    NodeId first = static_cast<NodeId>(num_nodes_);  // Of those that read what is inlined.
-    for (const NodeId n : At(g).nodes) {
-      for (const NodeId user : users_[NodeAt(n).results[0]]) {
-        if (group_of_[user] == with.group) first = std::min(first, anchor_[user]);
-      }
-    }
     for (size_t i = 0; i < large.nodes.size(); ++i) MapPlacement(with.own, NodeAt(large.nodes[i]), &large.placements[i]);
-    absl::flat_hash_map<ValueId, ValueId> renamed;
-    std::vector<NodeId> copies;
-    std::vector<Placement> placements;
-    for (size_t i = 0; i < At(g).nodes.size(); ++i) {
-      const NodeId n = At(g).nodes[i];
-      copies.push_back(AddCopy(n, first, with.group, &renamed));
-      placements.push_back(At(g).placements[i]);
-      MapPlacement(with.inlined, NodeAt(n), &placements.back());
-    }
-    before_[first].insert(before_[first].begin(), copies.begin(), copies.end());
-    for (const NodeId n : large.nodes) {
-      ForEachUse(graph_.nodes[n], [&](TensorRef& use) {
-        const auto found = renamed.find(use.storage);
-        if (found != renamed.end()) use.storage = found->second;
-      });
-    }
-    large.nodes.insert(large.nodes.begin(), copies.begin(), copies.end());
-    large.placements.insert(large.placements.begin(), placements.begin(), placements.end());
     large.sizes = std::move(with.space.sizes);
     large.reduced = std::move(with.space.reduced);
+    // The last nodes first: each is copied if one of the reader's needs it by then, before the first of these.
+    const Group small = At(g);
+    for (size_t i = small.nodes.size(); i-- > 0;) {
+      const ValueId value = NodeAt(small.nodes[i]).results[0];
+      NodeId first = kNoNode;
+      for (const NodeId user : users_[value]) {
+        if (group_of_[user] == with.group && (first == kNoNode || anchor_[user] < first)) first = anchor_[user];
+      }
+      if (first == kNoNode) continue;
+      const NodeId copy = AddCopy(small.nodes[i], first, with.group);
+      before_[first].insert(before_[first].begin(), copy);
+      for (const NodeId n : large.nodes) {
+        ForEachUse(graph_.nodes[n], [&](TensorRef& use) {
+          if (use.storage == value) use.storage = NodeAt(copy).results[0];
+        });
+      }
+      users_[value].erase(std::remove_if(users_[value].begin(), users_[value].end(), [&](NodeId n) { return group_of_[n] == with.group; }),
+                          users_[value].end());
+      large.nodes.insert(large.nodes.begin(), copy);
+      large.placements.insert(large.placements.begin(), small.placements[i]);
+      MapPlacement(with.inlined, NodeAt(copy), &large.placements.front());
+    }
   }
 
   // A copy of node `n`, which makes a value of its own, for `group`, before node `anchor`.
-  NodeId AddCopy(NodeId n, NodeId anchor, int group, absl::flat_hash_map<ValueId, ValueId>* renamed) {
+  NodeId AddCopy(NodeId n, NodeId anchor, int group) {
     Node copy = NodeAt(n);
     const auto id = static_cast<NodeId>(graph_.nodes.size());
-    ForEachUse(copy, [&](TensorRef& use) {
-      const auto found = renamed->find(use.storage);
-      if (found != renamed->end()) use.storage = found->second;
-    });
     Value value = graph_.values[copy.results[0]];
     value.producer = id;
-    const ValueId made = graph_.AddValue(std::move(value));
-    (*renamed)[copy.results[0]] = made;
-    copy.results[0] = made;
+    copy.results[0] = graph_.AddValue(std::move(value));
     graph_.nodes.push_back(std::move(copy));
     overwritten_.push_back(false);
     pinned_.push_back(false);

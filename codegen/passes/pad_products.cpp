@@ -82,6 +82,7 @@ class ProductPadder {
     for (const Dim dim : {a.innermost(), b.innermost(), kColumns}) {
       if (trace_.symbols.IsSymbolic(sizes[dim])) return;
       pads[dim] = (multiple - sizes[dim] % multiple) % multiple;
+      if (trace_.symbols.IsSymbolic(sizes[dim] + pads[dim])) return;  // No number of the trace reads as one of them.
     }
     if (pads == Pads{0, 0, 0} || !Pays(op, a, b, pads)) return;
     TraceOp padded = op;
@@ -154,8 +155,9 @@ class ProductPadder {
       const TraceOp& op = trace_.ops[static_cast<size_t>(maker)];
       const TensorRef& made = op.results.empty() ? rows : op.results[0];
       const std::optional<SlicePlace> place = PlaceOfSlice(trace_, op);
-      if (place.has_value() && op.args[0].tensors[0].sizes.size() == made.sizes.size() && made.numel() == rows.numel() &&
-          made.sizes.back() == rows.sizes[1]) {
+      const bool fits = place.has_value() && op.args[0].tensors[0].sizes.size() == made.sizes.size() && made.numel() == rows.numel() &&
+                        made.sizes.back() == rows.sizes[1] && !trace_.symbols.IsSymbolic(made.sizes[place->dim] - place->end);
+      if (fits && !IsWrittenBetween(trace_, rows.storage, maker, static_cast<int>(at))) {
         std::vector<int64_t> pads(2 * made.sizes.size(), 0);
         const size_t around = 2 * (made.sizes.size() - 1 - static_cast<size_t>(place->dim));
         pads[around] = place->begin;

@@ -26,7 +26,7 @@ class ReverseScanJoiner {
       const int first = MakerForOne(sum.args[0]);
       if (first < 0 || FlippedDim(trace_.ops[static_cast<size_t>(first)]) != dim) continue;
       const TraceArg& source = trace_.ops[static_cast<size_t>(first)].args[0];
-      if (IsWrittenBetween(source.tensors[0].storage, first, static_cast<int>(last))) continue;
+      if (IsWrittenBetween(trace_, source.tensors[0].storage, first, static_cast<int>(last))) continue;
       TraceOp joined = sum;
       joined.info = FindOpInfo("lazuli::_reverse_cumsum");
       joined.args[0] = source;
@@ -65,18 +65,6 @@ class ReverseScanJoiner {
     if (op.results.size() != 1) return -1;
     const TensorRef& made = op.results[0];
     return made.sizes == use.sizes && made.strides == use.strides && made.dtype == use.dtype ? maker : -1;
-  }
-
-  bool IsWrittenBetween(StorageId storage, int first, int last) const {
-    for (int i = first + 1; i < last; ++i) {
-      const TraceOp& op = trace_.ops[static_cast<size_t>(i)];
-      for (size_t a = 0; a < op.args.size(); ++a) {
-        for (const TensorRef& ref : op.args[a].tensors) {
-          if ((op.info->mutated_args >> a & 1) != 0 && ref.storage == storage) return true;
-        }
-      }
-    }
-    return false;
   }
 
   const Trace& trace_;

@@ -77,7 +77,8 @@ class SliceJoiner {
     const auto found = open_.find(to.storage);
     const bool on_top = found == open_.end();  // Of what the chain is not: only where that stays in its place.
     if (!in_place && (on_top || !IsWhole(op.results[0], found->second.sum) || !IsForNobodyElse(to.storage))) return false;
-    if (!on_top && (found->second.dim != other->second.dim || Meet(found->second.slices, other->second.slices))) return false;
+    if (!on_top && (found->second.dim != other->second.dim || Meet(found->second, other->second))) return false;
+    if (on_top && HasSumOfOne(other->second)) return false;
     Chain chain, more = std::move(other->second);
     if (on_top) {
       chain.sum = to;
@@ -113,13 +114,21 @@ class SliceJoiner {
 
   static bool IsBefore(const Slice& a, const Slice& b) { return a.begin < b.begin; }
 
-  // Whether a slice of `added` meets one of `slices` but for being the same, with one gradient. Both are in order.
-  static bool Meet(const std::vector<Slice>& slices, const std::vector<Slice>& added) {
-    return std::any_of(added.begin(), added.end(), [&](const Slice& slice) {
+  // Whether a slice of `added` meets one of `chain` but for being the same, with one gradient. Both are in order. What is there before a
+  // chain is added to the gradients of a slice one after another: there may be one only.
+  static bool Meet(const Chain& chain, const Chain& added) {
+    const std::vector<Slice>& slices = chain.slices;
+    return std::any_of(added.slices.begin(), added.slices.end(), [&](const Slice& slice) {
       const auto next = std::lower_bound(slices.begin(), slices.end(), slice, &IsBefore);
-      if (next != slices.end() && next->begin == slice.begin && next->end == slice.end) return slice.ops.size() != 1;
+      if (next != slices.end() && next->begin == slice.begin && next->end == slice.end) return chain.on_top || slice.ops.size() != 1;
+      if (chain.on_top && slice.ops.size() != 1) return true;
       return (next != slices.end() && next->begin < slice.end) || (next != slices.begin() && (next - 1)->end > slice.begin);
     });
+  }
+
+  // Whether some slice has several gradients.
+  static bool HasSumOfOne(const Chain& chain) {
+    return std::any_of(chain.slices.begin(), chain.slices.end(), [](const Slice& slice) { return slice.ops.size() != 1; });
   }
 
   static void AddSlices(std::vector<Slice> added, std::vector<Slice>* slices) {
@@ -139,9 +148,20 @@ class SliceJoiner {
     if (found == open_.end()) return;
     const Chain chain = std::move(found->second);
     open_.erase(found);
-    if (chain.slices.size() < 2) return;
+    if (chain.slices.size() < 2 || HasNewSymbol(chain)) return;
     changed_ = true;
     Join(chain);
+  }
+
+  // Whether the number of zeros between slices reads as a symbol, which no number of the trace does.
+  bool HasNewSymbol(const Chain& chain) const {
+    int64_t end = 0;
+    bool found = false;
+    for (const Slice& slice : chain.slices) {
+      found = found || trace_.symbols.IsSymbolic(slice.begin - end);
+      end = slice.end;
+    }
+    return found || trace_.symbols.IsSymbolic(chain.sum.sizes[chain.dim] - end);
   }
 
   void Join(const Chain& chain) {
@@ -188,6 +208,7 @@ class SliceJoiner {
     const auto at = static_cast<size_t>(op);
     editor_.Drop(at);
     TensorRef grad = trace_.ops[at].args[0].tensors[0];
+    grad.wrapped_number = false;
     if (grad.sizes.size() < chain.sum.sizes.size()) {
       grad.sizes.insert(grad.sizes.begin() + chain.dim, 1);
       grad.strides.insert(grad.strides.begin() + chain.dim, 0);
@@ -236,7 +257,7 @@ std::optional<SlicePlace> PlaceOfSlice(const Trace& trace, const TraceOp& op) {
   }
   if (!select && op.args[5].value.toInt() != 1) return std::nullopt;
   if (begin < 0) begin = std::max<int64_t>(begin + size, 0);
-  if (!result.is_contiguous() || begin + count > size) return std::nullopt;
+  if (!result.is_contiguous() || count == 0 || begin + count > size) return std::nullopt;
   return SlicePlace{dim, begin, begin + count};
 }
 

@@ -14,7 +14,7 @@ struct SlicePlace {
 };
 
 // The place of the slice, or of the one row, that `op` of `trace` is the gradient of, which is zero elsewhere. None where it is no such
-// gradient, goes in steps, or depends on symbols.
+// gradient, is empty, goes in steps, or depends on symbols.
 std::optional<SlicePlace> PlaceOfSlice(const Trace& trace, const TraceOp& op);
 
 // `trace` with each such sum, of slices along one dimension that do not meet and that nobody else looks at, as the slices put together,

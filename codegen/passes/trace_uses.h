@@ -26,6 +26,19 @@ struct TraceUses {
   }
 };
 
+// Whether an operator after `first` and before `last` writes some of `storage`.
+inline bool IsWrittenBetween(const Trace& trace, StorageId storage, int first, int last) {
+  for (int i = first + 1; i < last; ++i) {
+    const TraceOp& op = trace.ops[static_cast<size_t>(i)];
+    for (size_t a = 0; a < op.args.size(); ++a) {
+      for (const TensorRef& ref : op.args[a].tensors) {
+        if ((op.info->mutated_args >> a & 1) != 0 && ref.storage == storage) return true;
+      }
+    }
+  }
+  return false;
+}
+
 // Drops the operators that are `gone`.
 inline void EraseOps(Trace* trace, const std::vector<bool>& gone) {
   std::vector<TraceOp> ops;
