@@ -145,14 +145,21 @@ std::vector<int64_t> PaddedSizes(const at::Tensor& self, const std::vector<int64
 }
 
 // (self, padding)
-Shapes ReflectionPad2dShape(Args args) {
+Shapes PadShape(Args args, size_t spatial, bool reflects) {
   const at::Tensor self = TensorArg(args[0]);
   const std::vector<int64_t> padding = IntsArg(args[1]);
-  if (!IsImage(self, 2) || padding.size() != 4) return {};
-  const std::vector<int64_t> sizes = PaddedSizes(self, padding, /*reflects=*/true);
+  if (!IsImage(self, static_cast<int64_t>(spatial)) || padding.size() != 2 * spatial) return {};
+  const std::vector<int64_t> sizes = PaddedSizes(self, padding, reflects);
   if (sizes.empty()) return {};
   return {Fresh(sizes, self.scalar_type())};
 }
+
+Shapes ReflectionPad1dShape(Args args) { return PadShape(args, 1, /*reflects=*/true); }
+Shapes ReflectionPad2dShape(Args args) { return PadShape(args, 2, /*reflects=*/true); }
+Shapes ReflectionPad3dShape(Args args) { return PadShape(args, 3, /*reflects=*/true); }
+Shapes ReplicationPad1dShape(Args args) { return PadShape(args, 1, /*reflects=*/false); }
+Shapes ReplicationPad2dShape(Args args) { return PadShape(args, 2, /*reflects=*/false); }
+Shapes ReplicationPad3dShape(Args args) { return PadShape(args, 3, /*reflects=*/false); }
 
 // (grad, self, padding)
 Shapes PadBackwardShape(Args args, size_t spatial, bool reflects) {
@@ -296,7 +303,12 @@ void AddImageShapes(ShapeTable* table) {
       {"aten::fractional_max_pool3d_backward", FractionalPool3dBackwardShape},
       {"aten::max_unpool2d", MaxUnpool2dShape},
       {"aten::max_unpool3d", MaxUnpool3dShape},
+      {"aten::reflection_pad1d", ReflectionPad1dShape},
       {"aten::reflection_pad2d", ReflectionPad2dShape},
+      {"aten::reflection_pad3d", ReflectionPad3dShape},
+      {"aten::replication_pad1d", ReplicationPad1dShape},
+      {"aten::replication_pad2d", ReplicationPad2dShape},
+      {"aten::replication_pad3d", ReplicationPad3dShape},
       {"aten::reflection_pad2d_backward", ReflectionPad2dBackwardShape},
       {"aten::replication_pad2d_backward", ReplicationPad2dBackwardShape},
       {"aten::replication_pad3d_backward", ReplicationPad3dBackwardShape},

@@ -54,7 +54,9 @@ class SliceJoiner {
   void Open(int i) {
     const TraceOp& op = trace_.ops[static_cast<size_t>(i)];
     const std::optional<SlicePlace> place = PlaceOfSlice(trace_, op);
-    if (!place.has_value() || op.args[0].tensors[0].dtype != op.results[0].dtype) return;
+    // ATen multiplies complex numbers that it adds by one, of which infinities come out as NaN.
+    const c10::ScalarType type = op.results.empty() ? c10::ScalarType::Undefined : op.results[0].dtype;
+    if (!place.has_value() || op.args[0].tensors[0].dtype != type || c10::isComplexType(type)) return;
     Chain& chain = open_[op.results[0].storage];
     chain.sum = op.results[0];
     chain.dim = place->dim;
