@@ -138,17 +138,17 @@ void ExpandUpsampleNearestBackward(const TraceOp& op, Expansion* out) {
   out->pieces.push_back(std::move(sum));
 }
 
-OpRow ImageRow(bool (*accepts)(const OpRow&, const TraceOp&), void (*emit)(OpEmitter&)) {
+OpRow MovedRow(bool (*accepts)(const OpRow&, const TraceOp&), Iteration (*iterate)(const OpRow&, const Node&), void (*emit)(OpEmitter&)) {
   OpRow row;
   row.accepts = accepts;
-  row.iterate = accepts == &AcceptsPad ? &IteratePad : &IterateImage;
+  row.iterate = iterate;
   row.emit = emit;
   row.indexed_args = 1;
   return row;
 }
 
 OpRow PadRow(void (*emit)(OpEmitter&)) {
-  OpRow row = ImageRow(&AcceptsPad, emit);
+  OpRow row = MovedRow(&AcceptsPad, &IteratePad, emit);
   row.moves = true;
   return row;
 }
@@ -164,6 +164,6 @@ OpRow UpsampleNearestBackwardRow() {
   row.only_known_sizes = true;
   return row;
 }
-OpRow UpsampleNearestRow() { return ImageRow(&AcceptsUpsampleNearest, &EmitUpsampleNearest); }
+OpRow UpsampleNearestRow() { return MovedRow(&AcceptsUpsampleNearest, &IterateImage, &EmitUpsampleNearest); }
 
 }  // namespace lazuli::codegen

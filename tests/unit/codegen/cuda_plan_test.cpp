@@ -180,5 +180,74 @@ TEST(CudaText, TheLastTurnIsTakenByFewWarps) {
   EXPECT_EQ(text.find(") continue;"), text.rfind(") continue;")) << "loads of the first pass are under way together\n" << text;
 }
 
+// Softmax of what several operands are combined to.
+KernelIR SoftmaxOfGates(int64_t rows, int64_t columns) {
+  KernelBuilder b({rows, columns}, 1);
+  int x = b.Load(b.Buffer(T::Float));
+  for (int i = 0; i < 3; ++i) x = b.Op(K::kAdd, b.Op(K::kMul, x, b.Load(b.Buffer(T::Float, {0, 1}))), b.Load(b.Buffer(T::Float)));
+  const int e = b.Op(K::kExp, b.Op(K::kSub, x, b.Op(K::kReduceMax, x)));
+  b.Store(b.Buffer(T::Float, true), b.Op(K::kDiv, e, b.Op(K::kReduceSum, e)));
+  return b.kernel();
+}
+
+TEST(CudaPlan, RowsHaveAsManyWarpsAsLeaveNoneIdle) {
+  const auto threads = [](int64_t columns) { return PlanOf(SoftmaxOfGates(8192, columns)).launch.phases[0].threads_x; };
+  for (const int64_t columns : {768, 1152, 1536, 3072}) {
+    const codegen::CudaPlan plan = PlanOf(SoftmaxOfGates(8192, columns));
+    EXPECT_EQ(plan.launch.phases[0].threads_x * plan.iterations * plan.lanes, columns);
+  }
+  EXPECT_EQ(threads(1000) & (threads(1000) - 1), 0) << "where some would be idle anyway, a power of two";
+}
+
+TEST(CudaText, RowsOfThreeWarpsArePutTogetherAsFour) {
+  codegen::CudaPlan plan = PlanOf(SoftmaxOfGates(8192, 1152));
+  ASSERT_EQ(plan.launch.phases[0].threads_x % 96, 0);
+  const std::string text = codegen::EmitCuda(plan);
+  EXPECT_TRUE(absl::StrContains(text, "[threadIdx.x % ")) << text;
+  EXPECT_TRUE(absl::StrContains(text, " < 3 ? ")) << text;
+}
+
+// Seven operands of each point make one number, which later passes need.
+TEST(CudaPlan, ASumIsKeptInsteadOfWhatItIsMadeOf) {
+  const codegen::CudaPlan plan = PlanOf(SoftmaxOfGates(8192, 1024));
+  ASSERT_GT(plan.iterations, 0);
+  int loads = 0, sums = 0;
+  for (size_t i = 0; i < plan.kernel.insts.size(); ++i) {
+    loads += plan.cached[i] && plan.kernel.insts[i].op == K::kLoad ? 1 : 0;
+    sums += plan.cached[i] && plan.kernel.insts[i].op == K::kAdd ? 1 : 0;
+  }
+  EXPECT_EQ(loads, 0);
+  EXPECT_EQ(sums, 1);
+}
+
+TEST(CudaPlan, MuchAtFewPointsOfColumnsHasAThreadEach) {
+  const auto kernel = [](int64_t columns, int64_t rows, int steps) {
+    KernelBuilder b({columns, rows}, 1);
+    int x = b.Load(b.Buffer(T::Float, {1, columns}));
+    for (int i = 0; i < steps; ++i) x = b.Op(K::kTanh, b.Op(K::kMul, x, x));
+    b.Store(b.KeptBuffer(T::Float, true), b.Op(K::kReduceSum, x));
+    return b.kernel();
+  };
+  const codegen::CudaPlan much = PlanOf(kernel(512, 64, 20));
+  EXPECT_EQ(much.lanes, 1);
+  EXPECT_EQ(much.launch.phases[0].threads_y, 64);
+  EXPECT_EQ(much.launch.Blocks(nullptr), 64);
+  EXPECT_GT(PlanOf(kernel(512, 64, 1)).lanes, 1) << "little";
+  EXPECT_GT(PlanOf(kernel(8192, 64, 20)).lanes, 1) << "at many";
+}
+
+// A BFloat16 that is computed with again is the upper half of a register.
+TEST(CudaText, HalvesAreRoundedAsFloats) {
+  KernelBuilder b({1 << 20});
+  int x = b.Cast(b.Load(b.Buffer(T::BFloat16)), T::Float);
+  for (int i = 0; i < 3; ++i) x = b.Cast(b.Cast(b.Op(K::kMul, x, x), T::BFloat16), T::Float);
+  b.Store(b.Buffer(T::BFloat16, true), b.Cast(x, T::BFloat16));
+  const std::string text = codegen::EmitCuda(PlanOf(b.kernel()));
+  size_t rounded = 0;
+  for (size_t at = text.find("= rb("); at != std::string::npos; at = text.find("= rb(", at + 1)) ++rounded;
+  EXPECT_GE(rounded, 2u) << text;
+  EXPECT_TRUE(absl::StrContains(text, "cvt.rn.bf16x2.f32")) << text;
+}
+
 }  // namespace
 }  // namespace lazuli::testing
