@@ -138,15 +138,6 @@ void ExpandUpsampleNearestBackward(const TraceOp& op, Expansion* out) {
   out->pieces.push_back(std::move(sum));
 }
 
-OpRow MovedRow(bool (*accepts)(const OpRow&, const TraceOp&), Iteration (*iterate)(const OpRow&, const Node&), void (*emit)(OpEmitter&)) {
-  OpRow row;
-  row.accepts = accepts;
-  row.iterate = iterate;
-  row.emit = emit;
-  row.indexed_args = 1;
-  return row;
-}
-
 OpRow PadRow(void (*emit)(OpEmitter&)) {
   OpRow row = MovedRow(&AcceptsPad, &IteratePad, emit);
   row.moves = true;

@@ -32,4 +32,15 @@ void EmitMoved(OpEmitter& e, const std::vector<int64_t>& dims, const From& from)
   e.Result(0, e.emitter().Cast(value, OpMathType(value.type())));
 }
 
+// The row of an operator that reads its first argument so.
+inline OpRow MovedRow(bool (*accepts)(const OpRow&, const TraceOp&), Iteration (*iterate)(const OpRow&, const Node&),
+                      void (*emit)(OpEmitter&)) {
+  OpRow row;
+  row.accepts = accepts;
+  row.iterate = iterate;
+  row.emit = emit;
+  row.indexed_args = 1;
+  return row;
+}
+
 }  // namespace lazuli::codegen

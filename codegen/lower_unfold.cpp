@@ -3,7 +3,7 @@
 #include <array>
 #include <vector>
 
-#include "codegen/lower_index.h"
+#include "codegen/lower_moved.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -14,13 +14,13 @@ constexpr int64_t kMostTerms = 25;                   // Of a sum over the window
 constexpr int64_t kMostElements = int64_t{1} << 31;  // Places are counted with 32 bits.
 
 // The numbers of one of the two dimensions.
-struct Window {
+struct FoldWindow {
   int64_t kernel, dilation, padding, stride;
 };
 
 // They are arguments from `first` on: (kernel_size, dilation, padding, stride).
-std::array<Window, 2> WindowsOf(const TraceOp& op, size_t first) {
-  std::array<Window, 2> windows{};
+std::array<FoldWindow, 2> WindowsOf(const TraceOp& op, size_t first) {
+  std::array<FoldWindow, 2> windows{};
   for (size_t dim = 0; dim < 2; ++dim) {
     const auto number = [&](size_t arg) {
       const std::vector<int64_t> numbers = op.args[first + arg].value.toIntVector();
@@ -43,11 +43,11 @@ bool AcceptsWindows(const TraceOp& op, size_t first) {
 }
 
 // How many windows there are along a dimension of `size`.
-int64_t CountOf(const Window& window, int64_t size) {
+int64_t CountOf(const FoldWindow& window, int64_t size) {
   return (size + 2 * window.padding - window.dilation * (window.kernel - 1) - 1) / window.stride + 1;
 }
 
-Expr Int(OpEmitter& e, int64_t number) { return e.emitter().ConstInt(ScalarType::Int, number); }
+Expr Int32(OpEmitter& e, int64_t number) { return e.emitter().ConstInt(ScalarType::Int, number); }
 Expr Coordinate(OpEmitter& e, int index) { return e.emitter().Cast(e.Coordinate(index), ScalarType::Int); }
 
 bool AcceptsIm2Col(const OpRow&, const TraceOp& op) {
@@ -70,19 +70,19 @@ Iteration IterateIm2Col(const OpRow&, const Node& node) {
 void EmitIm2Col(OpEmitter& e) {
   const TensorRef& self = e.op().args[0].tensors[0];
   const size_t rank = self.sizes.size();
-  const std::array<Window, 2> windows = WindowsOf(e.op(), 1);
+  const std::array<FoldWindow, 2> windows = WindowsOf(e.op(), 1);
   const Expr row = Coordinate(e, 0), column = Coordinate(e, 1);
-  const Expr columns = Int(e, windows[1].kernel), across = Int(e, CountOf(windows[1], self.sizes[rank - 1]));
-  const Expr channel = row / Int(e, windows[0].kernel * windows[1].kernel);
-  const std::array<Expr, 2> inside = {Fmod(row / columns, Int(e, windows[0].kernel)), Fmod(row, columns)};
+  const Expr columns = Int32(e, windows[1].kernel), across = Int32(e, CountOf(windows[1], self.sizes[rank - 1]));
+  const Expr channel = row / Int32(e, windows[0].kernel * windows[1].kernel);
+  const std::array<Expr, 2> inside = {Fmod(row / columns, Int32(e, windows[0].kernel)), Fmod(row, columns)};
   const std::array<Expr, 2> window = {column / across, Fmod(column, across)};
   Expr offset = Steps(channel, self.strides[rank - 3]), valid;
   for (size_t d = 0; d < 2; ++d) {
-    const Window& numbers = windows[d];
-    const Expr at = window[d] * Int(e, numbers.stride) + inside[d] * Int(e, numbers.dilation) - Int(e, numbers.padding);
-    const Expr size = Int(e, self.sizes[rank - 2 + d]), here = (at >= Int(e, 0)) & (at < size);
+    const FoldWindow& numbers = windows[d];
+    const Expr at = window[d] * Int32(e, numbers.stride) + inside[d] * Int32(e, numbers.dilation) - Int32(e, numbers.padding);
+    const Expr size = Int32(e, self.sizes[rank - 2 + d]), here = (at >= Int32(e, 0)) & (at < size);
     valid = d == 0 ? here : valid & here;
-    offset = offset + Steps(Max(Min(at, size - Int(e, 1)), Int(e, 0)), self.strides[rank - 2 + d]);
+    offset = offset + Steps(Max(Min(at, size - Int32(e, 1)), Int32(e, 0)), self.strides[rank - 2 + d]);
   }
   const Expr value = e.emitter().Cast(e.LoadAt(0, offset), OpMathType(self.dtype));
   e.Result(0, Select(valid, value, Like(value, 0)));
@@ -91,7 +91,7 @@ void EmitIm2Col(OpEmitter& e) {
 bool AcceptsCol2Im(const OpRow&, const TraceOp& op) {
   const size_t rank = op.results[0].sizes.size();
   if (!AcceptsWindows(op, 2) || (rank != 3 && rank != 4) || op.args[0].tensors[0].sizes.size() != rank - 1) return false;
-  const std::array<Window, 2> windows = WindowsOf(op, 2);
+  const std::array<FoldWindow, 2> windows = WindowsOf(op, 2);
   return windows[0].kernel * windows[1].kernel <= kMostTerms;
 }
 
@@ -99,7 +99,7 @@ bool AcceptsCol2Im(const OpRow&, const TraceOp& op) {
 Iteration IterateCol2Im(const OpRow&, const Node& node) {
   Iteration it = Whole(node.op.results[0]);
   const TensorRef& self = node.op.args[0].tensors[0];
-  const std::array<Window, 2> windows = WindowsOf(node.op, 2);
+  const std::array<FoldWindow, 2> windows = WindowsOf(node.op, 2);
   const size_t rank = it.sizes.size(), rows = self.sizes.size() - 2;
   c10::DimVector strides(rank, 0);
   if (rank == 4 && it.sizes[0] != 1) strides[0] = self.strides[0];
@@ -115,11 +115,11 @@ struct Holder {
 };
 
 // For each element of a window, the last one first, as ATen adds them up: the window in which that is the point with coordinate `index`.
-std::vector<Holder> Holders(OpEmitter& e, int index, const Window& numbers, int64_t count) {
-  const Expr at = Coordinate(e, index) + Int(e, numbers.padding), stride = Int(e, numbers.stride), zero = Int(e, 0);
+std::vector<Holder> Holders(OpEmitter& e, int index, const FoldWindow& numbers, int64_t count) {
+  const Expr at = Coordinate(e, index) + Int32(e, numbers.padding), stride = Int32(e, numbers.stride), zero = Int32(e, 0);
   std::vector<Holder> holders;
   for (int64_t i = numbers.kernel; i-- > 0;) {
-    const Expr begin = at - Int(e, i * numbers.dilation), last = Int(e, (count - 1) * numbers.stride);
+    const Expr begin = at - Int32(e, i * numbers.dilation), last = Int32(e, (count - 1) * numbers.stride);
     const Expr inside = Max(Min(begin, last), zero);
     const Expr valid = (begin >= zero) & (begin <= last);
     holders.push_back({inside / stride, numbers.stride == 1 ? valid : valid & (Fmod(inside, stride) == zero)});
@@ -130,7 +130,7 @@ std::vector<Holder> Holders(OpEmitter& e, int index, const Window& numbers, int6
 void EmitCol2Im(OpEmitter& e) {
   const TensorRef &self = e.op().args[0].tensors[0], &result = e.op().results[0];
   const size_t rank = result.sizes.size(), rows = self.sizes.size() - 2;
-  const std::array<Window, 2> windows = WindowsOf(e.op(), 2);
+  const std::array<FoldWindow, 2> windows = WindowsOf(e.op(), 2);
   const std::array<int64_t, 2> counts = {CountOf(windows[0], result.sizes[rank - 2]), CountOf(windows[1], result.sizes[rank - 1])};
   const std::vector<Holder> down = Holders(e, 0, windows[0], counts[0]), across = Holders(e, 1, windows[1], counts[1]);
   Expr sum = e.emitter().Const(OpMathType(self.dtype), 0);
@@ -139,7 +139,7 @@ void EmitCol2Im(OpEmitter& e) {
       const Holder &y = down[static_cast<size_t>(i)], &x = across[static_cast<size_t>(j)];
       const int64_t element = (windows[0].kernel - 1 - i) * windows[1].kernel + windows[1].kernel - 1 - j;
       const Expr offset =
-          Steps(Int(e, element), self.strides[rows]) + Steps(y.window * Int(e, counts[1]) + x.window, self.strides[rows + 1]);
+          Steps(Int32(e, element), self.strides[rows]) + Steps(y.window * Int32(e, counts[1]) + x.window, self.strides[rows + 1]);
       const Expr value = e.emitter().Cast(e.LoadAt(0, offset), OpMathType(self.dtype));
       sum = sum + Select(y.valid & x.valid, value, Like(value, 0));
     }
@@ -147,12 +147,8 @@ void EmitCol2Im(OpEmitter& e) {
   e.Result(0, sum);
 }
 
-OpRow WindowsRow(bool (*accepts)(const OpRow&, const TraceOp&), Iteration (*iterate)(const OpRow&, const Node&), void (*emit)(OpEmitter&)) {
-  OpRow row;
-  row.accepts = accepts;
-  row.iterate = iterate;
-  row.emit = emit;
-  row.indexed_args = 1;
+OpRow UnfoldRow(bool (*accepts)(const OpRow&, const TraceOp&), Iteration (*iterate)(const OpRow&, const Node&), void (*emit)(OpEmitter&)) {
+  OpRow row = MovedRow(accepts, iterate, emit);
   row.moves = true;
   row.only_known_sizes = true;
   return row;
@@ -160,7 +156,7 @@ OpRow WindowsRow(bool (*accepts)(const OpRow&, const TraceOp&), Iteration (*iter
 
 }  // namespace
 
-OpRow Im2ColRow() { return WindowsRow(&AcceptsIm2Col, &IterateIm2Col, &EmitIm2Col); }
-OpRow Col2ImRow() { return WindowsRow(&AcceptsCol2Im, &IterateCol2Im, &EmitCol2Im); }
+OpRow Im2ColRow() { return UnfoldRow(&AcceptsIm2Col, &IterateIm2Col, &EmitIm2Col); }
+OpRow Col2ImRow() { return UnfoldRow(&AcceptsCol2Im, &IterateCol2Im, &EmitCol2Im); }
 
 }  // namespace lazuli::codegen

@@ -17,8 +17,8 @@ constexpr double kKeptWeight = 8;        // Weight of instructions that are rath
 
 class ValueKeeper {
  public:
-  ValueKeeper(CudaPlan* plan, const CudaLaunch::Phase& threads, bool sums_columns)
-      : plan_(*plan), threads_(threads), sums_columns_(sums_columns) {}
+  ValueKeeper(CudaPlan* plan, const CudaLaunch::Phase& threads)
+      : plan_(*plan), threads_(threads), sums_columns_(HasPartialSums(plan->kernel)) {}
 
   void Run() {
     plan_.cached.assign(num_insts(), false);
@@ -176,6 +176,6 @@ class ValueKeeper {
 
 }  // namespace
 
-void KeepValues(CudaPlan* plan, const CudaLaunch::Phase& threads, bool sums_columns) { ValueKeeper(plan, threads, sums_columns).Run(); }
+void KeepValues(CudaPlan* plan, const CudaLaunch::Phase& threads) { ValueKeeper(plan, threads).Run(); }
 
 }  // namespace lazuli::codegen

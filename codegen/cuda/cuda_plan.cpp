@@ -55,7 +55,7 @@ class CudaPlanner {
     ChooseLanes();
     ChooseThreads();
     ChooseSplit();
-    KeepValues(&plan_, threads_, sums_columns_);
+    KeepValues(&plan_, threads_);
     Describe();
     return std::move(plan_);
   }

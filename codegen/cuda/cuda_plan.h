@@ -186,8 +186,8 @@ struct CudaPlan : StagedKernel {
 CudaPlan PlanCuda(const KernelIR& kernel, bool wide, bool batches = false, const CudaSchedule& schedule = {});
 
 // Plans what each thread of `threads` keeps from pass to pass of a kernel whose loops are planned: `iterations`, `pass_needs` and what is
-// `cached` where. `sums_columns`: it has partial sums of columns, which are kept, too.
-void KeepValues(CudaPlan* plan, const CudaLaunch::Phase& threads, bool sums_columns);
+// `cached` where; partial sums of columns are kept, too.
+void KeepValues(CudaPlan* plan, const CudaLaunch::Phase& threads);
 
 // Whether the kernel has any kPartialSum.
 bool HasPartialSums(const KernelIR& kernel);

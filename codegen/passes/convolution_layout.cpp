@@ -12,6 +12,7 @@
 #include "codegen/lower_pieces.h"
 #include "codegen/passes/channels_last.h"
 #include "codegen/passes/min_cut.h"
+#include "codegen/passes/trace_uses.h"
 #include "codegen/passes/value_uses.h"
 
 namespace lazuli::codegen {
@@ -67,16 +68,12 @@ class LayoutChooser {
 
   bool OrdersDiffer(const c10::DimVector& sizes) const { return Hint(sizes[1]) > 1 && Hint(sizes[2]) * Hint(sizes[3]) > 1; }
 
-  static bool IsWhole(const TensorRef& ref, const TensorRef& layout) {
-    return ref.offset_slot == -1 && ref.dtype == layout.dtype && ref.sizes == layout.sizes && ref.strides == layout.strides;
-  }
-
   // Whether `node` may read, as argument `arg`, its `use` of a tensor in another order.
   bool CanRead(NodeId n, size_t arg, const TensorRef& use) const {
     const Node& node = graph_.nodes[n];
     const TensorRef& layout = LayoutOf(use.storage);
     if (node.kind == Node::Kind::kExtern) {
-      return convolution_of_[n] >= 0 && static_cast<int>(arg) <= convolutions_[convolution_of_[n]].input + 1 && IsWhole(use, layout);
+      return convolution_of_[n] >= 0 && static_cast<int>(arg) <= convolutions_[convolution_of_[n]].input + 1 && IsAllOf(use, layout);
     }
     const bool target = node.kind == Node::Kind::kUpdate && static_cast<int>(arg) == node.target_arg();
     if (node.is_scatter() || (target && !IsPutTogether(node))) return false;
@@ -127,13 +124,13 @@ class LayoutChooser {
     for (const Node& node : graph_.nodes) {
       if (IsPutTogether(node)) {
         ForEachUse(node, [&](const TensorRef& use) {
-          if (image_[use.storage] && IsWhole(use, LayoutOf(use.storage))) root_[Root(use.storage)] = Root(node.results[0]);
+          if (image_[use.storage] && IsAllOf(use, LayoutOf(use.storage))) root_[Root(use.storage)] = Root(node.results[0]);
         });
       }
       if (node.kind != Node::Kind::kCompute) continue;
       std::vector<ValueId> images;
       const auto add = [&](ValueId value, const TensorRef& ref) {
-        if (image_[value] && IsWhole(ref, LayoutOf(value))) images.push_back(value);
+        if (image_[value] && IsAllOf(ref, LayoutOf(value))) images.push_back(value);
       };
       ForEachUse(node, [&](const TensorRef& use) { add(use.storage, use); });
       for (size_t i = 0; i < node.results.size(); ++i) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "codegen/lower.h"
+#include "codegen/passes/trace_uses.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -27,10 +28,6 @@ std::optional<TraceOp> WithOffsets(const TraceOp& op, const char* name) {
   TensorRef& indices = op.results.size() > kIndices ? changed.results[kIndices] : changed.args[kIndicesArg].tensors[0];
   indices.dtype = c10::kByte;
   return FindRow(changed) != nullptr ? std::optional(std::move(changed)) : std::nullopt;
-}
-
-bool IsSameTensor(const TensorRef& a, const TensorRef& b) {
-  return a.sizes == b.sizes && a.strides == b.strides && a.offset_slot == b.offset_slot;
 }
 
 // Of the places of `self` that windows chose: where these begin, along dimension `dim` of two.
@@ -97,7 +94,7 @@ std::optional<Trace> UsePoolOffsets(const Trace& trace) {
       for (size_t a = 0; a < user.args.size(); ++a) {
         for (const TensorRef& use : user.args[a].tensors) {
           if (use.storage != indices.storage) continue;
-          const bool own = user.info->name == "aten::max_pool2d_with_indices_backward" && a == kIndicesArg && IsSameTensor(use, indices);
+          const bool own = user.info->name == "aten::max_pool2d_with_indices_backward" && a == kIndicesArg && IsAllOf(use, indices);
           std::optional<TraceOp> gradient = own ? WithOffsets(user, "lazuli::_max_pool2d_with_offsets_backward") : std::nullopt;
           fits = gradient.has_value() && FindRow(*gradient)->made_by(*gradient, *with_offsets);
           if (fits) gradients.emplace_back(j, *std::move(gradient));

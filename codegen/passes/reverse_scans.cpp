@@ -60,11 +60,9 @@ class ReverseScanJoiner {
     const TensorRef& use = operand.tensors[0];
     const auto storage = static_cast<size_t>(use.storage);
     const int maker = uses_.makers[storage];
-    if (maker < 0 || uses_.uses[storage] != 1 || trace_.storages[storage].live_out || use.offset_slot != -1) return -1;
+    if (maker < 0 || uses_.uses[storage] != 1 || trace_.storages[storage].live_out) return -1;
     const TraceOp& op = trace_.ops[static_cast<size_t>(maker)];
-    if (op.results.size() != 1) return -1;
-    const TensorRef& made = op.results[0];
-    return made.sizes == use.sizes && made.strides == use.strides && made.dtype == use.dtype ? maker : -1;
+    return op.results.size() == 1 && IsAllOf(use, op.results[0]) ? maker : -1;
   }
 
   const Trace& trace_;

@@ -12,10 +12,6 @@
 namespace lazuli::codegen {
 namespace {
 
-bool IsWhole(const TensorRef& use, const TensorRef& made) {
-  return use.offset_slot == -1 && use.sizes == made.sizes && use.strides == made.strides && use.dtype == made.dtype;
-}
-
 // A slice's place along the dimension, and the operators that make its gradients, in the order in which they are added up.
 struct Slice {
   int64_t begin, end;
@@ -72,13 +68,13 @@ class SliceJoiner {
     if (alpha.kind != TraceArg::Kind::kConst || !alpha.value.isInt() || alpha.value.toInt() != 1) return false;
     const TensorRef &to = op.args[0].tensors[0], &added = op.args[1].tensors[0];
     const auto other = open_.find(added.storage);
-    if (other == open_.end() || to.storage == added.storage || !IsWhole(added, other->second.sum) || !IsWhole(to, other->second.sum) ||
+    if (other == open_.end() || to.storage == added.storage || !IsAllOf(added, other->second.sum) || !IsAllOf(to, other->second.sum) ||
         other->second.on_top || !IsForNobodyElse(added.storage)) {
       return false;
     }
     const auto found = open_.find(to.storage);
     const bool on_top = found == open_.end();  // Of what the chain is not: only where that stays in its place.
-    if (!in_place && (on_top || !IsWhole(op.results[0], found->second.sum) || !IsForNobodyElse(to.storage))) return false;
+    if (!in_place && (on_top || !IsAllOf(op.results[0], found->second.sum) || !IsForNobodyElse(to.storage))) return false;
     if (!on_top && (found->second.dim != other->second.dim || Meet(found->second, other->second))) return false;
     if (on_top && HasSumOfOne(other->second)) return false;
     Chain chain, more = std::move(other->second);

@@ -26,6 +26,11 @@ struct TraceUses {
   }
 };
 
+// Whether `use` is all of what `made` is, as it lies.
+inline bool IsAllOf(const TensorRef& use, const TensorRef& made) {
+  return use.offset_slot == -1 && use.dtype == made.dtype && use.sizes == made.sizes && use.strides == made.strides;
+}
+
 // Whether an operator after `first` and before `last` writes some of `storage`.
 inline bool IsWrittenBetween(const Trace& trace, StorageId storage, int first, int last) {
   for (int i = first + 1; i < last; ++i) {
