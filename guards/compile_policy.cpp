@@ -44,6 +44,11 @@ bool CompilePolicy::Allows(const Site& site, const codegen::TraceLog& log, int64
   return false;
 }
 
+bool CompilePolicy::AllowsMore() const {
+  const auto& active = runtime::Active();
+  return stance_ == Stance::kDefault && !active.error_on_recompile && active.dynamic == runtime::When::kAuto;
+}
+
 void CompilePolicy::HitLimit(std::string_view limit, const Site& site, const codegen::TraceLog& log, int64_t serial,
                              std::string_view location) {
   if (!runtime::Active().fail_on_recompile_limit_hit) return;

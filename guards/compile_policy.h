@@ -24,6 +24,9 @@ class CompilePolicy {
   // Whether `log` may get a program at `site`. `location`: the program's "file:line"; empty: found out when it is needed.
   bool Allows(const Site& site, const codegen::TraceLog& log, int64_t serial, std::string_view location);
 
+  // Whether a trace that has a program may get another one, which is faster.
+  bool AllowsMore() const;
+
   // `log` gets no program because of `limit`: "recompile_limit (8)".
   void HitLimit(std::string_view limit, const Site& site, const codegen::TraceLog& log, int64_t serial, std::string_view location);
 

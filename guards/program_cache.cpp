@@ -1,23 +1,17 @@
 #include "guards/program_cache.h"
 
 #include <algorithm>
-#include <chrono>
-#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "codegen/emit_aten.h"
-#include "codegen/pipeline.h"
+#include "guards/compile_jobs.h"
 #include "guards/compile_policy.h"
 #include "guards/guard.h"
 #include "guards/miss_report.h"
 #include "guards/shape_marks.h"
-#include "runtime/compile_pool.h"
 #include "runtime/counters.h"
-#include "runtime/dump.h"
 #include "runtime/history.h"
 #include "runtime/log.h"
-#include "runtime/memory_back.h"
 #include "runtime/options.h"
 
 namespace lazuli::guards {
@@ -25,107 +19,6 @@ namespace {
 
 using runtime::Counters;
 using runtime::LogCategory;
-
-codegen::PipelineOptions PipelineOptionsFromActive() {
-  const auto& active = runtime::Active();
-  codegen::PipelineOptions options;
-  options.backend = runtime::BackendName(active.backend);
-  options.target.isa = runtime::IsaName(active.isa);
-  options.target.precision = runtime::PrecisionName(active.precision);
-  options.pack_weights = active.pack_weights;
-  options.cudagraphs = active.cudagraphs;
-  options.target.disk = runtime::DiskCache::Active();
-  options.target.autotune_ms = active.autotune_ms;
-  return options;
-}
-
-void NoteCompiled(int64_t serial, int64_t site, const codegen::CompileReport& report, const absl::Status& status,
-                  std::chrono::steady_clock::time_point begin) {
-  runtime::CompileEnd end;
-  end.serial = serial;
-  end.site = site;
-  end.ns = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin).count();
-  end.kernels_compiled = report.kernels_compiled;
-  end.kernel_cache_hits = report.kernel_cache_hits;
-  end.groups = report.num_groups;
-  end.arena_bytes = report.arena_bytes;
-  end.passes = report.pass_ns;
-  end.failure = std::string(status.message());
-  runtime::History::Get().EndCompile(end);
-}
-
-// codegen::Compile, where a defect in it costs the program its speed, not its results.
-absl::StatusOr<std::unique_ptr<runtime::Program>> CompileOrExplain(const codegen::Trace& trace, const codegen::PipelineOptions& options,
-                                                                   codegen::CompileReport* report) {
-  try {
-    return codegen::Compile(trace, options, report);
-  } catch (const std::exception& e) {
-    return absl::InternalError(absl::StrCat("the compiler failed, please report this: ", e.what()));
-  }
-}
-
-// Compiles `trace`. Unavailable, and nothing happened, when code would have to be generated though `options` forbid it.
-absl::StatusOr<std::unique_ptr<runtime::Program>> CompileTrace(const codegen::Trace& trace, int64_t site,
-                                                               const codegen::PipelineOptions& options) {
-  auto& counters = Counters::Get();
-  const runtime::CompileTimer timer;
-  if (runtime::DumpEnabled("trace")) runtime::WriteDump("trace", options.serial, codegen::PrintTrace(trace));
-  codegen::CompileReport report;
-  const auto begin = std::chrono::steady_clock::now();
-  auto program = CompileOrExplain(trace, options, &report);
-  if (absl::IsUnavailable(program.status())) return program;
-  NoteCompiled(options.serial, site, report, program.status(), begin);
-  counters.kernels_compiled.Add(report.kernels_compiled);
-  counters.kernel_cache_hits.Add(report.kernel_cache_hits);
-  runtime::GiveCompilerBack();
-  if (program.ok()) counters.programs_compiled.Add();
-  return program;
-}
-
-using State = CompiledProgram::State;
-
-bool RunsOnCpu(const codegen::TraceLog& log) {
-  return std::all_of(log.ops.begin(), log.ops.end(),
-                     [&](const codegen::TraceLog::Op& op) { return codegen::OpDeviceOf(log.code[op.code_begin]) == runtime::kCpuCode; });
-}
-
-// Lets `body`, compiled for `log`, be timed against its operators where it may lose.
-void OpenTrial(CompiledProgram* body, const codegen::TraceLog& log) {
-  // A GPU's work goes on when its operators have been called, so that only a few of them can be timed.
-  constexpr size_t kMaxOpsOnGpu = 16;
-  const auto& active = runtime::Active();
-  const bool on_cpu = RunsOnCpu(log);
-  if (!active.step_aside || log.ops.size() > (on_cpu ? EagerTrial::kMaxOps : kMaxOpsOnGpu)) return;
-  if (body->program->bit_exact() || (on_cpu && active.async)) body->trial.SetEligible(log.ops.size());
-}
-
-// The program of `entry`'s log alone; a trace that cannot be compiled is replayed from now on, and never tried again. False when nothing
-// was done, as in CompileTrace.
-bool CompileStatic(CachedTrace* entry, ShapeProfile* profile, const codegen::PipelineOptions& options) {
-  CompiledProgram& body = *entry->body;
-  codegen::Trace trace = codegen::DecodeTrace(entry->log);
-  auto program = CompileTrace(trace, entry->site->id, options);
-  if (absl::IsUnavailable(program.status())) return false;
-  body.compiled = program.ok();
-  if (program.ok()) {
-    body.program = *std::move(program);
-    OpenTrial(&body, entry->log);
-    profile->AddStatic(entry->log);
-  } else {
-    Counters::Get().compile_failures.Add();
-    runtime::LogOnce(
-        absl::StrCat("could not compile trace #", entry->serial, ", which runs eagerly from here: ", program.status().message()));
-    body.program = codegen::MakeReplay(std::move(trace));
-  }
-  body.state.store(State::kReady, std::memory_order_release);
-  return true;
-}
-
-// Says that trace `serial` gets no symbols, though its code came with other sizes before.
-void LogWithoutSymbols(int64_t serial, std::string_view why) {
-  if (!runtime::LogEnabled(LogCategory::kDynamic)) return;
-  runtime::Log(LogCategory::kDynamic, absl::StrCat("trace #", serial, " is compiled for its sizes alone: ", std::string(why)));
-}
 
 struct ChosenShapes {
   std::optional<DynamicShapes> shapes;
@@ -153,51 +46,6 @@ ChosenShapes ChooseShapes(const CachedTrace& entry, const Skeleton& skeleton) {
                  absl::StrCat("trace #", entry.serial, " is compiled with symbols:", chosen.shapes->Text(log, examples, origin)));
   }
   return chosen;
-}
-
-// As CompileStatic, of `log` with `shapes` in it.
-bool CompileDynamic(CompiledProgram* body, const codegen::TraceLog& log, const DynamicShapes& shapes, ShapeProfile* profile, int64_t site,
-                    const codegen::PipelineOptions& options) {
-  codegen::Trace trace = codegen::DecodeTrace(shapes.Encode(log));
-  trace.symbols = shapes.symbols();
-  auto program = CompileTrace(trace, site, options);
-  if (absl::IsUnavailable(program.status())) return false;
-  if (program.ok()) {
-    body->program = *std::move(program);
-    body->compiled = true;
-    OpenTrial(body, log);
-    Counters::Get().dynamic_programs.Add();
-    profile->AddDynamic(shapes);
-  } else {
-    LogWithoutSymbols(body->serial, std::string(program.status().message()));
-  }
-  body->state.store(program.ok() ? State::kReady : State::kFailed, std::memory_order_release);
-  return true;
-}
-
-// Runs `job`, which compiles `body`, now, or in the background while `body`'s traces are replayed; and `then`, for which nobody waits.
-// `known`: an earlier process did the same, so that all may be on disk.
-void Schedule(const std::shared_ptr<CompiledProgram>& body, bool known, std::function<bool(const codegen::PipelineOptions&)> job,
-              std::function<void()> then) {
-  const auto& active = runtime::Active();
-  codegen::PipelineOptions options = PipelineOptionsFromActive();
-  options.serial = body->serial;
-  body->state.store(State::kCompiling, std::memory_order_relaxed);
-  if (!active.async) {
-    job(options);
-    then();
-    return;
-  }
-  if (known) {
-    codegen::PipelineOptions cached_only = options;
-    cached_only.target.cached_only = true;
-    body->from_disk = [job, cached_only] { return job(cached_only); };
-  }
-  const auto compile = [body, job = std::move(job), then = std::move(then), options] {
-    if (!body->MakeFromDisk()) job(options);
-    then();
-  };
-  runtime::CompilePool::Get().Submit(std::shared_ptr<const runtime::CompileDemand>(body, &body->demand), compile, active.compile_threads);
 }
 
 size_t BytesOf(const codegen::TraceLog& log) {
@@ -362,6 +210,27 @@ CachedTracePtr ProgramCache::CompileSeen(const CachedTracePtr& entry, std::strin
   return fresh;
 }
 
+CachedTracePtr ProgramCache::Specialize(const CachedTrace& general, const codegen::TraceLog& log) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  Skeleton* const skeleton = FindSkeleton(log);
+  const bool marked = std::any_of(log.marks.begin(), log.marks.end(), [](const codegen::SizeMark& mark) { return mark.dynamic; });
+  if (skeleton == nullptr || marked) return nullptr;
+  const CachedTracePtr own = MakeTrace(log, general.site, skeleton, std::make_shared<CompiledProgram>(next_serial_++));
+  const Site& site = *own->site;
+  if (runtime::LogEnabled(LogCategory::kDynamic)) {
+    runtime::Log(LogCategory::kDynamic, absl::StrCat("trace #", own->serial, " is compiled for its sizes alone, with which trace #",
+                                                     general.serial, ", compiled with symbols, ran again and again"));
+  }
+  runtime::History::Get().StartCompile(
+      {own->serial, site.id, site.cause, static_cast<int64_t>(log.ops.size()), FirstOps(log), site.programs + 1});
+  ScheduleStatic(own);
+  // It is found through the program with symbols alone, and lives as long.
+  own->skeleton = nullptr;
+  --skeleton->traces;
+  Counters::Get().specialized_programs.Add();
+  return own;
+}
+
 bool ProgramCache::Request(const CachedTracePtr& entry, std::string_view location, CompilePolicy* policy) {
   Site& site = *entry->site;
   if (!policy->Allows(site, entry->log, entry->serial, location)) return false;
@@ -374,12 +243,7 @@ bool ProgramCache::Request(const CachedTracePtr& entry, std::string_view locatio
   }
   runtime::History::Get().StartCompile(
       {entry->serial, site.id, site.cause, static_cast<int64_t>(entry->log.ops.size()), FirstOps(entry->log), site.programs + 1});
-  if (!MakeDynamic(entry.get())) {
-    const std::shared_ptr<ShapeProfile> profile = entry->skeleton->profile;
-    Schedule(
-        entry->body, profile->HasStatic(entry->log),
-        [entry, profile](const codegen::PipelineOptions& options) { return CompileStatic(entry.get(), profile.get(), options); }, [] {});
-  }
+  if (!MakeDynamic(entry.get())) ScheduleStatic(entry);
   if (runtime::LogEnabled(LogCategory::kGuards)) {
     std::string text = absl::StrCat("guards of trace #", entry->serial, " (site ", site.id, "):");
     for (const Guard& guard : BuildGuards(entry->log)) absl::StrAppend(&text, "\n    ", guard.Text(entry->log));
@@ -401,15 +265,9 @@ bool ProgramCache::MakeDynamic(CachedTrace* entry) {
   if (!shapes.has_value()) return false;
   const std::shared_ptr<CompiledProgram> body = entry->body;
   entry->symbols = *shapes->Match(NumbersOf(entry->log));
-  const auto log = std::make_shared<const codegen::TraceLog>(entry->log);
-  Schedule(
-      body, known,
-      [body, log, shapes = *shapes, profile = skeleton.profile, site = entry->site->id](const codegen::PipelineOptions& options) {
-        return CompileDynamic(body.get(), *log, shapes, profile.get(), site, options);
-      },
-      [body, log, shapes = *shapes, infer = infer_shapes_] {
-        if (body->ready()) body->SetPlan(std::make_shared<const ShapePlan>(*log, shapes, infer));
-      });
+  ScheduleDynamic({body, entry->log, *shapes, skeleton.profile, entry->site->id, known}, [infer = infer_shapes_](const DynamicJob& job) {
+    if (job.body->ready()) job.body->SetPlan(std::make_shared<const ShapePlan>(job.log, job.shapes, infer));
+  });
   if (body->failed()) {
     entry->symbols.clear();
     return false;

@@ -2,7 +2,8 @@
 //
 // A site is where traces start: the cause of the cut before them and the ops they begin with. A trace seen for the first time gets a
 // program of its own. When the same code comes with other sizes, a program with symbols is compiled (shape_policy.h), which then serves
-// every size. Past recompile_limit programs, new traces of that site run op by op; programs that exist go on being used.
+// every size, and sizes that it runs with again and again get programs of their own beside it (hot_sizes.h), which count for no limit. Past
+// recompile_limit programs, new traces of that site run op by op; programs that exist go on being used.
 #pragma once
 
 #include <atomic>
@@ -100,6 +101,10 @@ class ProgramCache {
 
   // What runs `entry`, which was seen once and comes again: compiles it if `policy` and the limits allow.
   CachedTracePtr CompileSeen(const CachedTracePtr& entry, std::string_view location, CompilePolicy* policy);
+
+  // The trace of `log`'s sizes alone, with a program of its own: the one of `general` serves all sizes, and ran with these again and again
+  // (hot_sizes.h). Null where the program marks sizes as dynamic. It is not in the cache: whoever asks keeps it.
+  CachedTracePtr Specialize(const CachedTrace& general, const codegen::TraceLog& log);
 
   // For a trace that starts like `log`, which has kSiteOps operators or more, after a cut for `cause`: what it has so far are its forks.
   // With kEagerly, `num_ops` becomes the length of the last trace there.

@@ -14,6 +14,7 @@
 #include "codegen/ir/trace_log.h"
 #include "guards/eager_trial.h"
 #include "guards/graph_trial.h"
+#include "guards/hot_sizes.h"
 #include "guards/shape_plan.h"
 #include "guards/shape_policy.h"
 #include "guards/shape_profile.h"
@@ -58,6 +59,7 @@ struct CompiledProgram {
   void SetPlan(std::shared_ptr<const ShapePlan> plan) { std::atomic_store(&plan_, std::move(plan)); }
 
   Successors successors;  // Traces that followed any of its traces. Guarded by the cache's lock.
+  HotSizes hot_sizes;     // Of a program with symbols.
   EagerTrial trial;       // Against its operators.
   HeadStartHistory head_start;
   GraphTrial graph_trial;

@@ -30,6 +30,7 @@ const ActiveOptions* internal::MakeActive(const Options& options) {
   active->launch_thread = WhenOf(options.launch_thread());
   active->pack_weights = options.pack_weights();
   active->stacks = options.stacks();
+  active->specialize_after = options.specialize_after();
   active->recompile_limit = options.recompile_limit();
   active->accumulated_recompile_limit = options.accumulated_recompile_limit();
   active->stance = *ParseStance(options.stance());

@@ -23,6 +23,7 @@ namespace lazuli::runtime {
   X(cache_misses)           \
   X(programs_compiled)      \
   X(dynamic_programs)       \
+  X(specialized_programs)   \
   X(recompiles)             \
   X(recompile_limit_hits)   \
   X(compile_failures)       \

@@ -38,6 +38,7 @@ struct OptionAccess {
   LAZULI_MEMBER(std::string, precision)
   LAZULI_MEMBER(std::string, isa)
   LAZULI_MEMBER(std::string, dynamic)
+  LAZULI_MEMBER(int64_t, specialize_after)
   LAZULI_MEMBER(int64_t, recompile_limit)
   LAZULI_MEMBER(int64_t, accumulated_recompile_limit)
   LAZULI_MEMBER(std::string, stance)
@@ -140,6 +141,9 @@ std::vector<OptionRow> MakeTable() {
            "Dynamic shapes. auto: a trace is compiled for its sizes; where it comes again with others, one program is compiled that serves "
            "them all. 0: one program for each set of sizes. 1: sizes of data are left open from the start; those of leaves that require "
            "grad and of what is written in place are not."),
+      Int("LAZULI_SPECIALIZE_AFTER", A::specialize_after(), "8", 0,
+          "With dynamic shapes (auto): sizes that a program for all sizes ran with so many times in a row get a program of their own "
+          "beside it, which counts for no limit. 0: none do."),
       Int("LAZULI_RECOMPILE_LIMIT", A::recompile_limit(), "8", 1,
           "Programs compiled for one site (the place in the program where a trace starts). Past it the site runs eagerly; its programs "
           "stay in use."),

@@ -38,6 +38,7 @@ struct ActiveOptions {
   When launch_thread = When::kAuto;
   bool pack_weights = false;
   bool stacks = false;
+  int64_t specialize_after = 0;
   int64_t recompile_limit = 0;
   int64_t accumulated_recompile_limit = 0;
   Stance stance = Stance::kDefault;

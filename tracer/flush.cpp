@@ -144,14 +144,14 @@ guards::CachedTracePtr Recorder::FindOrCompile(Cut cut, guards::CompilePolicy* p
   const bool predicted = FollowsToTheEnd();
   const std::string_view start_cause = StartCause();
   const auto location = [] { return runtime::Active().stacks ? codegen::CallerLocation(codegen::CaptureStack()) : std::string(); };
-  guards::CachedTracePtr known = prediction_;
-  if (!predicted) {
-    CompleteOutputs();
-    const guards::CachedTracePtr predicted_trace = std::exchange(known, cache.Find(log_));
-    if (known == nullptr) known = cache.FindWider(log_, start_cause, predicted_trace);
-    if (known == nullptr && cut != Cut::kTransient) known = FindSeparated();
-  }
-  *found = predicted ? Found::kPredicted : known != nullptr ? Found::kHit : Found::kMiss;
+  const guards::CachedTracePtr predicted_trace = prediction_;
+  if (!predicted) CompleteOutputs();
+  guards::CachedTracePtr known = predicted ? prediction_ : cache.Find(log_);
+  *found = predicted ? Found::kPredicted : Found::kHit;
+  if (known != nullptr && !known->symbols.empty() && known->body->ready()) known = PreferOwnSizes(known, *policy, found);
+  if (known == nullptr) known = cache.FindWider(log_, start_cause, predicted_trace);
+  if (known == nullptr && cut != Cut::kTransient) known = FindSeparated();
+  if (known == nullptr) *found = Found::kMiss;
   if (known != nullptr) {
     counters.cache_hits.Add();
     if (known->body->seen_once()) return cache.CompileSeen(known, location(), policy);
@@ -165,6 +165,24 @@ guards::CachedTracePtr Recorder::FindOrCompile(Cut cut, guards::CompilePolicy* p
   if (cut == Cut::kTransient) return nullptr;
   log_.marks = Marks();
   return cache.Compile(log_, start_cause, location(), policy);
+}
+
+guards::CachedTracePtr Recorder::PreferOwnSizes(guards::CachedTracePtr known, const guards::CompilePolicy& policy,
+                                                runtime::TraceRun::Found* found) {
+  using Advice = guards::HotSizes::Advice;
+  const absl::Span<const int64_t> now = SymbolsAs(*known);
+  guards::HotSizes& hot_sizes = known->body->hot_sizes;
+  guards::HotSizes::Next next = hot_sizes.Note(now, runtime::Active().specialize_after);
+  if (next.advice == Advice::kSymbols || (next.advice == Advice::kSpecialize && !policy.AllowsMore())) return known;
+  *found = runtime::TraceRun::Found::kHit;
+  const std::vector<int64_t> symbols(now.begin(), now.end());
+  CompleteOutputs();
+  if (next.advice == Advice::kOwn) return std::move(next.own);
+  auto& cache = guards::ProgramCache::Get();
+  log_.marks = Marks();
+  hot_sizes.Add(symbols, cache.Specialize(*known, log_));
+  // `known` was of other sizes, perhaps.
+  return cache.Find(log_);
 }
 
 guards::CachedTracePtr Recorder::FindSeparated() {

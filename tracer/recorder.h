@@ -222,6 +222,8 @@ class Recorder {
   // A trace that is this one but for which of its inputs share memory; null when there is none. When there is, or when this one came
   // with others before, this one becomes what has a number for each mention of them.
   guards::CachedTracePtr FindSeparated();
+  // What runs instead of `known`, the program of which may serve all sizes: a trace of these sizes alone, if they come again and again.
+  guards::CachedTracePtr PreferOwnSizes(guards::CachedTracePtr known, const guards::CompilePolicy& policy, runtime::TraceRun::Found* found);
   void Separate(guards::SeparatedLog separated);
   void CompleteOutputs();
   // Whether the trace so far is the predicted one.

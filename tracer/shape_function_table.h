@@ -21,6 +21,7 @@ void AddImageShapes(ShapeTable* table);   // Pooling, padding, sampling, shuffli
 void AddIndexShapes(ShapeTable* table);   // Indexing, searching, sorting, accumulating.
 void AddLinalgShapes(ShapeTable* table);  // Products, distances, factorisations, Fourier transforms.
 void AddPointwiseShapes(ShapeTable* table);
+void AddFactoryShapes(ShapeTable* table);  // What is made of sizes.
 
 // Where GPUs' kernels give results other sizes or layouts than the CPU's; without a function where no rule is known.
 void AddGpuShapes(ShapeTable* table);

@@ -63,6 +63,7 @@ const ShapeTable& SizesTable() {
     AddIndexShapes(all);
     AddLinalgShapes(all);
     AddPointwiseShapes(all);
+    AddFactoryShapes(all);
     return all;
   }();
   return *table;

@@ -24,6 +24,12 @@ Shapes UnaryShape(Args args) {
   return {PointwiseResult({self}, self.scalar_type())};
 }
 
+// The magnitudes of complex numbers are real.
+Shapes AbsShape(Args args) {
+  const at::Tensor self = TensorArg(args[0]);
+  return {PointwiseResult({self}, c10::toRealValueType(self.scalar_type()))};
+}
+
 Shapes IsNanShape(Args args) {
   const at::Tensor self = TensorArg(args[0]);
   if (!HaveOneFloatDtype({self})) return {};
@@ -323,7 +329,7 @@ void AddBasicShapes(ShapeTable* table) {
       {"aten::std_mean.correction", VarMeanShape},
       {"aten::_safe_softmax", SafeSoftmaxShape},
       {"aten::index_select", IndexSelectShape},
-      {"aten::abs", UnaryShape},
+      {"aten::abs", AbsShape},
       {"aten::logical_not", LogicalUnaryShape},
       {"aten::logical_and", LogicalBinaryShape},
       {"aten::logical_or", LogicalBinaryShape},

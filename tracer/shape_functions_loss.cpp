@@ -31,6 +31,14 @@ Shapes HuberLossShape(Args args) {
   return {Reduced(args[2], self.sizes(), self)};
 }
 
+// (self, target, reduction)
+Shapes SoftMarginLossShape(Args args) {
+  const at::Tensor self = TensorArg(args[0]);
+  const at::Tensor target = TensorArg(args[1]);
+  if (!IsPlain(self, {target}) || !HasDefaultStrides(target) || !self.sizes().equals(target.sizes())) return {};
+  return {Reduced(args[2], self.sizes(), self)};
+}
+
 // (self): the result and a buffer.
 Shapes LogSigmoidShape(Args args) {
   const at::Tensor self = TensorArg(args[0]);
@@ -152,6 +160,7 @@ Shapes CtcLossBackwardShape(Args args) {
 void AddLossShapes(ShapeTable* table) {
   const std::pair<const char*, Shapes (*)(Args)> rows[] = {
       {"aten::huber_loss", HuberLossShape},
+      {"aten::soft_margin_loss", SoftMarginLossShape},
       {"aten::log_sigmoid_forward", LogSigmoidShape},
       {"aten::glu_backward", GluBackwardShape},
       {"aten::_prelu_kernel_backward", PreluBackwardShape},

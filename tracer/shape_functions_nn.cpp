@@ -1,7 +1,7 @@
 // Shape functions of layers: convolution, normalisation, embedding, attention.
 #include <ATen/CompositeExplicitAutogradFunctions.h>
-#include <ATen/ops/gelu.h>
-#include <ATen/ops/gelu_backward.h>
+#include <ATen/ops/gelu_backward_meta_dispatch.h>
+#include <ATen/ops/gelu_meta_dispatch.h>
 #include <c10/util/irange.h>
 
 #include <numeric>
@@ -292,13 +292,13 @@ bool IsKindOfGelu(const c10::IValue& approximate) { return approximate.toStringR
 Shapes GeluShape(Args args) {
   const at::Tensor self = args[0].toTensor();
   if (!HaveOneFloatDtype({self}) || !IsKindOfGelu(args[1])) return {};
-  return {at::gelu(self, args[1].toStringRef())};
+  return {at::meta::gelu(self, args[1].toStringRef())};
 }
 
 Shapes GeluBackwardShape(Args args) {
   const at::Tensor grad = args[0].toTensor(), self = args[1].toTensor();
   if (!HaveOneFloatDtype({grad, self}) || !IsKindOfGelu(args[2])) return {};
-  return {at::gelu_backward(grad, self, args[2].toStringRef())};
+  return {at::meta::gelu_backward(grad, self, args[2].toStringRef())};
 }
 
 }  // namespace

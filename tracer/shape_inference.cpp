@@ -9,11 +9,11 @@
 #include <c10/util/irange.h>
 
 #include <algorithm>
-#include <mutex>
 
 #include "codegen/lower.h"
 #include "runtime/mode_keys.h"
 #include "tracer/lazy_tensor.h"
+#include "tracer/meta_kernels.h"
 #include "tracer/recorder.h"
 #include "tracer/shape_function_table.h"
 
@@ -181,19 +181,6 @@ std::vector<codegen::Word> DtypesKey(const codegen::OpInfo& info, uint64_t opera
   return {codegen::MakeWord(codegen::Tag::kLiveOut, static_cast<uint64_t>(info.id) | type << 32), operands, results};
 }
 
-// In a Python process most Meta kernels are Python functions: slow, and they would wait for the interpreter's lock while others wait for
-// the recorder's. Composite kernels call them.
-bool HasPythonMeta(const codegen::OpInfo& info) {
-  // The kernel handed out is noted down in the operator, by LibTorch, without a lock.
-  static std::mutex mutex;
-  const std::lock_guard<std::mutex> lock(mutex);
-  const auto is_python = [](const c10::OperatorHandle& handle) {
-    return handle.getComputedKernelForDispatchKey(c10::DispatchKey::Meta).debug().find(".py:") != std::string::npos;
-  };
-  if (info.handle.hasKernelForDispatchKey(c10::DispatchKey::Meta)) return is_python(info.handle);
-  return is_python(c10::Dispatcher::singleton().findSchemaOrThrow("aten::mul", "Tensor"));
-}
-
 // What may make a kernel another one: which flags are set, which numbers are not 0, and which operands are there. A bit for each argument.
 uint64_t ChoicesOf(c10::ArrayRef<c10::IValue> args) {
   uint64_t choices = 0;
@@ -257,13 +244,13 @@ bool FitsInPlace(const codegen::OpInfo& info, const at::Tensor& self, const at::
 static std::optional<codegen::OutputMetas> InferBy(const ShapeFunction* function, const codegen::OpInfo& info,
                                                    c10::ArrayRef<c10::IValue> args) {
   if (info.handle.hasTag(at::Tag::pointwise) && !KnowsDtypes(info.name) && CastsLooseOperands(args)) return std::nullopt;
-  if (function == nullptr && (!info.has_meta || !IsOrdinary(info, args) || HasPythonMeta(info))) return std::nullopt;
+  if (function == nullptr && (!info.has_meta || !IsOrdinary(info, args))) return std::nullopt;
   const runtime::AtenScope scope;
   torch::jit::Stack stack;
   for (const c10::IValue& arg : args) stack.push_back(ToMeta(arg));
   try {
     if (function == nullptr) {
-      info.handle.callBoxed(&stack);
+      if (!CallMetaKernel(info.handle, &stack)) return std::nullopt;
     } else {
       const at::Tensor self = stack[0].isTensor() ? stack[0].toTensor() : at::Tensor();
       const std::vector<at::Tensor> results = (*function)(stack);

@@ -18,6 +18,7 @@ struct LAZULI_API Stats {
   int64_t cache_misses = 0;
   int64_t programs_compiled = 0;
   int64_t dynamic_programs = 0;      // Those among them that serve traces of other sizes too.
+  int64_t specialized_programs = 0;  // Programs for sizes that one of these ran with again and again. See LAZULI_SPECIALIZE_AFTER.
   int64_t recompiles = 0;            // Programs compiled at a site that had one already.
   int64_t recompile_limit_hits = 0;  // Traces sent to eager because their site is past recompile_limit.
   int64_t compile_failures = 0;

@@ -1,0 +1,131 @@
+// Shapes of tensors that are made of sizes, or of the sizes of others.
+#include <ATen/TensorUtils.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/DefaultDtype.h>
+
+#include <algorithm>
+
+#include "tracer/shape_function_table.h"
+
+namespace lazuli::tracer {
+namespace {
+
+// Contiguous, of `sizes`; nothing where the operator refuses them, or makes no plain tensor.
+Shapes Made(const std::vector<int64_t>& sizes, at::ScalarType dtype, const c10::IValue& layout) {
+  const bool is_plain = layout.isNone() || layout.toLayout() == at::kStrided;
+  if (!is_plain || std::any_of(sizes.begin(), sizes.end(), [](int64_t size) { return size < 0; })) return {};
+  return {Fresh(sizes, dtype)};
+}
+
+at::ScalarType DtypeOr(const c10::IValue& dtype, at::ScalarType otherwise) { return dtype.isNone() ? otherwise : dtype.toScalarType(); }
+
+// (sizes, dtype?, layout?, ...)
+Shapes ZerosShape(Args args) { return Made(IntsArg(args[0]), DtypeOr(args[1], c10::get_default_dtype_as_scalartype()), args[2]); }
+
+// (sizes, number, dtype?, layout?, ...)
+Shapes FullShape(Args args) {
+  const c10::IValue& number = args[1];
+  if (number.isComplexDouble()) return {};
+  const at::ScalarType own = number.isBool() ? at::kBool : number.isInt() ? at::kLong : c10::get_default_dtype_as_scalartype();
+  return Made(IntsArg(args[0]), DtypeOr(args[2], own), args[3]);
+}
+
+// (self, sizes, dtype?, layout?, ...)
+Shapes NewZerosShape(Args args) { return Made(IntsArg(args[1]), DtypeOr(args[2], TensorArg(args[0]).scalar_type()), args[3]); }
+
+// (self, sizes, number, dtype?, layout?, ...)
+Shapes NewFullShape(Args args) {
+  const at::Tensor self = TensorArg(args[0]);
+  if (args[2].isComplexDouble() && !self.is_complex()) return {};
+  return Made(IntsArg(args[1]), DtypeOr(args[3], self.scalar_type()), args[4]);
+}
+
+// (self, repeats): one for each dimension, and for new ones before them.
+Shapes RepeatShape(Args args) {
+  const at::Tensor self = TensorArg(args[0]);
+  std::vector<int64_t> sizes = IntsArg(args[1]);
+  if (static_cast<int64_t>(sizes.size()) < self.dim()) return {};
+  const size_t before = sizes.size() - static_cast<size_t>(self.dim());
+  for (int64_t d = 0; d < self.dim(); ++d) sizes[before + static_cast<size_t>(d)] *= self.size(d);
+  return Made(sizes, self.scalar_type(), c10::IValue());
+}
+
+// (self, offset, dim1, dim2): the last dimension becomes a diagonal between two.
+Shapes DiagEmbedShape(Args args) {
+  const at::Tensor self = TensorArg(args[0]);
+  if (self.dim() == 0) return {};
+  const int64_t rank = self.dim() + 1;
+  const int64_t a = c10::maybe_wrap_dim(args[2].toInt(), rank), b = c10::maybe_wrap_dim(args[3].toInt(), rank);
+  if (a == b) return {};
+  std::vector<int64_t> sizes = self.sizes().vec();
+  const int64_t side = sizes.back() + std::abs(args[1].toInt());
+  sizes.pop_back();
+  sizes.insert(sizes.begin() + std::min(a, b), side);
+  sizes.insert(sizes.begin() + std::max(a, b), side);
+  return Made(sizes, self.scalar_type(), c10::IValue());
+}
+
+// (grad, input_sizes, offset, dim1, dim2): zeros of these sizes with `grad` on a diagonal.
+Shapes DiagonalBackwardShape(Args args) {
+  const at::Tensor grad = TensorArg(args[0]);
+  std::vector<int64_t> sizes = IntsArg(args[1]), rest = sizes;
+  const auto rank = static_cast<int64_t>(sizes.size());
+  const int64_t offset = args[2].toInt(), a = c10::maybe_wrap_dim(args[3].toInt(), rank), b = c10::maybe_wrap_dim(args[4].toInt(), rank);
+  if (a == b) return {};
+  const int64_t length = std::max<int64_t>(0, std::min(sizes[a] + std::min<int64_t>(offset, 0), sizes[b] - std::max<int64_t>(offset, 0)));
+  rest.erase(rest.begin() + std::max(a, b));
+  rest.erase(rest.begin() + std::min(a, b));
+  rest.push_back(length);
+  if (!grad.sizes().equals(rest)) return {};
+  return Made(sizes, grad.scalar_type(), c10::IValue());
+}
+
+// (matrices): of up to two dimensions each.
+Shapes BlockDiagShape(Args args) {
+  int64_t rows = 0, columns = 0;
+  std::optional<at::ScalarType> dtype;
+  for (const at::Tensor& tensor : args[0].toTensorVector()) {
+    if (tensor.dim() > 2) return {};
+    rows += tensor.dim() == 2 ? tensor.size(0) : 1;
+    columns += tensor.dim() == 0 ? 1 : tensor.size(-1);
+    dtype = dtype.has_value() ? c10::promoteTypes(*dtype, tensor.scalar_type()) : tensor.scalar_type();
+  }
+  if (!dtype.has_value()) return {};
+  return Made({rows, columns}, *dtype, c10::IValue());
+}
+
+// (theta, sizes, align_corners): a point for each place of images, or volumes, of these sizes.
+Shapes AffineGridShape(Args args) {
+  const at::Tensor theta = TensorArg(args[0]);
+  const std::vector<int64_t> sizes = IntsArg(args[1]);
+  const auto places = static_cast<int64_t>(sizes.size()) - 2;
+  if ((places != 2 && places != 3) || theta.dim() != 3 || theta.size(0) != sizes[0] || theta.size(1) != places ||
+      theta.size(2) != places + 1 || !HaveOneFloatDtype({theta})) {
+    return {};
+  }
+  std::vector<int64_t> grid = {sizes[0]};
+  grid.insert(grid.end(), sizes.begin() + 2, sizes.end());
+  grid.push_back(places);
+  return Made(grid, theta.scalar_type(), c10::IValue());
+}
+
+}  // namespace
+
+void AddFactoryShapes(ShapeTable* table) {
+  const std::pair<const char*, Shapes (*)(Args)> rows[] = {
+      {"aten::zeros", ZerosShape},
+      {"aten::ones", ZerosShape},
+      {"aten::full", FullShape},
+      {"aten::new_zeros", NewZerosShape},
+      {"aten::new_ones", NewZerosShape},
+      {"aten::new_full", NewFullShape},
+      {"aten::repeat", RepeatShape},
+      {"aten::diag_embed", DiagEmbedShape},
+      {"aten::diagonal_backward", DiagonalBackwardShape},
+      {"aten::block_diag", BlockDiagShape},
+      {"aten::affine_grid_generator", AffineGridShape},
+  };
+  for (const auto& [name, function] : rows) table->emplace(name, function);
+}
+
+}  // namespace lazuli::tracer
