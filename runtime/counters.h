@@ -32,6 +32,7 @@ namespace lazuli::runtime {
   X(stance_replays)         \
   X(kernels_compiled)       \
   X(kernel_cache_hits)      \
+  X(kernels_replanned)      \
   X(disk_cache_hits)        \
   X(disk_cache_misses)      \
   X(disk_cache_writes)      \
@@ -43,6 +44,7 @@ namespace lazuli::runtime {
   X(algorithms_timed)       \
   X(fused_attentions)       \
   X(unfused_attentions)     \
+  X(flash_attentions)       \
   X(kernel_launches)        \
   X(aten_calls)             \
   X(cudagraph_captures)     \

@@ -50,6 +50,8 @@ size_t Padded(size_t size) { return (size + 7) / 8 * 8; }
 LaunchTape::Scope::Scope(LaunchTape* tape) : outer_(current_tape) { current_tape = tape; }
 LaunchTape::Scope::~Scope() { current_tape = outer_; }
 
+bool LaunchTape::IsActive() { return current_tape != nullptr; }
+
 bool LaunchTape::IsPatching() { return current_tape != nullptr && current_tape->exec_ != nullptr; }
 
 int LaunchTape::Record(const GpuLaunch& launch, CudaStreamHandle stream) {

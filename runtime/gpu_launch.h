@@ -38,7 +38,8 @@ class LaunchTape {
   // or are those from number `first` on, and make no launch: where arguments differ, the node of `exec` gets them.
   class Patching;
 
-  // Whether this thread's launches only patch a graph now.
+  // Whether this thread's launches go onto a tape, or come from one, now; and whether they only patch a graph.
+  static bool IsActive();
   static bool IsPatching();
 
  private:

@@ -19,12 +19,6 @@ namespace {
 constexpr double kBytesPerUs = 2.5e6;  // What kernels move on a GPU with fast memory.
 constexpr double kLaunchUs = 2;
 
-std::vector<int64_t> Hints(const KernelIR& kernel) {
-  std::vector<int64_t> hints;
-  for (int i = 0; i < kernel.symbols.size(); ++i) hints.push_back(kernel.symbols.hint(i));
-  return hints;
-}
-
 // What is to be made.
 struct CudaJob {
   const KernelIR& kernel;
@@ -41,6 +35,24 @@ struct CudaJob {
 
 absl::StatusOr<MadeKernel> LoadOrCompileCuda(const CudaJob& job, const CudaSchedule& schedule, KernelOrigin* origin);
 
+// Where sizes of what is reduced are symbols, and no schedule was chosen by timing, which is of its sizes.
+OtherPlans::Make OtherPlansOf(const CudaJob& job, const CudaPlan& plan) {
+  const bool varies = plan.kernel.num_reduced > 0 && plan.kernel.symbols.HasSymbol(plan.kernel.sizes);
+  if (!varies || plan.wide || !(plan.schedule == CudaSchedule())) return nullptr;
+  return [kernel = job.kernel, target = job.target, nvrtc = job.nvrtc, source = EmitCuda(plan)](
+             absl::Span<const int64_t> hints) mutable -> absl::StatusOr<std::shared_ptr<const CompiledKernel>> {
+    KernelOrigin unused;
+    target.cached_only = false;
+    KernelIR planned = kernel;
+    for (int i = 0; i < planned.symbols.size(); ++i) planned.symbols.SetHint(i, hints[static_cast<size_t>(i)]);
+    const CudaJob other{planned, target, nvrtc};
+    if (EmitCuda(other.Plan({})) == source) return nullptr;
+    absl::StatusOr<MadeKernel> made = LoadOrCompileCuda(other, {}, &unused);
+    if (!made.ok()) return made.status();
+    return made->kernel;
+  };
+}
+
 // `object`: what NVRTC made of the plan's text, which is `key`'s.
 MadeKernel WrapCuda(const CudaJob& job, const CudaPlan& plan, const std::string& key, const std::string& object) {
   CudaKernel::MakeWide make_wide;
@@ -54,7 +66,7 @@ MadeKernel WrapCuda(const CudaJob& job, const CudaPlan& plan, const std::string&
       return made->kernel;
     };
   }
-  return {std::make_shared<CudaKernel>(plan, object, std::move(make_wide)), key, object};
+  return {std::make_shared<CudaKernel>(plan, object, std::move(make_wide), OtherPlansOf(job, plan)), key, object};
 }
 
 absl::StatusOr<MadeKernel> LoadOrCompileCuda(const CudaJob& job, const CudaSchedule& schedule, KernelOrigin* origin) {
@@ -120,7 +132,7 @@ std::string CudaSource(const KernelIR& kernel, bool batches) { return EmitCuda(P
 std::string ExplainCudaKernel(const KernelIR& kernel, absl::Span<const int64_t> symbols) {
   const CudaPlan plan = PlanCuda(kernel, /*wide=*/false);
   const CudaLaunch& launch = plan.launch;
-  const std::vector<int64_t> values = symbols.empty() ? Hints(kernel) : std::vector<int64_t>(symbols.begin(), symbols.end());
+  const std::vector<int64_t> values = symbols.empty() ? HintsOf(kernel) : std::vector<int64_t>(symbols.begin(), symbols.end());
   const auto bytes = static_cast<double>(TouchedBytes(kernel, values));
   const int64_t splits = launch.Splits(values.data(), kPlannedMultiprocessors);
   const size_t phases = launch.phases.size();

@@ -33,7 +33,7 @@ runtime::CudaStreamHandle CurrentStream(c10::Device* device) {
 
 }  // namespace
 
-CudaKernel::CudaKernel(const CudaPlan& plan, std::string code, MakeWide wide)
+CudaKernel::CudaKernel(const CudaPlan& plan, std::string code, MakeWide wide, OtherPlans::Make others)
     : launch_(plan.launch),
       num_buffers_(static_cast<int>(plan.kernel.buffers.size())),
       num_scalars_(plan.kernel.num_scalars),
@@ -42,6 +42,7 @@ CudaKernel::CudaKernel(const CudaPlan& plan, std::string code, MakeWide wide)
       code_(std::move(code)) {
   if (num_symbols_ == 0 || plan.wide) return;
   const KernelIR& kernel = plan.kernel;
+  if (others != nullptr) others_ = std::make_unique<const OtherPlans>(HintsOf(kernel), std::move(others));
   Extent points{{runtime::Product{}, runtime::Product{}}};
   int64_t all = 1;
   for (const int64_t size : kernel.sizes) all *= size;
@@ -137,6 +138,10 @@ void CudaKernel::Run(void* const* buffers, const uint64_t* scalars, const int64_
     return wide_->Run(buffers, scalars, symbols);
   }
   if (launch_.phases.empty() || launch_.Blocks(symbols) == 0) return;
+  // A graph keeps the kernel that it was captured with.
+  if (others_ != nullptr && !runtime::LaunchTape::IsActive()) {
+    if (const CompiledKernel* other = others_->For(symbols); other != nullptr) return other->Run(buffers, scalars, symbols);
+  }
   LoadOnce();
   c10::Device device = c10::kCUDA;
   const runtime::CudaStreamHandle stream = CurrentStream(&device);

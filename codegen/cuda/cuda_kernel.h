@@ -13,6 +13,7 @@
 
 #include "absl/types/span.h"
 #include "codegen/cuda/cuda_plan.h"
+#include "codegen/cuda/other_plans.h"
 #include "codegen/kernel_compiler.h"
 #include "runtime/cuda_driver.h"
 #include "runtime/gpu_launch.h"
@@ -28,7 +29,8 @@ class CudaKernel : public CompiledKernel {
   // `code`: what NVRTC made of the plan's text. Of a kernel with symbols, `wide` makes the same with 64-bit numbers of elements, if they
   // ever get too large for 32 bits.
   using MakeWide = std::function<absl::StatusOr<std::shared_ptr<const CompiledKernel>>()>;
-  CudaKernel(const CudaPlan& plan, std::string code, MakeWide wide);
+  // `others` makes it with other plans; null: one plan is right for all sizes.
+  CudaKernel(const CudaPlan& plan, std::string code, MakeWide wide, OtherPlans::Make others = nullptr);
   ~CudaKernel() override;
 
   void Run(void* const* buffers, const uint64_t* scalars, const int64_t* symbols) const override;
@@ -68,6 +70,7 @@ class CudaKernel : public CompiledKernel {
   const int num_symbols_;
   std::vector<Extent> extents_;  // Of the domain and the buffers; empty where their sizes are known.
   const MakeWide make_wide_;
+  std::unique_ptr<const OtherPlans> others_;  // Null: there are none.
 
   mutable std::once_flag loaded_;
   mutable std::string code_;

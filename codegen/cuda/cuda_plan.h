@@ -192,6 +192,9 @@ void KeepValues(CudaPlan* plan, const CudaLaunch::Phase& threads);
 // Whether the kernel has any kPartialSum.
 bool HasPartialSums(const KernelIR& kernel);
 
+// Of each symbol.
+std::vector<int64_t> HintsOf(const KernelIR& kernel);
+
 // Whether numbers of elements need 64 bits, with these values of symbols.
 bool NeedsWide(const KernelIR& kernel, const int64_t* symbols);
 

@@ -73,6 +73,12 @@ bool HasPartialSums(const KernelIR& kernel) {
   return std::any_of(kernel.insts.begin(), kernel.insts.end(), [](const KInst& inst) { return inst.op == KOp::kPartialSum; });
 }
 
+std::vector<int64_t> HintsOf(const KernelIR& kernel) {
+  std::vector<int64_t> hints;
+  for (int i = 0; i < kernel.symbols.size(); ++i) hints.push_back(kernel.symbols.hint(i));
+  return hints;
+}
+
 bool NeedsWide(const KernelIR& kernel, const int64_t* symbols) {
   const auto value = [&](int64_t number) { return kernel.symbols.empty() ? number : kernel.symbols.Decode(number).Evaluate(symbols); };
   int64_t points = 1;

@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include "codegen/products/attention_calls.h"
+#include "codegen/products/flash_calls.h"
 #include "codegen/products/gpu_product.h"
 
 namespace lazuli::codegen {
@@ -147,6 +148,7 @@ bool IsWritten(const TensorRef& operand, const Graph& graph) {
 
 runtime::DirectCall FindDirectCall(const Node& node, const OpInfo& called, const Graph& graph) {
   if (const runtime::DirectCall attention = FindAttentionCall(node, called, graph); attention != nullptr) return attention;
+  if (const runtime::DirectCall flash = FindFlashCall(node, called, graph); flash != nullptr) return flash;
   const Row* row = FindRow(called.name);
   if (row == nullptr || row->call == nullptr) return nullptr;
   const TensorRef& w_t = node.op.args[row->w_t].tensors[0];

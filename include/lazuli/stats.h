@@ -27,6 +27,7 @@ struct LAZULI_API Stats {
   int64_t stance_replays = 0;       // Those among them that would have been compiled but for the stance or error_on_recompile.
   int64_t kernels_compiled = 0;     // Kernels that code was generated for.
   int64_t kernel_cache_hits = 0;    // Kernels that this process had already.
+  int64_t kernels_replanned = 0;    // Kernels on a GPU compiled again, with a plan for sizes far from those that they were planned for.
   int64_t disk_cache_hits = 0;      // Kernels whose code came from the disk cache or from load_cache.
   int64_t disk_cache_misses = 0;    // Kernels looked for there and not found (unusable entries included).
   int64_t disk_cache_writes = 0;    // Entries written.
@@ -38,6 +39,7 @@ struct LAZULI_API Stats {
   int64_t algorithms_timed = 0;     // Algorithms timed for that, the library's first choices among them.
   int64_t fused_attentions = 0;     // Attentions, or gradients of one, that a program wrote as a formula and one kernel computed.
   int64_t unfused_attentions = 0;   // Those that such a kernel refused after all, by their sizes at run time: products and a softmax ran.
+  int64_t flash_attentions = 0;     // Calls of flash attention in place of cuDNN's, which would have planned for sizes that change.
   int64_t kernel_launches = 0;      // Fused kernels run.
   int64_t aten_calls = 0;           // Library calls made by programs.
   int64_t cudagraph_captures = 0;   // CUDA graphs made of programs. See LAZULI_MODE.

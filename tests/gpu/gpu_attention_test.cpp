@@ -88,6 +88,35 @@ TEST_F(GpuAttentionTest, LengthsThatChange) {
   EXPECT_GE(kernels, 5);  // Flash and memory-efficient attention of all dtypes.
 }
 
+// Where LibTorch prefers cuDNN, which makes a plan for each length. Forward and backward pass may be traces of their own.
+TEST_F(GpuAttentionTest, NewLengthsNeedNoPlan) {
+  const auto packed = torch::randn({2, 96, 3, 4, 64}, OnGpu(torch::kBFloat16)), weight = torch::randn({2, 4, 96, 64}, OnGpu(torch::kBFloat16));
+  const auto some = packed[0].permute({1, 2, 0, 3}).unsqueeze(1);
+  constexpr int64_t kCudnn = 3;  // at::SDPBackend::cudnn_attention.
+  if (at::_fused_sdp_choice(some[0], some[1], some[2], {}, 0.0, true) != kCudnn) GTEST_SKIP() << "LibTorch prefers another kernel";
+  for (const bool causal : {true, false}) {
+    for (const bool split : {false, true}) {
+      lazuli::reset();
+      const auto program = [&](int64_t length) {
+        const auto qkv = packed.narrow(1, 0, length).detach().clone().requires_grad_();
+        const auto heads = (qkv * 1).permute({2, 0, 3, 1, 4});
+        // More keys than queries, where all queries see all of them.
+        const auto y = Attend(causal ? heads[0] : heads[0].narrow(2, 0, length - 3), heads[1], heads[2], causal);
+        const auto loss = (y * weight.narrow(2, 0, y.size(2))).sum();
+        if (split) loss.item<float>();
+        return Tensors{y, torch::autograd::grad({loss}, {qkv})[0]};
+      };
+      for (const int64_t length : {24, 25}) ExpectSameAsEager([&] { return program(length); }, "default");
+      lazuli::wait_for_compiles();
+      const StatsDelta stats;
+      for (const int64_t length : {26, 27, 40, 41, 64, 96}) ExpectSameAsEager([&] { return program(length); }, "default");
+      EXPECT_EQ(stats.of(&Stats::flash_attentions), 6 * 4 * 2) << causal << split;
+      EXPECT_EQ(stats.of(&Stats::eager_replays), 0);
+      EXPECT_EQ(stats.of(&Stats::cache_misses), 0);
+    }
+  }
+}
+
 // With dropout numbers are drawn at once, and so is what is attended to; gradients are recorded.
 TEST_F(GpuAttentionTest, GradientsWithDropout) {
   int kernels = 0;

@@ -55,6 +55,35 @@ TEST_F(GpuShapesTest, ProductsOfOddWidths) {
   at::globalContext().setAllowTF32CuBLAS(before);
 }
 
+// One program for all lengths of rows, whose kernel is planned again for those far from the first; hot ones have programs of their own.
+TEST_F(GpuShapesTest, LengthsOfRowsThatChangeByFar) {
+  for (const bool async : {false, true}) {
+    lazuli::reset();
+    const auto step = [](int64_t length) {
+      const auto x = torch::arange(65536 / length * length, OnGpu()).cos().view({-1, length});
+      return Tensors{torch::softmax(x * 3, 1) + x, x.std(0), torch::layer_norm(x, {length}).amax({1})};
+    };
+    const StatsDelta stats;
+    for (int round = 0; round < 3; ++round) {
+      for (const int64_t length : {64, 4000, 64, 17, 32768, 5, 128, 1000, 2}) {
+        const Tensors eager = step(length);
+        Tensors lazy;
+        {
+          const DeviceMode mode(Options().disk_cache(false).async(async));
+          lazy = step(length);
+        }
+        for (size_t i = 0; i < eager.size(); ++i) {
+          ExpectSame(eager[i].cpu(), lazy[i].cpu(), false, std::to_string(length) + ", result " + std::to_string(i));
+        }
+      }
+      lazuli::wait_for_compiles();
+    }
+    EXPECT_EQ(stats.of(&Stats::programs_compiled), async ? 1 : 2);
+    EXPECT_GE(stats.of(&Stats::kernels_replanned), 2);
+    EXPECT_EQ(stats.of(&Stats::compile_failures), 0);
+  }
+}
+
 TEST_F(GpuShapesTest, RowsOfAnyNumberOfWarps) {
   for (const auto dtype : {torch::kFloat, torch::kBFloat16}) {
     for (const int64_t columns : {384, 768, 1152, 1536, 2304, 3072, 4608, 6144}) {
