@@ -27,6 +27,7 @@ Shapes UnaryShape(Args args) {
 // The magnitudes of complex numbers are real.
 Shapes AbsShape(Args args) {
   const at::Tensor self = TensorArg(args[0]);
+  if (!IsReal(self) && !self.is_complex()) return {};
   return {PointwiseResult({self}, c10::toRealValueType(self.scalar_type()))};
 }
 

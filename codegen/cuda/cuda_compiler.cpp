@@ -39,8 +39,8 @@ absl::StatusOr<MadeKernel> LoadOrCompileCuda(const CudaJob& job, const CudaSched
 OtherPlans::Make OtherPlansOf(const CudaJob& job, const CudaPlan& plan) {
   const bool varies = plan.kernel.num_reduced > 0 && plan.kernel.symbols.HasSymbol(plan.kernel.sizes);
   if (!varies || plan.wide || !(plan.schedule == CudaSchedule())) return nullptr;
-  return [kernel = job.kernel, target = job.target, nvrtc = job.nvrtc, source = EmitCuda(plan)](
-             absl::Span<const int64_t> hints) mutable -> absl::StatusOr<std::shared_ptr<const CompiledKernel>> {
+  return [kernel = job.kernel, target = job.target, nvrtc = job.nvrtc,
+          source = EmitCuda(plan)](absl::Span<const int64_t> hints) mutable -> absl::StatusOr<std::shared_ptr<const CompiledKernel>> {
     KernelOrigin unused;
     target.cached_only = false;
     KernelIR planned = kernel;

@@ -1,6 +1,6 @@
-// Plans of a kernel with symbols for sizes far from those that it was planned for: a block of a thousand threads for each row is right where
-// rows are long, and ten times too slow where they are short. Each class of sizes, by factors of four, that is met gets the plan that its
-// sizes call for; what differs is compiled in the background, and the kernel at hand goes on meanwhile.
+// Plans of a kernel with symbols for sizes far from those that it was planned for: a block of a thousand threads for each row is right
+// where rows are long, and ten times too slow where they are short. Each class of sizes, by factors of four, that is met gets the plan that
+// its sizes call for; what differs is compiled in the background, and the kernel at hand goes on meanwhile.
 #pragma once
 
 #include <atomic>

@@ -19,7 +19,6 @@
 #include "codegen/products/attention_op.h"
 #include "codegen/products/direct_calls.h"
 #include "codegen/products/fused_product.h"
-#include "codegen/products/gpu_product_call.h"
 #include "codegen/products/packed_convolution.h"
 #include "runtime/dump.h"
 #include "runtime/log.h"
@@ -366,7 +365,7 @@ class Planner {
     for (ValueId version : node.versions) AddWrite(Memory(version), &step);
     const OpInfo& called = out != nullptr ? *out : *node.op.info;
     const bool direct = options_.direct_calls && node.op.device.is_cpu();
-    if (options_.direct_calls) call.direct = direct ? FindDirectCall(node, called, graph_) : FindGpuProductCall(node, called, lt_choice_);
+    if (options_.direct_calls) call.direct = FindDirectCall(node, called, graph_, lt_choice_);
     if (direct && options_.pack_weights) FindKeptCall(node, &call);
     spec_.bit_exact &= call.direct == nullptr && call.kept == nullptr && !IsAttentionOp(*node.op.info);
     products_.resize(spec_.steps.size());

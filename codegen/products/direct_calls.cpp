@@ -146,9 +146,12 @@ bool IsWritten(const TensorRef& operand, const Graph& graph) {
   return value.producer != kNoNode || graph.contents[value.storage] != operand.storage;
 }
 
-runtime::DirectCall FindDirectCall(const Node& node, const OpInfo& called, const Graph& graph) {
+runtime::DirectCall FindDirectCall(const Node& node, const OpInfo& called, const Graph& graph, LtChoice choice) {
+  if (!node.op.device.is_cpu()) {
+    const runtime::DirectCall flash = FindFlashCall(node, called, graph);
+    return flash != nullptr ? flash : FindGpuProductCall(node, called, choice);
+  }
   if (const runtime::DirectCall attention = FindAttentionCall(node, called, graph); attention != nullptr) return attention;
-  if (const runtime::DirectCall flash = FindFlashCall(node, called, graph); flash != nullptr) return flash;
   const Row* row = FindRow(called.name);
   if (row == nullptr || row->call == nullptr) return nullptr;
   const TensorRef& w_t = node.op.args[row->w_t].tensors[0];

@@ -5,14 +5,15 @@
 
 #include "codegen/ir/graph.h"
 #include "codegen/ir/op_info.h"
+#include "codegen/products/gpu_product_call.h"
 #include "codegen/products/product.h"
 #include "runtime/executor.h"
 
 namespace lazuli::codegen {
 
 // For `node` of `graph`, which operator `called` computes, its own or its out-variant: what to try before calling that. Null where sizes or
-// strides that are known by now rule our code out, or there is none.
-runtime::DirectCall FindDirectCall(const Node& node, const OpInfo& called, const Graph& graph);
+// strides that are known by now rule our code out, or there is none. `choice`: of products on a GPU.
+runtime::DirectCall FindDirectCall(const Node& node, const OpInfo& called, const Graph& graph, LtChoice choice);
 
 // Which product a call is.
 struct ProductCall {

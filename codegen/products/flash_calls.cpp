@@ -96,9 +96,9 @@ bool AttendBack(const Stack& arguments, Stack* results) {
   if (!h.has_value()) return false;
   runtime::Counters::Get().flash_attentions.Add();
   const auto unused = [&](at::IntArrayRef sizes) { return at::empty(sizes, h->query.options().dtype(at::kUInt64)); };
-  auto made = at::_scaled_dot_product_flash_attention_backward(
-      HasVectorRows(grad) ? grad : grad.contiguous(), h->query, h->key, h->value, out, logsumexp.squeeze(-1), {}, {}, h->query.size(2),
-      h->key.size(2), 0.0, causal, unused({2}), unused({}), ScaleArg(arguments[kGradScale]));
+  auto made = at::_scaled_dot_product_flash_attention_backward(HasVectorRows(grad) ? grad : grad.contiguous(), h->query, h->key, h->value,
+                                                               out, logsumexp.squeeze(-1), {}, {}, h->query.size(2), h->key.size(2), 0.0,
+                                                               causal, unused({2}), unused({}), ScaleArg(arguments[kGradScale]));
   results->emplace_back(Laid(std::get<0>(made), h->query));
   results->emplace_back(Laid(std::get<1>(made), h->key));
   results->emplace_back(Laid(std::get<2>(made), h->value));

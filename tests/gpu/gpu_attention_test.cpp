@@ -90,7 +90,8 @@ TEST_F(GpuAttentionTest, LengthsThatChange) {
 
 // Where LibTorch prefers cuDNN, which makes a plan for each length. Forward and backward pass may be traces of their own.
 TEST_F(GpuAttentionTest, NewLengthsNeedNoPlan) {
-  const auto packed = torch::randn({2, 96, 3, 4, 64}, OnGpu(torch::kBFloat16)), weight = torch::randn({2, 4, 96, 64}, OnGpu(torch::kBFloat16));
+  const auto packed = torch::randn({2, 96, 3, 4, 64}, OnGpu(torch::kBFloat16)),
+             weight = torch::randn({2, 4, 96, 64}, OnGpu(torch::kBFloat16));
   const auto some = packed[0].permute({1, 2, 0, 3}).unsqueeze(1);
   constexpr int64_t kCudnn = 3;  // at::SDPBackend::cudnn_attention.
   if (at::_fused_sdp_choice(some[0], some[1], some[2], {}, 0.0, true) != kCudnn) GTEST_SKIP() << "LibTorch prefers another kernel";

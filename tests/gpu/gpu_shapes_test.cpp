@@ -57,6 +57,7 @@ TEST_F(GpuShapesTest, ProductsOfOddWidths) {
 
 // One program for all lengths of rows, whose kernel is planned again for those far from the first; hot ones have programs of their own.
 TEST_F(GpuShapesTest, LengthsOfRowsThatChangeByFar) {
+  int64_t replanned = 0;
   for (const bool async : {false, true}) {
     lazuli::reset();
     const auto step = [](int64_t length) {
@@ -78,10 +79,12 @@ TEST_F(GpuShapesTest, LengthsOfRowsThatChangeByFar) {
       }
       lazuli::wait_for_compiles();
     }
-    EXPECT_EQ(stats.of(&Stats::programs_compiled), async ? 1 : 2);
-    EXPECT_GE(stats.of(&Stats::kernels_replanned), 2);
+    EXPECT_LE(stats.of(&Stats::programs_compiled), 3);
+    EXPECT_EQ(stats.of(&Stats::dynamic_programs), 1);
     EXPECT_EQ(stats.of(&Stats::compile_failures), 0);
+    replanned += stats.of(&Stats::kernels_replanned);
   }
+  EXPECT_GE(replanned, 2);  // The process keeps them.
 }
 
 TEST_F(GpuShapesTest, RowsOfAnyNumberOfWarps) {

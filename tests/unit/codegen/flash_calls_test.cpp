@@ -19,5 +19,36 @@ TEST(FlashCallsTest, SmallAttentionNeedsNoPlanForLong) {
   for (int call = 0; call < 10000; ++call) ASSERT_FALSE(PlanPays(sizes, 2.0 * 12 * 100 * 64)) << call;
 }
 
+// Whether there is a call for attention of so many rows, or for its gradient, which operator `name` computes.
+bool HasFlashCall(const char* name, int64_t batch, int64_t queries, int64_t keys, const runtime::SymbolTable& symbols) {
+  const OpInfo* const info = FindOpInfo(name);
+  if (info == nullptr) return false;
+  TensorRef query, key;
+  query.sizes = {batch, 4, queries, 64};
+  key.sizes = {batch, 4, keys, 64};
+  Node node;
+  node.op.info = info;
+  node.op.args.resize(16);
+  for (TraceArg& arg : node.op.args) arg.tensors = {key};
+  node.op.args[info->name.find("backward") == std::string::npos ? 0 : 1].tensors = {query};
+  Graph graph;
+  graph.symbols = symbols;
+  return FindFlashCall(node, *info, graph) != nullptr;
+}
+
+TEST(FlashCallsTest, OnlyForCudnnWhereSizesAreSymbols) {
+  const auto symbols = runtime::SymbolTable::Make({24}, {});
+  const int64_t s = symbols.prime(0);
+  for (const char* name : {"aten::_scaled_dot_product_cudnn_attention", "aten::_scaled_dot_product_cudnn_attention_backward"}) {
+    EXPECT_FALSE(HasFlashCall(name, 2, 24, 24, {})) << name;
+    EXPECT_FALSE(HasFlashCall(name, 2, 24, 24, symbols)) << name;
+    EXPECT_TRUE(HasFlashCall(name, 2, s, s, symbols)) << name;
+    EXPECT_TRUE(HasFlashCall(name, 2, 1, s, symbols)) << name;
+    EXPECT_TRUE(HasFlashCall(name, s, 24, 24, symbols)) << name;
+  }
+  EXPECT_FALSE(HasFlashCall("aten::_scaled_dot_product_flash_attention", 2, s, s, symbols));
+  EXPECT_FALSE(HasFlashCall("aten::_scaled_dot_product_efficient_attention", 2, s, s, symbols));
+}
+
 }  // namespace
 }  // namespace lazuli::codegen
