@@ -116,11 +116,17 @@ Shapes CudaDropoutBackwardShape(Args args) {
   return {Fresh(grad.sizes(), grad.scalar_type(), grad.suggest_memory_format())};
 }
 
-// cuFFT and the solvers choose layouts by their plans, and by how many there are.
+// (self, dims, ...): cuFFT's plans go through dimensions as they lie, which is in order for the last one of a contiguous operand.
+Shapes CudaFftShape(const char* name, Args args) {
+  return IntsArg(args[1]).size() == 1 ? (*FindShapeFunction(name))(args) : Shapes();
+}
+
+Shapes CudaFftC2cShape(Args args) { return CudaFftShape("aten::_fft_c2c", args); }
+Shapes CudaFftC2rShape(Args args) { return CudaFftShape("aten::_fft_c2r", args); }
+Shapes CudaFftR2cShape(Args args) { return CudaFftShape("aten::_fft_r2c", args); }
+
+// The solvers choose layouts by how many there are.
 constexpr const char* kUnknown[] = {
-    "aten::_fft_c2c",
-    "aten::_fft_c2r",
-    "aten::_fft_r2c",
     "aten::_linalg_svd",
     "aten::cholesky",
     "aten::cholesky_inverse",
@@ -143,6 +149,9 @@ void AddGpuShapes(ShapeTable* table) {
   table->emplace("aten::native_layer_norm_backward", LayerNormBackwardShape);
   table->emplace("aten::_fused_rms_norm_backward", RmsNormBackwardShape);
   table->emplace("aten::native_dropout_backward", CudaDropoutBackwardShape);
+  table->emplace("aten::_fft_c2c", CudaFftC2cShape);
+  table->emplace("aten::_fft_c2r", CudaFftC2rShape);
+  table->emplace("aten::_fft_r2c", CudaFftR2cShape);
   for (const char* name : kUnknown) table->emplace(name, nullptr);
 }
 

@@ -87,6 +87,29 @@ TEST_F(GpuShapesTest, LengthsOfRowsThatChangeByFar) {
   EXPECT_GE(replanned, 2);  // The process keeps them.
 }
 
+TEST_F(GpuShapesTest, FourierTransformsOfLengthsThatChange) {
+  const auto step = [](int64_t length) {
+    const auto x = torch::arange(3 * length, OnGpu()).sin().view({3, length});
+    const auto spectrum = torch::fft_rfft(x * 2);
+    return Tensors{spectrum.abs(), torch::fft_irfft(spectrum * 0.5, length), torch::view_as_real(torch::fft_fft(spectrum * spectrum))};
+  };
+  std::optional<StatsDelta> late;
+  for (const int64_t length : {400, 401, 402, 500, 64, 77, 1000, 30}) {
+    if (length == 402) late.emplace();
+    const Tensors eager = step(length);
+    Tensors lazy;
+    {
+      const DeviceMode mode(Options().disk_cache(false).async(false));
+      lazy = step(length);
+    }
+    for (size_t i = 0; i < eager.size(); ++i) {
+      ExpectSame(eager[i].cpu(), lazy[i].cpu(), false, std::to_string(length) + ", result " + std::to_string(i));
+    }
+  }
+  EXPECT_EQ(late->of(&Stats::observations), 0);
+  EXPECT_EQ(late->of(&Stats::compile_failures), 0);
+}
+
 TEST_F(GpuShapesTest, RowsOfAnyNumberOfWarps) {
   for (const auto dtype : {torch::kFloat, torch::kBFloat16}) {
     for (const int64_t columns : {384, 768, 1152, 1536, 2304, 3072, 4608, 6144}) {

@@ -281,8 +281,11 @@ TEST(ShapeFunctionsTest, GpusHaveRulesOfTheirOwn) {
   };
   EXPECT_EQ(saved(torch::kCPU), std::vector<int64_t>({0}));
   EXPECT_EQ(saved(torch::kCUDA), std::vector<int64_t>({3}));
-  EXPECT_NE(FindShapeFunction("aten::_fft_r2c", torch::kCPU), nullptr);
-  EXPECT_EQ(FindShapeFunction("aten::_fft_r2c", torch::kCUDA), nullptr);
+  EXPECT_NE(FindShapeFunction("aten::geqrf", torch::kCPU), nullptr);
+  EXPECT_EQ(FindShapeFunction("aten::geqrf", torch::kCUDA), nullptr);
+  const auto dims = [](std::vector<int64_t> dims) { return (*FindShapeFunction("aten::_fft_r2c", torch::kCUDA))({F({2, 6, 8}), dims, 0, true}); };
+  EXPECT_EQ(dims({2}).at(0).sizes(), std::vector<int64_t>({2, 6, 5}));
+  EXPECT_TRUE(dims({1, 2}).empty());
   EXPECT_EQ(FindShapeFunction("aten::relu", torch::kCUDA), FindShapeFunction("aten::relu", torch::kCPU));
 }
 
