@@ -97,10 +97,10 @@ void OpenTrial(CompiledProgram* body, const codegen::TraceLog& log) {
 
 // The program of `entry`'s log alone; a trace that cannot be compiled is replayed from now on, and never tried again. False when nothing
 // was done, as in CompileTrace.
-bool CompileStatic(CachedTrace* entry, ShapeProfile* profile, const codegen::PipelineOptions& options) {
+bool CompileStatic(CachedTrace* entry, int64_t site, ShapeProfile* profile, const codegen::PipelineOptions& options) {
   CompiledProgram& body = *entry->body;
   codegen::Trace trace = codegen::DecodeTrace(entry->log);
-  auto program = CompileTrace(trace, entry->site->id, options);
+  auto program = CompileTrace(trace, site, options);
   if (absl::IsUnavailable(program.status())) return false;
   body.compiled = program.ok();
   if (program.ok()) {
@@ -170,10 +170,10 @@ void LogWithoutSymbols(int64_t serial, std::string_view why) {
 }
 
 void ScheduleStatic(const CachedTracePtr& entry) {
-  const std::shared_ptr<ShapeProfile> profile = entry->skeleton->profile;
-  Schedule(
-      entry->body, profile->HasStatic(entry->log),
-      [entry, profile](const codegen::PipelineOptions& options) { return CompileStatic(entry.get(), profile.get(), options); }, [] {});
+  const auto job = [entry, site = entry->site->id, profile = entry->skeleton->profile](const codegen::PipelineOptions& options) {
+    return CompileStatic(entry.get(), site, profile.get(), options);
+  };
+  Schedule(entry->body, entry->skeleton->profile->HasStatic(entry->log), job, [] {});
 }
 
 void ScheduleDynamic(DynamicJob job, std::function<void(const DynamicJob&)> then) {

@@ -158,7 +158,8 @@ void ProgramCache::ReportCompile(const Site& site, const codegen::TraceLog& log,
 
 bool ProgramCache::LimitAllows(Site* site, const codegen::TraceLog& log, int64_t serial, std::string_view location, CompilePolicy* policy) {
   const auto& active = runtime::Active();
-  if (!IsFull(*site)) return true;
+  site->refuses = IsFull(*site);
+  if (!site->refuses) return true;
   const bool site_full = site->programs >= LimitOf(*site);
   Counters::Get().recompile_limit_hits.Add();
   const std::string limit = site_full ? absl::StrCat("recompile_limit (", LimitOf(*site), ")")
@@ -214,7 +215,8 @@ CachedTracePtr ProgramCache::Specialize(const CachedTrace& general, const codege
   std::lock_guard<std::mutex> lock(mutex_);
   Skeleton* const skeleton = FindSkeleton(log);
   const bool marked = std::any_of(log.marks.begin(), log.marks.end(), [](const codegen::SizeMark& mark) { return mark.dynamic; });
-  if (skeleton == nullptr || marked) return nullptr;
+  const DynamicShapes* const shapes = skeleton == nullptr ? nullptr : skeleton->ShapesOf(general.body.get());
+  if (marked || shapes == nullptr || !shapes->FollowFromSymbols()) return nullptr;
   const CachedTracePtr own = MakeTrace(log, general.site, skeleton, std::make_shared<CompiledProgram>(next_serial_++));
   const Site& site = *own->site;
   if (runtime::LogEnabled(LogCategory::kDynamic)) {
@@ -226,6 +228,7 @@ CachedTracePtr ProgramCache::Specialize(const CachedTrace& general, const codege
   ScheduleStatic(own);
   // It is found through the program with symbols alone, and lives as long.
   own->skeleton = nullptr;
+  own->specialized = true;
   --skeleton->traces;
   Counters::Get().specialized_programs.Add();
   return own;

@@ -37,6 +37,7 @@ struct CachedTrace {
   std::vector<int64_t> symbols;  // Values of the program's symbols.
   Skeleton* skeleton = nullptr;  // Never freed while it has traces.
   Successors successors;         // Traces that followed. Guarded by the cache's lock.
+  bool specialized = false;      // It is none of the cache's (ProgramCache::Specialize).
   uint64_t last_use = 0;
   std::atomic<int> wider_runs{0};            // In place of traces of which less was visible.
   std::unique_ptr<runtime::Program> replay;  // While `body` is not ready. Guarded by its run_mutex.
@@ -62,6 +63,7 @@ struct Fork {
   double program_share = 1;  // Of late, those that had a program or got one.
   size_t last_ops = 0;       // Of the last one without.
   int64_t asides = 0;        // Those that were best run eagerly.
+  int64_t next_look = 16;    // Of so many, one is recorded, to see whether they still are.
 };
 // 0: none.
 struct ForkKeys {
@@ -76,6 +78,8 @@ struct Site {
   int64_t programs = 0;  // Compiled here and still there.
   bool limit_logged = false;
   int64_t new_in_a_row = 0;  // Traces whose code was new, since one was known.
+  // It had no room for the last trace that asked for a program. What follows one of its traces may well turn out to be another one.
+  std::atomic<bool> refuses{false};
 };
 
 // Thread-safe.
@@ -103,14 +107,15 @@ class ProgramCache {
   CachedTracePtr CompileSeen(const CachedTracePtr& entry, std::string_view location, CompilePolicy* policy);
 
   // The trace of `log`'s sizes alone, with a program of its own: the one of `general` serves all sizes, and ran with these again and again
-  // (hot_sizes.h). Null where the program marks sizes as dynamic. It is not in the cache: whoever asks keeps it.
+  // (hot_sizes.h). Null where the program marks sizes as dynamic, or where other numbers than the symbols may be any. It is not in the
+  // cache: whoever asks keeps it.
   CachedTracePtr Specialize(const CachedTrace& general, const codegen::TraceLog& log);
 
   // For a trace that starts like `log`, which has kSiteOps operators or more, after a cut for `cause`: what it has so far are its forks.
   // With kEagerly, `num_ops` becomes the length of the last trace there.
   Advice AdviceFor(const codegen::TraceLog& log, std::string_view cause, ForkKeys* forks, size_t* num_ops);
   // A trace of `forks` was cut, which `entry`, null for none, runs.
-  void NoteTrace(const ForkKeys& forks, const codegen::TraceLog& log, std::string_view cause, const CachedTracePtr& entry);
+  void NoteTrace(const std::vector<ForkKeys>& forks, const codegen::TraceLog& log, std::string_view cause, const CachedTracePtr& entry);
 
   // Whether a trace came before that is `log` but for which of its inputs share their memory; `separated` is SeparateReads of it.
   bool CameWithOtherAliases(const codegen::TraceLog& log, const codegen::TraceLog& separated);
@@ -124,6 +129,9 @@ class ProgramCache {
 
   // How the shapes of results are known. Set once, before anything is compiled.
   void SetShapeInference(ShapeInference infer) { infer_shapes_ = infer; }
+
+  // All that came there of late, the last one first; some may come twice.
+  std::vector<CachedTracePtr> AllSuccessors(const CachedTracePtr& previous, std::string_view cause);
 
   void Clear();
   size_t size();

@@ -7,6 +7,7 @@
 // each time the code is seen again: a program with symbols runs only where every number is what it says.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -66,6 +67,11 @@ class DynamicShapes {
   codegen::TraceLog At(const codegen::TraceLog& log, const std::vector<int64_t>& values) const;
   const runtime::SymbolTable& symbols() const { return symbols_; }
   const ShapeExplanation& explanation() const { return explanation_; }
+  // Whether all numbers are known where the symbols are: none may be any.
+  bool FollowFromSymbols() const {
+    return std::none_of(explanation_.derived.begin(), explanation_.derived.end(),
+                        [](const ShapeExplanation::Derived& derived) { return derived.product.is_any(); });
+  }
   // Those of the log that it was made for, with symbols.
   const std::vector<int64_t>& numbers() const { return numbers_; }
 

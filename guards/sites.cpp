@@ -37,7 +37,7 @@ bool ProgramCache::IsFull(const Site& site) const {
 
 Advice ProgramCache::AdviceFor(const codegen::TraceLog& log, std::string_view cause, ForkKeys* forks, size_t* num_ops) {
   constexpr double kFew = 0.125;
-  constexpr int64_t kLookAgain = 16;
+  constexpr int64_t kLookAgain = 16, kRarely = 256;
   constexpr size_t kMostForks = 1 << 14;
   forks->same_ops = KeyOf(log, log.ops.size(), cause);
   forks->same_trace = codegen::HashWords(log.code.data(), log.code.size(), forks->same_ops);
@@ -51,28 +51,36 @@ Advice ProgramCache::AdviceFor(const codegen::TraceLog& log, std::string_view ca
   if (forks_.size() >= kMostForks) forks_.clear();
   for (const uint64_t key : {forks->same_ops, forks->same_trace}) {
     Fork& fork = forks_[key];
-    if (fork.program_share >= kFew || ++fork.asides % kLookAgain == 0) continue;
+    if (fork.program_share >= kFew) continue;
+    if (++fork.asides >= fork.next_look) {
+      fork.next_look = fork.asides + std::clamp(fork.asides / 4, kLookAgain, kRarely);
+      continue;
+    }
     *num_ops = fork.last_ops;
     if (fork.asides == 1 && runtime::LogEnabled(runtime::LogCategory::kPerfHints)) {
       runtime::Log(runtime::LogCategory::kPerfHints,
                    absl::StrCat("site ", site.id, " has all the programs that it may have, and few of the traces that go on after ",
                                 codegen::OpInfoById(log.ops.back().op_id).name, " (op ", log.ops.size() - 1,
-                                ") are theirs: their operators run eagerly, but for one trace in ", kLookAgain));
+                                ") are theirs: their operators run eagerly, but for one trace in ", kLookAgain, " to ", kRarely));
     }
     return Advice::kEagerly;
   }
   return Advice::kRecord;
 }
 
-void ProgramCache::NoteTrace(const ForkKeys& forks, const codegen::TraceLog& log, std::string_view cause, const CachedTracePtr& entry) {
+void ProgramCache::NoteTrace(const std::vector<ForkKeys>& forks, const codegen::TraceLog& log, std::string_view cause,
+                             const CachedTracePtr& entry) {
   std::lock_guard<std::mutex> lock(mutex_);
   const bool has_program = (entry != nullptr && !entry->body->seen_once()) || !IsFull(FindSite(log, cause));
-  // Of traces that begin as the very same few are others.
-  for (const auto& [key, recent] : {std::make_pair(forks.same_ops, 16.0), std::make_pair(forks.same_trace, 4.0)}) {
+  const auto note = [&](uint64_t key, double recent) {
     const auto fork = forks_.find(key);
-    if (fork == forks_.end()) continue;
+    if (fork == forks_.end()) return;
     fork->second.program_share += ((has_program ? 1 : 0) - fork->second.program_share) / recent;
     if (!has_program) fork->second.last_ops = log.ops.size();
+  };
+  for (const ForkKeys& at : forks) {
+    note(at.same_ops, 16);
+    note(at.same_trace, 4);  // Of traces that begin as the very same few are others.
   }
 }
 
@@ -98,8 +106,8 @@ CachedTracePtr ProgramCache::FindWider(const codegen::TraceLog& log, std::string
   constexpr int kMostRuns = 2;
   std::lock_guard<std::mutex> lock(mutex_);
   const auto serves = [&](const CachedTracePtr& entry) {
-    return entry != nullptr && entry->skeleton != nullptr && entry->body->ready() && MatchesButForDead(entry->log, log) &&
-           entry->wider_runs.fetch_add(1, std::memory_order_relaxed) < kMostRuns;
+    return entry != nullptr && (entry->skeleton != nullptr || entry->specialized) && entry->body->ready() &&
+           MatchesButForDead(entry->log, log) && entry->wider_runs.fetch_add(1, std::memory_order_relaxed) < kMostRuns;
   };
   CachedTracePtr found = serves(predicted) ? predicted : nullptr;
   if (const auto site = sites_.find(SiteKey(log, cause)); found == nullptr && site != sites_.end()) {

@@ -33,6 +33,24 @@ CachedTracePtr Successors::StartingWith(int32_t op_id) const {
   return Choose([op_id](const CachedTrace& trace) { return trace.log.ops.front().op_id == op_id; });
 }
 
+void Successors::AppendTo(std::vector<CachedTracePtr>* traces) const {
+  for (const auto& known : traces_) {
+    if (CachedTracePtr trace = known.lock()) traces->push_back(std::move(trace));
+  }
+}
+
+std::vector<CachedTracePtr> ProgramCache::AllSuccessors(const CachedTracePtr& previous, std::string_view cause) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<CachedTracePtr> all;
+  if (previous != nullptr) {
+    previous->successors.AppendTo(&all);
+    previous->body->successors.AppendTo(&all);
+  } else if (const auto it = after_cause_.find(cause); it != after_cause_.end()) {
+    it->second.AppendTo(&all);
+  }
+  return all;
+}
+
 void ProgramCache::NoteSuccessor(const CachedTracePtr& previous, std::string_view cause, const CachedTracePtr& next) {
   constexpr size_t kMostCauses = 1 << 10;
   std::lock_guard<std::mutex> lock(mutex_);

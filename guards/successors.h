@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace lazuli::guards {
 
@@ -21,6 +22,9 @@ class Successors {
 
   // The same of those that begin with operator `op_id`.
   CachedTracePtr StartingWith(int32_t op_id) const;
+
+  // Adds all that are there to `traces`, the last one first.
+  void AppendTo(std::vector<CachedTracePtr>* traces) const;
 
  private:
   template <class Fits>

@@ -98,7 +98,7 @@ void Recorder::Flush(std::string_view cause, Cut cut) {
   auto found = runtime::TraceRun::Found::kMiss;
   guards::CompilePolicy policy(scopes_.stance());
   const guards::CachedTracePtr entry = FindOrCompile(cut, &policy, &found);
-  if (forks_.same_ops != 0 && cut != Cut::kTransient) guards::ProgramCache::Get().NoteTrace(forks_, log_, StartCause(), entry);
+  if (!forks_.empty() && cut != Cut::kTransient) guards::ProgramCache::Get().NoteTrace(forks_, log_, StartCause(), entry);
   if (policy.kept_eager()) counters.stance_replays.Add();
   events.Found(entry, found);
   const bool predicted = found == runtime::TraceRun::Found::kPredicted;
@@ -177,8 +177,8 @@ guards::CachedTracePtr Recorder::PreferOwnSizes(guards::CachedTracePtr known, co
   *found = runtime::TraceRun::Found::kHit;
   const std::vector<int64_t> symbols(now.begin(), now.end());
   CompleteOutputs();
-  if (next.advice == Advice::kOwn) return std::move(next.own);
   auto& cache = guards::ProgramCache::Get();
+  if (next.advice == Advice::kOwn) return guards::Matches(next.own->log, log_) ? std::move(next.own) : cache.Find(log_);
   log_.marks = Marks();
   hot_sizes.Add(symbols, cache.Specialize(*known, log_));
   // `known` was of other sizes, perhaps.

@@ -277,12 +277,34 @@ void Recorder::BeginTrace(int32_t op_id) {
   default_dtype_ = c10::get_default_dtype_as_scalartype();
   NoteSettings(runtime::KernelSettings::Current());
   max_ops_ = static_cast<size_t>(runtime::Active().trace_limit);
-  better_ahead_ = runtime::Active().cudagraphs && IsBetterAhead();
-  run_ahead_at_ = head_start_.OnBegin(MayRunAhead() ? prediction_.get() : nullptr);
+  BeginPrediction();
   max_pending_bytes_ = look_at_inputs_at_ = MostPendingBytes(c10::kCPU);
   keeps_stacks_ = runtime::Active().stacks;
   all_dynamic_ = runtime::Active().dynamic == runtime::When::kAlways;
   record_start_ = runtime::EventTime();
+}
+
+void Recorder::BeginPrediction() {
+  better_ahead_ = runtime::Active().cudagraphs && IsBetterAhead();
+  run_ahead_at_ = head_start_.OnBegin(MayRunAhead() ? prediction_.get() : nullptr);
+}
+
+bool Recorder::TakesOtherBeginning(size_t code_begin, size_t shapes_begin) {
+  if (!log_.ops.empty() || prediction_ == nullptr) return false;
+  const guards::CachedTracePtr expected = prediction_;
+  auto& cache = guards::ProgramCache::Get();
+  for (const guards::CachedTracePtr& other : cache.AllSuccessors(previous_, start_cause_)) {
+    symbols_.Stop();
+    if (other == expected || other->body->trial.runs_eagerly()) continue;
+    prediction_ = other;
+    if (!FollowsPrediction(code_begin, shapes_begin)) continue;
+    cache.NoteSuccessor(previous_, start_cause_, other);
+    BeginPrediction();
+    return true;
+  }
+  symbols_.Stop();
+  prediction_ = expected;
+  return false;
 }
 
 bool Recorder::HoldsTooMuch() {
@@ -308,8 +330,10 @@ void Recorder::EndBlock() {
 void Recorder::FollowAdvice() {
   constexpr size_t kTimesLonger = 16;  // A trace may be than the last one there.
   size_t num_ops = 0;
-  const guards::Advice advice = guards::ProgramCache::Get().AdviceFor(log_, StartCause(), &forks_, &num_ops);
-  if (advice == guards::Advice::kBlocks) in_blocks_ = true;
+  guards::ForkKeys forks;
+  const guards::Advice advice = guards::ProgramCache::Get().AdviceFor(log_, StartCause(), &forks, &num_ops);
+  if (forks.same_ops != 0) forks_.push_back(forks);
+  if (advice == guards::Advice::kBlocks && prediction_ == nullptr) in_blocks_ = true;
   if (advice != guards::Advice::kEagerly || Current() != this || !MayStepAside()) return;
   StepAsideUntilCut(this, in_blocks_, kTimesLonger * num_ops);
 }
@@ -437,7 +461,7 @@ void Recorder::StartTrace(std::string_view cause, const guards::CachedTracePtr& 
   epoch_.store(next_epoch++, std::memory_order_relaxed);
   start_cause_.assign(cause);
   advice_at_ = guards::kSiteOps;
-  forks_ = {};
+  forks_.clear();
   due_ = kFull;
   loops_.OnCut();
   in_blocks_ = cause == kBlock;

@@ -191,7 +191,7 @@ class Recorder {
     due_ = kLoop;
   }
   void FollowBlocks() {
-    if (prediction_ == nullptr && log_.ops.size() == advice_at_) FollowAdvice();
+    if (log_.ops.size() == advice_at_ && (prediction_ == nullptr || prediction_->site->refuses)) FollowAdvice();
     if (in_blocks_) EndBlock();
   }
   void EndBlock();
@@ -228,6 +228,8 @@ class Recorder {
   void CompleteOutputs();
   // Whether the trace so far is the predicted one.
   bool FollowsPrediction(size_t code_begin, size_t shapes_begin);
+  // Where the first operator is not as predicted: whether another trace that came here of late begins like this. It is predicted then.
+  bool TakesOtherBeginning(size_t code_begin, size_t shapes_begin);
   bool FollowsToTheEnd() const;
   // The metadata of the results of operator `op` of the predicted trace; null when it has to be inferred.
   const codegen::OutputMetas* PredictedResults(size_t op);
@@ -246,6 +248,7 @@ class Recorder {
   void StartTrace(std::string_view cause, const guards::CachedTracePtr& previous);
   // With operator `op_id`.
   void BeginTrace(int32_t op_id);
+  void BeginPrediction();
   void NoteSettings(runtime::KernelSettings settings);
   // Whether pending results, and inputs that nobody but the trace holds any more, have come to the budget.
   bool HoldsTooMuch();
@@ -284,8 +287,8 @@ class Recorder {
   Scopes scopes_;
 
   ForeignMemory foreign_;
-  size_t advice_at_ = 0;    // So many operators into the trace, some after it left what was predicted, what is best for it is looked up.
-  guards::ForkKeys forks_;  // What it was then.
+  size_t advice_at_ = 0;  // So many operators into the trace, and some after it left what was predicted, what is best for it is looked up.
+  std::vector<guards::ForkKeys> forks_;  // What it was then.
   bool in_blocks_ = false;
   std::string_view due_ = kFull;  // Cause of the cut at max_ops_.
   BlockCutter block_cutter_;

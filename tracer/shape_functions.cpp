@@ -100,6 +100,14 @@ std::string SearchFunctional(const std::string& name) {
   return "";
 }
 
+const ShapeFunction* FindIn(const ShapeTable& table, const std::string& name) {
+  auto it = table.find(name);
+  if (it == table.end()) it = table.find(FunctionalName(name));
+  return it == table.end() ? nullptr : &it->second;
+}
+
+}  // namespace
+
 // SearchFunctional, once for each name.
 const std::string& FunctionalName(const std::string& name) {
   static auto* mutex = new std::mutex;
@@ -108,14 +116,6 @@ const std::string& FunctionalName(const std::string& name) {
   const auto it = names->find(name);
   return it != names->end() ? it->second : names->emplace(name, SearchFunctional(name)).first->second;
 }
-
-const ShapeFunction* FindIn(const ShapeTable& table, const std::string& name) {
-  auto it = table.find(name);
-  if (it == table.end()) it = table.find(FunctionalName(name));
-  return it == table.end() ? nullptr : &it->second;
-}
-
-}  // namespace
 
 const ShapeFunction* FindShapeFunction(const std::string& name, c10::Device device) {
   if (!device.is_cpu()) {

@@ -24,10 +24,13 @@ Shapes UnaryShape(Args args) {
   return {PointwiseResult({self}, self.scalar_type())};
 }
 
-// The magnitudes of complex numbers are real.
+// The magnitudes of complex numbers are real. Strides of sizes that make no difference are chosen in another way then.
 Shapes AbsShape(Args args) {
   const at::Tensor self = TensorArg(args[0]);
-  if (!IsReal(self) && !self.is_complex()) return {};
+  const auto sizes = self.sizes();
+  const bool is_plain = HasDefaultStrides(self) && self.numel() > 0;
+  const bool all_count = std::all_of(sizes.begin(), sizes.end(), [](int64_t size) { return size > 1; });
+  if (!IsReal(self) && !(self.is_complex() && (is_plain || all_count))) return {};
   return {PointwiseResult({self}, c10::toRealValueType(self.scalar_type()))};
 }
 
@@ -168,7 +171,10 @@ Shapes CloneShape(Args args) { return Like(TensorArg(args[0]), c10::IValue(), ar
 Shapes ZerosLikeShape(Args args) { return Like(TensorArg(args[0]), args[1], args[5]); }
 
 // (self, number, dtype?, layout?, device?, pin_memory?, memory_format?), and _to_copy's (self, dtype?, ..., non_blocking, memory_format?).
-Shapes FullLikeShape(Args args) { return Like(TensorArg(args[0]), args[2], args[6]); }
+Shapes FullLikeShape(Args args) {
+  const Shapes results = Like(TensorArg(args[0]), args[2], args[6]);
+  return args[1].isComplexDouble() && !results[0].is_complex() ? Shapes() : results;
+}
 Shapes ToCopyShape(Args args) { return Like(TensorArg(args[0]), args[1], args[6]); }
 
 // (self, number) or (self): overwritten whole.

@@ -35,9 +35,9 @@ Shapes NewZerosShape(Args args) { return Made(IntsArg(args[1]), DtypeOr(args[2],
 
 // (self, sizes, number, dtype?, layout?, ...)
 Shapes NewFullShape(Args args) {
-  const at::Tensor self = TensorArg(args[0]);
-  if (args[2].isComplexDouble() && !self.is_complex()) return {};
-  return Made(IntsArg(args[1]), DtypeOr(args[3], self.scalar_type()), args[4]);
+  const at::ScalarType dtype = DtypeOr(args[3], TensorArg(args[0]).scalar_type());
+  if (args[2].isComplexDouble() && !c10::isComplexType(dtype)) return {};
+  return Made(IntsArg(args[1]), dtype, args[4]);
 }
 
 // (self, repeats): one for each dimension, and for new ones before them.
@@ -80,18 +80,17 @@ Shapes DiagonalBackwardShape(Args args) {
   return Made(sizes, grad.scalar_type(), c10::IValue());
 }
 
-// (matrices): of up to two dimensions each.
+// (matrices): of up to two dimensions each, and one dtype.
 Shapes BlockDiagShape(Args args) {
   int64_t rows = 0, columns = 0;
-  std::optional<at::ScalarType> dtype;
-  for (const at::Tensor& tensor : args[0].toTensorVector()) {
-    if (tensor.dim() > 2) return {};
+  const std::vector<at::Tensor> tensors = args[0].toTensorVector();
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.dim() > 2 || tensor.scalar_type() != tensors[0].scalar_type()) return {};
     rows += tensor.dim() == 2 ? tensor.size(0) : 1;
     columns += tensor.dim() == 0 ? 1 : tensor.size(-1);
-    dtype = dtype.has_value() ? c10::promoteTypes(*dtype, tensor.scalar_type()) : tensor.scalar_type();
   }
-  if (!dtype.has_value()) return {};
-  return Made({rows, columns}, *dtype, c10::IValue());
+  if (tensors.empty()) return {};
+  return Made({rows, columns}, tensors[0].scalar_type(), c10::IValue());
 }
 
 // (theta, sizes, align_corners): a point for each place of images, or volumes, of these sizes.
@@ -103,6 +102,9 @@ Shapes AffineGridShape(Args args) {
       theta.size(2) != places + 1 || !HaveOneFloatDtype({theta})) {
     return {};
   }
+  // Of one place there is a kernel for floats and doubles alone.
+  const bool is_wide = theta.scalar_type() == at::kFloat || theta.scalar_type() == at::kDouble;
+  if (!is_wide && std::any_of(sizes.begin() + 2, sizes.end(), [](int64_t size) { return size < 2; })) return {};
   std::vector<int64_t> grid = {sizes[0]};
   grid.insert(grid.end(), sizes.begin() + 2, sizes.end());
   grid.push_back(places);

@@ -117,9 +117,7 @@ Shapes CudaDropoutBackwardShape(Args args) {
 }
 
 // (self, dims, ...): cuFFT's plans go through dimensions as they lie, which is in order for the last one of a contiguous operand.
-Shapes CudaFftShape(const char* name, Args args) {
-  return IntsArg(args[1]).size() == 1 ? (*FindShapeFunction(name))(args) : Shapes();
-}
+Shapes CudaFftShape(const char* name, Args args) { return IntsArg(args[1]).size() == 1 ? (*FindShapeFunction(name))(args) : Shapes(); }
 
 Shapes CudaFftC2cShape(Args args) { return CudaFftShape("aten::_fft_c2c", args); }
 Shapes CudaFftC2rShape(Args args) { return CudaFftShape("aten::_fft_c2r", args); }

@@ -175,10 +175,22 @@ bool ConvertsDtype(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args)
   return false;
 }
 
+// Words and flags among the arguments, which may choose another kernel ("amax").
+uint64_t FlagsOf(c10::ArrayRef<c10::IValue> args) {
+  codegen::Word flags = 0;
+  for (const auto i : c10::irange(args.size())) {
+    if (args[i].isBool()) flags = flags * 2 + (args[i].toBool() ? 1 : 0);
+    if (args[i].isString()) flags = codegen::HashWords(&flags, 1, std::hash<std::string_view>()(args[i].toStringView()));
+  }
+  return flags;
+}
+
 // Apart from every key of RememberShapes that begins with an operator.
-std::vector<codegen::Word> DtypesKey(const codegen::OpInfo& info, uint64_t operands, uint64_t results, c10::Device device) {
+std::vector<codegen::Word> DtypesKey(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, uint64_t results, c10::Device device) {
   const auto type = static_cast<uint64_t>(device.type());
-  return {codegen::MakeWord(codegen::Tag::kLiveOut, static_cast<uint64_t>(info.id) | type << 32), operands, results};
+  constexpr uint64_t kOfDtypes = uint64_t{1} << 40;
+  return {codegen::MakeWord(codegen::Tag::kLiveOut, static_cast<uint64_t>(info.id) | type << 32 | kOfDtypes), OperandDtypes(info, args),
+          results, FlagsOf(args)};
 }
 
 // What may make a kernel another one: which flags are set, which numbers are not 0, and which operands are there. A bit for each argument.
@@ -193,7 +205,7 @@ uint64_t ChoicesOf(c10::ArrayRef<c10::IValue> args) {
   return choices;
 }
 
-// Apart from DtypesKey's by its length.
+// Apart from DtypesKey's by its first word.
 std::vector<codegen::Word> ForetoldKey(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, c10::Device device) {
   std::vector<codegen::Word> key{codegen::MakeWord(codegen::Tag::kLiveOut, static_cast<uint64_t>(info.id)), OperandDtypes(info, args),
                                  static_cast<codegen::Word>(device.type()), ChoicesOf(args)};
@@ -286,6 +298,13 @@ std::optional<codegen::OutputMetas> InferShapes(const codegen::OpInfo& info, c10
   return InferBy(trusted ? FindShapeFunction(info.name, device) : nullptr, info, args);
 }
 
+// Pointwise operators in place do not say that they are.
+static bool IsPointwise(const codegen::OpInfo& info) {
+  if (info.handle.hasTag(at::Tag::pointwise) || !info.returns_mutated_self) return info.handle.hasTag(at::Tag::pointwise);
+  const codegen::OpInfo* const functional = codegen::FindOpInfo(FunctionalName(info.name));
+  return functional != nullptr && functional->handle.hasTag(at::Tag::pointwise);
+}
+
 bool TakesDtypes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, const codegen::OutputMetas& outputs, c10::Device device) {
   const uint64_t dtypes = OperandDtypes(info, args);
   const uint64_t results = ResultDtypes(outputs);
@@ -297,12 +316,12 @@ bool TakesDtypes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, c
     if (row != nullptr && row->types != 0 && !row->moves) {
       if (AllDtypes(dtypes, [row](auto dtype) { return (codegen::TypeBit(dtype) & row->types) != 0; })) return true;
       // Pointwise operands are promoted to the wide one.
-      if (has_wide && (row->types & codegen::kWide) != 0 && info.handle.hasTag(at::Tag::pointwise)) return true;
-    } else if (is_one && !ConvertsDtype(info, args) && !info.handle.hasTag(at::Tag::pointwise)) {
-      if (has_wide || (dtypes == BitOf(at::kBFloat16) && info.handle.hasTag(at::Tag::core))) return true;
+      if (has_wide && (row->types & codegen::kWide) != 0 && IsPointwise(info)) return true;
+    } else if (is_one && !ConvertsDtype(info, args) && !IsPointwise(info)) {
+      if (has_wide) return true;
     }
   }
-  return RecallShapes(DtypesKey(info, dtypes, results, device)) != nullptr;
+  return RecallShapes(DtypesKey(info, args, results, device)) != nullptr;
 }
 
 void RememberDtypes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, c10::ArrayRef<c10::IValue> results, c10::Device device) {
@@ -311,7 +330,7 @@ void RememberDtypes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args
   if (!info.returns_mutated_self) {
     ForEachTensor(results, [&](const at::Tensor& tensor, size_t) { dtypes |= BitOf(tensor.scalar_type()); });
   }
-  RememberShapes(DtypesKey(info, OperandDtypes(info, args), dtypes, device), *taken);
+  RememberShapes(DtypesKey(info, args, dtypes, device), *taken);
 }
 
 std::optional<codegen::OutputMetas> Observe(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args,

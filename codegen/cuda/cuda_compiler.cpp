@@ -38,7 +38,8 @@ absl::StatusOr<MadeKernel> LoadOrCompileCuda(const CudaJob& job, const CudaSched
 // Where sizes of what is reduced are symbols, and no schedule was chosen by timing, which is of its sizes.
 OtherPlans::Make OtherPlansOf(const CudaJob& job, const CudaPlan& plan) {
   const bool varies = plan.kernel.num_reduced > 0 && plan.kernel.symbols.HasSymbol(plan.kernel.sizes);
-  if (!varies || plan.wide || !(plan.schedule == CudaSchedule())) return nullptr;
+  // Precision strict keeps the order of sums.
+  if (!varies || plan.wide || !(plan.schedule == CudaSchedule()) || job.target.precision == "strict") return nullptr;
   return [kernel = job.kernel, target = job.target, nvrtc = job.nvrtc,
           source = EmitCuda(plan)](absl::Span<const int64_t> hints) mutable -> absl::StatusOr<std::shared_ptr<const CompiledKernel>> {
     KernelOrigin unused;

@@ -1,5 +1,6 @@
 #include "codegen/cuda/cuda_kernel.h"
 
+#include <ATen/Context.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
@@ -138,8 +139,8 @@ void CudaKernel::Run(void* const* buffers, const uint64_t* scalars, const int64_
     return wide_->Run(buffers, scalars, symbols);
   }
   if (launch_.phases.empty() || launch_.Blocks(symbols) == 0) return;
-  // A graph keeps the kernel that it was captured with.
-  if (others_ != nullptr && !runtime::LaunchTape::IsActive()) {
+  // A graph keeps the kernel that it was captured with, and deterministic programs the order of their sums.
+  if (others_ != nullptr && !runtime::LaunchTape::IsActive() && !at::globalContext().deterministicAlgorithms()) {
     if (const CompiledKernel* other = others_->For(symbols); other != nullptr) return other->Run(buffers, scalars, symbols);
   }
   LoadOnce();

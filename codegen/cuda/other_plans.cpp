@@ -1,6 +1,7 @@
 #include "codegen/cuda/other_plans.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "runtime/compile_pool.h"
@@ -16,6 +17,16 @@ int BitsOf(int64_t number) {
   return bits;
 }
 
+// Null where it cannot be made, or need not: the kernel at hand does.
+std::shared_ptr<const CompiledKernel> MadeWith(const OtherPlans::Make& make, const std::vector<int64_t>& hints) {
+  try {
+    absl::StatusOr<std::shared_ptr<const CompiledKernel>> made = make(hints);
+    return made.ok() ? *std::move(made) : nullptr;
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+
 }  // namespace
 
 int8_t OtherPlans::ClassOf(int64_t value, int64_t hint) { return static_cast<int8_t>((BitsOf(value) - BitsOf(hint)) / 2); }
@@ -28,24 +39,25 @@ const CompiledKernel* OtherPlans::For(const int64_t* symbols) const {
 }
 
 const CompiledKernel* OtherPlans::Find(const int64_t* symbols) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const auto is_theirs = [&](const std::shared_ptr<Class>& known) {
-    for (size_t i = 0; i < hints_.size(); ++i) {
-      if (known->factors[i] != ClassOf(symbols[i], hints_[i])) return false;
-    }
-    return true;
-  };
-  const auto known = std::find_if(classes_.begin(), classes_.end(), is_theirs);
-  if (known != classes_.end()) return (*known)->ready.load(std::memory_order_acquire) ? (*known)->kernel.get() : nullptr;
-  if (classes_.size() >= kMostClasses) return nullptr;
-  const auto fresh = std::make_shared<Class>();
-  for (size_t i = 0; i < hints_.size(); ++i) fresh->factors.push_back(ClassOf(symbols[i], hints_[i]));
-  classes_.push_back(fresh);
+  std::shared_ptr<Class> fresh;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto is_theirs = [&](const std::shared_ptr<Class>& known) {
+      for (size_t i = 0; i < hints_.size(); ++i) {
+        if (known->factors[i] != ClassOf(symbols[i], hints_[i])) return false;
+      }
+      return true;
+    };
+    const auto known = std::find_if(classes_.begin(), classes_.end(), is_theirs);
+    if (known != classes_.end()) return (*known)->ready.load(std::memory_order_acquire) ? (*known)->kernel.get() : nullptr;
+    if (classes_.size() >= kMostClasses) return nullptr;
+    fresh = std::make_shared<Class>();
+    for (size_t i = 0; i < hints_.size(); ++i) fresh->factors.push_back(ClassOf(symbols[i], hints_[i]));
+    classes_.push_back(fresh);
+  }
   const auto compile = [fresh, make = make_, hints = std::vector<int64_t>(symbols, symbols + hints_.size())] {
-    absl::StatusOr<std::shared_ptr<const CompiledKernel>> made = make(hints);
-    if (!made.ok() || *made == nullptr) return;  // The kernel at hand does.
-    runtime::Counters::Get().kernels_replanned.Add();
-    fresh->kernel = *std::move(made);
+    fresh->kernel = MadeWith(make, hints);
+    if (fresh->kernel != nullptr) runtime::Counters::Get().kernels_replanned.Add();
     fresh->ready.store(true, std::memory_order_release);
   };
   const auto& active = runtime::Active();

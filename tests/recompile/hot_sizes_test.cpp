@@ -160,6 +160,58 @@ TEST_P(HotSizesTest, WhatIsVisibleMayChange) {
   EXPECT_GE(lazuli::stats().specialized_programs, 1);
 }
 
+// Where a window begins may be any number, whatever the sizes are.
+TEST_P(HotSizesTest, WindowsMoveWithinHotSizes) {
+  const auto step = [](const Tensor& x, int64_t at) -> Tensors {
+    const Tensor y = x.exp();
+    return {y.select(0, at) * 2 + y.select(0, (at * 5 + 1) % 6).sin()};
+  };
+  for (int i = 0; i < 8 * kAfter; ++i) {
+    const int64_t n = i < 2 ? 16 + 4 * i : 24;
+    const Tensor x = torch::arange(6 * n, torch::kFloat).reshape({6, n}).cos();
+    const int64_t at = i < 4 * kAfter ? (i * i + 1) % 6 : 2;  // Moves, and stays.
+    const Tensors expected = step(x, at);
+    Tensors actual;
+    {
+      const lazuli::DeviceMode mode(options());
+      actual = step(x, at);
+    }
+    ExpectSame(expected, actual, exact(), "run " + std::to_string(i));
+  }
+  EXPECT_GE(lazuli::stats().dynamic_programs, 1);
+}
+
+// Less may be seen of what a program of its own makes, too.
+TEST_P(HotSizesTest, WiderHits) {
+  const auto step = [&](int64_t n, bool keep) {
+    const lazuli::DeviceMode mode(options());
+    const Tensor x = torch::full({n, 3}, 0.5F);
+    Tensor a = x.exp(), b = (x * 3).sum(0);
+    if (!keep) a.reset();
+    lazuli::sync();
+    EXPECT_EQ(b[0].item<float>(), 1.5F * static_cast<float>(n));
+  };
+  for (const int64_t n : {4, 5}) step(n, true);
+  for (int i = 0; i < 3 * kAfter; ++i) step(7, true);
+  const StatsDelta less;
+  step(7, false);
+  EXPECT_EQ(less.of(&Stats::cache_misses), 0);
+  EXPECT_EQ(less.of(&Stats::programs_compiled), 0);
+}
+
+// What was expected is known to be another trace by its first operator.
+TEST_P(HotSizesTest, RunsOfHotSizesArePredicted) {
+  for (const int64_t n : {40, 50}) ExpectStep(n);
+  for (const int64_t n : {60, 70}) ExpectSteps(n, 3 * kAfter);
+  for (int round = 0; round < 3; ++round) {
+    for (const int64_t n : {60, 70}) ExpectSteps(n, 6);
+  }
+  const StatsDelta late;
+  for (const int64_t n : {60, 70}) ExpectSteps(n, 6);
+  EXPECT_GE(late.of(&Stats::predicted_hits), 8);
+  EXPECT_EQ(late.of(&Stats::cache_hits), 12);
+}
+
 TEST_P(HotSizesTest, TheLogSaysSo) {
   const LogFile log;
   const lazuli::DeviceMode mode(options().logs("dynamic").log_file(log.path()));

@@ -65,5 +65,16 @@ TEST(SuccessorsTest, FewAreKeptAndNoneIsKeptAlive) {
   EXPECT_EQ(successors.Likeliest(), nullptr);
 }
 
+TEST(SuccessorsTest, AllThatAreThereTheLastFirst) {
+  Successors successors;
+  const CachedTracePtr a = Trace(1), b = Trace(2);
+  CachedTracePtr gone = Trace(3);
+  for (const CachedTracePtr& trace : {a, gone, b}) successors.Note(trace);
+  gone.reset();
+  std::vector<CachedTracePtr> all;
+  successors.AppendTo(&all);
+  EXPECT_EQ(all, std::vector<CachedTracePtr>({b, a}));
+}
+
 }  // namespace
 }  // namespace lazuli::guards

@@ -283,10 +283,29 @@ TEST(ShapeFunctionsTest, GpusHaveRulesOfTheirOwn) {
   EXPECT_EQ(saved(torch::kCUDA), std::vector<int64_t>({3}));
   EXPECT_NE(FindShapeFunction("aten::geqrf", torch::kCPU), nullptr);
   EXPECT_EQ(FindShapeFunction("aten::geqrf", torch::kCUDA), nullptr);
-  const auto dims = [](std::vector<int64_t> dims) { return (*FindShapeFunction("aten::_fft_r2c", torch::kCUDA))({F({2, 6, 8}), dims, 0, true}); };
+  const auto dims = [](std::vector<int64_t> dims) {
+    return (*FindShapeFunction("aten::_fft_r2c", torch::kCUDA))({F({2, 6, 8}), dims, 0, true});
+  };
   EXPECT_EQ(dims({2}).at(0).sizes(), std::vector<int64_t>({2, 6, 5}));
   EXPECT_TRUE(dims({1, 2}).empty());
   EXPECT_EQ(FindShapeFunction("aten::relu", torch::kCUDA), FindShapeFunction("aten::relu", torch::kCPU));
+}
+
+// Numbers count less than matrices where dtypes meet.
+TEST(ShapeFunctionsTest, NothingIsSaidOfMatricesOfSeveralDtypes) {
+  const codegen::OpInfo& info = *codegen::FindOpInfo("aten::block_diag");
+  EXPECT_TRUE(InferShapes(info, {std::vector<torch::Tensor>{F({2, 2}), F({3})}}).has_value());
+  EXPECT_FALSE(InferShapes(info, {std::vector<torch::Tensor>{F({2, 2}), torch::ones({}, torch::kDouble)}}).has_value());
+}
+
+TEST(ShapeFunctionsTest, DtypesOfInPlaceFormsAreAskedFor) {
+  const auto trusts = [](const char* name, const torch::Tensor& tensor) {
+    const codegen::OpInfo& info = *codegen::FindOpInfo(name);
+    return TakesDtypes(info, {tensor, tensor}, {}, torch::kCPU);
+  };
+  EXPECT_FALSE(trusts("aten::gcd_", F({2})));
+  EXPECT_FALSE(trusts("aten::lcm_", F({2})));
+  EXPECT_TRUE(trusts("aten::add_.Tensor", F({2})));
 }
 
 TEST(ShapeFunctionsTest, InPlaceFormsUseTheFunctionalOne) {
@@ -299,6 +318,16 @@ TEST(ShapeFunctionsTest, InPlaceFormsUseTheFunctionalOne) {
 TEST(ShapeFunctionsTest, SayNothingWhereTheOperatorFails) {
   const std::vector<Case> cases = {
       {"aten::relu", {torch::ones({2}, torch::kBool)}},
+      {"aten::block_diag", {std::vector<torch::Tensor>{F({2, 2}), F({2, 2, 2})}}},
+      {"aten::new_full",
+       {torch::ones({2}, torch::kComplexFloat), std::vector<int64_t>{2}, c10::complex<double>(1, 2), static_cast<int64_t>(torch::kDouble),
+        None(), None(), None()}},
+      {"aten::full", {std::vector<int64_t>{-2}, 1.0, None(), None(), None(), None()}},
+      {"aten::repeat", {F({2, 3}), std::vector<int64_t>{2}}},
+      {"aten::diag_embed", {F({2, 3}), 0, 1, 1}},
+      {"aten::diagonal_backward", {F({2}), std::vector<int64_t>{3, 3}, 0, 0, 1}},
+      {"aten::affine_grid_generator", {torch::ones({2, 2, 3}, torch::kHalf), std::vector<int64_t>{2, 1, 1, 4}, false}},
+      {"aten::affine_grid_generator", {F({2, 2, 3}), std::vector<int64_t>{3, 1, 4, 4}, false}},
       {"aten::embedding", {F({3, 4}), F({2}), -1, false, false}},
       {"aten::embedding", {F({3}), Ids({2}), -1, false, false}},
       {"aten::index_select", {F({3, 4}), 2, Ids({2})}},
