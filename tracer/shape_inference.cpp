@@ -318,7 +318,8 @@ bool TakesDtypes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, c
       // Pointwise operands are promoted to the wide one.
       if (has_wide && (row->types & codegen::kWide) != 0 && IsPointwise(info)) return true;
     } else if (is_one && !ConvertsDtype(info, args) && !IsPointwise(info)) {
-      if (has_wide) return true;
+      // GPUs have kernels of half a word for most that is common.
+      if (has_wide || (dtypes == BitOf(at::kBFloat16) && !device.is_cpu() && info.handle.hasTag(at::Tag::core))) return true;
     }
   }
   return RecallShapes(DtypesKey(info, args, results, device)) != nullptr;
