@@ -127,14 +127,14 @@ Skeleton& ProgramCache::GetSkeleton(const codegen::TraceLog& log) {
   return *bucket.back();
 }
 
-CachedTracePtr ProgramCache::MakeTrace(const codegen::TraceLog& log, Site* site, Skeleton* skeleton,
+CachedTracePtr ProgramCache::MakeTrace(const codegen::TraceLog& log, SitePtr site, Skeleton* skeleton,
                                        std::shared_ptr<CompiledProgram> body) {
   auto entry = std::make_shared<CachedTrace>();
   entry->log = log;
   entry->log.offsets.assign(log.offsets.size(), 0);
   entry->hash = Fingerprint(log);
   entry->serial = body->serial;
-  entry->site = site;
+  entry->site = std::move(site);
   entry->body = std::move(body);
   entry->skeleton = skeleton;
   ++skeleton->traces;
@@ -179,7 +179,7 @@ CachedTracePtr ProgramCache::Compile(const codegen::TraceLog& log, std::string_v
                                      CompilePolicy* policy) {
   std::lock_guard<std::mutex> lock(mutex_);
   Skeleton& skeleton = GetSkeleton(log);
-  const CachedTracePtr entry = MakeTrace(log, &FindSite(log, cause), &skeleton, std::make_shared<CompiledProgram>(next_serial_++));
+  const CachedTracePtr entry = MakeTrace(log, FindSite(log, cause), &skeleton, std::make_shared<CompiledProgram>(next_serial_++));
   skeleton.ShareStaticMarks(&entry->log.marks);
   if (skeleton.examples.empty()) ++entry->site->new_in_a_row;
   const bool wait_for_more = skeleton.examples.empty() && policy->DeferNewCode(skeleton.profile->Knows(log));

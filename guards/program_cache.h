@@ -25,14 +25,13 @@
 namespace lazuli::guards {
 
 class CompilePolicy;
-struct Site;
 
 // One trace that was seen, and what runs it. Shared by the cache and by recorders that predict it.
 struct CachedTrace {
   codegen::TraceLog log;  // Complete; scalars as they were, offsets empty.
   uint64_t hash = 0;
-  int64_t serial = 0;    // "trace #4": order of first sight in this process; that of its program's first trace.
-  Site* site = nullptr;  // Never freed while the cache lives.
+  int64_t serial = 0;  // "trace #4": order of first sight in this process; that of its program's first trace.
+  SitePtr site;        // Lives on where the cache is cleared.
   std::shared_ptr<CompiledProgram> body;
   std::vector<int64_t> symbols;  // Values of the program's symbols.
   Skeleton* skeleton = nullptr;  // Never freed while it has traces.
@@ -144,12 +143,12 @@ class ProgramCache {
   static int64_t LimitOf(const Site& site);
   // Whether `site` may have no more programs.
   bool IsFull(const Site& site) const;
-  Site& FindSite(const codegen::TraceLog& log, std::string_view cause);
+  const SitePtr& FindSite(const codegen::TraceLog& log, std::string_view cause);
   Skeleton* FindSkeleton(const codegen::TraceLog& log);
   Skeleton& GetSkeleton(const codegen::TraceLog& log);
   // Whether one more program may be compiled at `site`; if not, says so the first time.
   bool LimitAllows(Site* site, const codegen::TraceLog& log, int64_t serial, std::string_view location, CompilePolicy* policy);
-  CachedTracePtr MakeTrace(const codegen::TraceLog& log, Site* site, Skeleton* skeleton, std::shared_ptr<CompiledProgram> body);
+  CachedTracePtr MakeTrace(const codegen::TraceLog& log, SitePtr site, Skeleton* skeleton, std::shared_ptr<CompiledProgram> body);
   // A trace for `log` that one of its skeleton's programs with symbols serves; null when none does.
   CachedTracePtr MakeServed(const codegen::TraceLog& log, Skeleton* skeleton);
   void Insert(const CachedTracePtr& entry);
@@ -168,7 +167,7 @@ class ProgramCache {
   ShapeInference infer_shapes_ = nullptr;
   std::mutex mutex_;
   absl::flat_hash_map<uint64_t, std::vector<CachedTracePtr>> traces_;
-  absl::flat_hash_map<uint64_t, std::unique_ptr<Site>> sites_;
+  absl::flat_hash_map<uint64_t, SitePtr> sites_;
   absl::flat_hash_map<uint64_t, std::vector<std::unique_ptr<Skeleton>>> skeletons_;
   absl::flat_hash_map<uint64_t, Fork> forks_;
   std::map<std::string, Successors, std::less<>> after_cause_;  // Of traces before which no other is known.

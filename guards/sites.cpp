@@ -71,7 +71,7 @@ Advice ProgramCache::AdviceFor(const codegen::TraceLog& log, std::string_view ca
 void ProgramCache::NoteTrace(const std::vector<ForkKeys>& forks, const codegen::TraceLog& log, std::string_view cause,
                              const CachedTracePtr& entry) {
   std::lock_guard<std::mutex> lock(mutex_);
-  const bool has_program = (entry != nullptr && !entry->body->seen_once()) || !IsFull(FindSite(log, cause));
+  const bool has_program = (entry != nullptr && !entry->body->seen_once()) || !IsFull(*FindSite(log, cause));
   const auto note = [&](uint64_t key, double recent) {
     const auto fork = forks_.find(key);
     if (fork == forks_.end()) return;
@@ -84,14 +84,14 @@ void ProgramCache::NoteTrace(const std::vector<ForkKeys>& forks, const codegen::
   }
 }
 
-Site& ProgramCache::FindSite(const codegen::TraceLog& log, std::string_view cause) {
+const SitePtr& ProgramCache::FindSite(const codegen::TraceLog& log, std::string_view cause) {
   auto& site = sites_[SiteKey(log, cause)];
   if (site == nullptr) {
-    site = std::make_unique<Site>();
+    site = std::make_shared<Site>();
     site->id = static_cast<int64_t>(sites_.size()) - 1;
     site->cause = std::string(cause);
   }
-  return *site;
+  return site;
 }
 
 bool ProgramCache::CameWithOtherAliases(const codegen::TraceLog& log, const codegen::TraceLog& separated) {

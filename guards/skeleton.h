@@ -86,12 +86,13 @@ struct CompiledProgram {
 };
 
 struct Site;
+using SitePtr = std::shared_ptr<Site>;
 
 struct Skeleton {
   struct DynamicProgram {
     DynamicShapes shapes;
     std::shared_ptr<CompiledProgram> program;
-    Site* site = nullptr;  // Where it was compiled.
+    SitePtr site;  // Where it was compiled.
   };
 
   std::vector<codegen::Word> code;

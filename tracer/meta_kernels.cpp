@@ -1,6 +1,7 @@
 #include "tracer/meta_kernels.h"
 
 #include <mutex>
+#include <optional>
 #include <string>
 
 namespace lazuli::tracer {
@@ -17,18 +18,23 @@ struct Definition {
 struct Kernels {
   friend constexpr auto Get(Kernels);
 };
+struct Registrations {
+  friend constexpr auto Get(Registrations);
+};
 template struct ExposeOf<Definition, &c10::OperatorHandle::operatorDef_>;
 template struct ExposeOf<Kernels, &c10::impl::OperatorEntry::kernels_>;
+template struct ExposeOf<Registrations, &c10::Dispatcher::guard_>;
 
 // Where a kernel was registered is part of what describes it.
 bool IsPython(const std::string& description) { return description.find(".py:") != std::string::npos; }
 
 struct MetaKernel {
-  bool any = false;                             // Whether there are kernels for meta tensors in particular.
-  const c10::KernelFunction* in_cpp = nullptr;  // The last one among them that is not Python's.
+  bool any = false;                           // Whether there are kernels for meta tensors in particular.
+  std::optional<c10::KernelFunction> in_cpp;  // The last one among them that is not Python's.
 };
 
 MetaKernel FindMetaKernel(const c10::OperatorHandle& op) {
+  const std::lock_guard<std::mutex> no_registrations((c10::Dispatcher::singleton().*Get(Registrations()))->mutex);
   const auto& kernels = (op.*Get(Definition()))->op.*Get(Kernels());
   MetaKernel found;
   const auto of_key = kernels.find(c10::DispatchKey::Meta);
@@ -36,7 +42,7 @@ MetaKernel FindMetaKernel(const c10::OperatorHandle& op) {
   for (const auto& kernel : of_key->second) {
     found.any = true;
     if (!kernel.kernel.isValid() || IsPython(kernel.debug)) continue;
-    found.in_cpp = &kernel.kernel;
+    found.in_cpp = kernel.kernel;
     break;
   }
   return found;
@@ -55,7 +61,7 @@ bool RunsWithoutPython() {
 
 bool CallMetaKernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const MetaKernel kernel = FindMetaKernel(op);
-  if (kernel.in_cpp != nullptr) {
+  if (kernel.in_cpp.has_value()) {
     kernel.in_cpp->callBoxed(op, c10::DispatchKeySet(c10::DispatchKey::Meta), stack);
     return true;
   }

@@ -63,9 +63,12 @@ std::optional<Heads> FlashHeads(const Stack& arguments, int first, bool causal) 
   return PlanPays(sizes, causal ? all / 2 : all) ? std::nullopt : std::optional(h);
 }
 
-at::Tensor Laid(at::Tensor tensor, const at::Tensor& like) {
+// `tensor`, laid out as cuDNN's is, which is like that operand.
+at::Tensor Laid(const at::Tensor& tensor, const at::Tensor& like) {
   at::Tensor laid = at::empty_like(like);
-  return laid.strides().equals(tensor.strides()) ? std::move(tensor) : laid.copy_(tensor);
+  bool is_so = true;
+  for (int64_t d = 0; d < tensor.dim(); ++d) is_so = is_so && (tensor.size(d) == 1 || tensor.stride(d) == laid.stride(d));
+  return is_so ? tensor.as_strided(tensor.sizes(), laid.strides(), tensor.storage_offset()) : laid.copy_(tensor);
 }
 
 bool Attend(const Stack& arguments, Stack* results) {
