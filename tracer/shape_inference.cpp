@@ -175,10 +175,12 @@ bool ConvertsDtype(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args)
   return false;
 }
 
-// Words and flags among the arguments, which may choose another kernel ("amax").
+// What may choose another kernel among the arguments: words ("amax"), flags, and which operand has which dtype.
 uint64_t FlagsOf(c10::ArrayRef<c10::IValue> args) {
   codegen::Word flags = 0;
   for (const auto i : c10::irange(args.size())) {
+    if (args[i].isTensor() && args[i].toTensor().defined())
+      flags = flags * 67 + static_cast<codegen::Word>(args[i].toTensor().scalar_type());
     if (args[i].isBool()) flags = flags * 2 + (args[i].toBool() ? 1 : 0);
     if (args[i].isString()) flags = codegen::HashWords(&flags, 1, std::hash<std::string_view>()(args[i].toStringView()));
   }
@@ -314,7 +316,10 @@ bool TakesDtypes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, c
     const bool is_one = (dtypes & (dtypes - 1)) == 0;
     const codegen::OpRow* row = codegen::FindRowByName(info.name);
     if (row != nullptr && row->types != 0 && !row->moves) {
-      if (AllDtypes(dtypes, [row](auto dtype) { return (codegen::TypeBit(dtype) & row->types) != 0; })) return true;
+      const auto computes = [row](auto dtype) { return (codegen::TypeBit(dtype) & row->types) != 0; };
+      // A number may make the result another dtype than its tensors.
+      const auto gives = [&](auto dtype) { return dtype == at::kBool || computes(dtype) || !IsPointwise(info); };
+      if (AllDtypes(dtypes, computes) && AllDtypes(results, gives)) return true;
       // Pointwise operands are promoted to the wide one.
       if (has_wide && (row->types & codegen::kWide) != 0 && IsPointwise(info)) return true;
     } else if (is_one && !ConvertsDtype(info, args) && !IsPointwise(info)) {
@@ -327,6 +332,10 @@ bool TakesDtypes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, c
 
 void RememberDtypes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, c10::ArrayRef<c10::IValue> results, c10::Device device) {
   static const auto* taken = new codegen::OutputMetasPtr(std::make_shared<const codegen::OutputMetas>());
+  // Without elements kernels often do not ask.
+  bool some = false;
+  ForEachTensor(args, [&](const at::Tensor& tensor, size_t) { some = some || tensor.numel() != 0; });
+  if (!some) return;
   uint64_t dtypes = 0;
   if (!info.returns_mutated_self) {
     ForEachTensor(results, [&](const at::Tensor& tensor, size_t) { dtypes |= BitOf(tensor.scalar_type()); });

@@ -308,6 +308,20 @@ TEST(ShapeFunctionsTest, DtypesOfInPlaceFormsAreAskedFor) {
   EXPECT_TRUE(trusts("aten::add_.Tensor", F({2})));
 }
 
+// What was learnt of operands without elements, or in another order, says nothing.
+TEST(ShapeFunctionsTest, DtypesAreLearntFromElements) {
+  const codegen::OpInfo& info = *codegen::FindOpInfo("aten::mv");
+  const auto half = [](at::IntArrayRef sizes) { return torch::ones(sizes, torch::kHalf); };
+  const auto takes = [&](const torch::Tensor& a, const torch::Tensor& b) { return TakesDtypes(info, {a, b}, {}, torch::kCPU); };
+  EXPECT_FALSE(takes(half({2, 3}), F({3})));
+  RememberDtypes(info, {half({0, 3}), F({0})}, {}, torch::kCPU);
+  EXPECT_FALSE(takes(half({2, 3}), F({3})));
+  RememberDtypes(info, {half({2, 3}), F({3})}, {}, torch::kCPU);
+  EXPECT_TRUE(takes(half({2, 3}), F({3})));
+  EXPECT_FALSE(takes(F({2, 3}), half({3})));
+  ForgetShapes();
+}
+
 TEST(ShapeFunctionsTest, InPlaceFormsUseTheFunctionalOne) {
   EXPECT_EQ(FindShapeFunction("aten::relu_"), FindShapeFunction("aten::relu"));
   EXPECT_TRUE(InferShapes(*codegen::FindOpInfo("aten::relu_"), {F({2, 3})}).has_value());
