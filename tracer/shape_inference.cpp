@@ -179,8 +179,9 @@ bool ConvertsDtype(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args)
 uint64_t FlagsOf(c10::ArrayRef<c10::IValue> args) {
   codegen::Word flags = 0;
   for (const auto i : c10::irange(args.size())) {
-    if (args[i].isTensor() && args[i].toTensor().defined())
-      flags = flags * 67 + static_cast<codegen::Word>(args[i].toTensor().scalar_type());
+    const at::Tensor tensor = args[i].isTensor() ? args[i].toTensor() : at::Tensor();
+    const bool has_dtype = tensor.defined() && !tensor.unsafeGetTensorImpl()->is_wrapped_number();
+    if (has_dtype) flags = flags * 67 + static_cast<codegen::Word>(tensor.scalar_type());
     if (args[i].isBool()) flags = flags * 2 + (args[i].toBool() ? 1 : 0);
     if (args[i].isString()) flags = codegen::HashWords(&flags, 1, std::hash<std::string_view>()(args[i].toStringView()));
   }
