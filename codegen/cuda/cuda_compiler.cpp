@@ -35,22 +35,28 @@ struct CudaJob {
 
 absl::StatusOr<MadeKernel> LoadOrCompileCuda(const CudaJob& job, const CudaSchedule& schedule, KernelOrigin* origin);
 
-// Where sizes of what is reduced are symbols, and no schedule was chosen by timing, which is of its sizes.
-OtherPlans::Make OtherPlansOf(const CudaJob& job, const CudaPlan& plan) {
+// The same kernel again, otherwise.
+absl::StatusOr<std::shared_ptr<const CompiledKernel>> MakeAgain(const KernelIR& kernel, KernelTarget target, const std::string& nvrtc,
+                                                                bool wide, const CudaSchedule& schedule) {
+  KernelOrigin unused;
+  target.cached_only = false;
+  absl::StatusOr<MadeKernel> made = LoadOrCompileCuda({kernel, target, nvrtc, wide}, schedule, &unused);
+  if (!made.ok()) return made.status();
+  return made->kernel;
+}
+
+// Where sizes of what is reduced are symbols, and no schedule was chosen by timing, which is of its sizes. `key`: of the plan's text.
+OtherPlans::Make OtherPlansOf(const CudaJob& job, const CudaPlan& plan, const std::string& key) {
   const bool varies = plan.kernel.num_reduced > 0 && plan.kernel.symbols.HasSymbol(plan.kernel.sizes);
   // Precision strict keeps the order of sums.
   if (!varies || plan.wide || !(plan.schedule == CudaSchedule()) || job.target.precision == "strict") return nullptr;
   return [kernel = job.kernel, target = job.target, nvrtc = job.nvrtc,
-          source = EmitCuda(plan)](absl::Span<const int64_t> hints) mutable -> absl::StatusOr<std::shared_ptr<const CompiledKernel>> {
-    KernelOrigin unused;
-    target.cached_only = false;
+          key](absl::Span<const int64_t> hints) -> absl::StatusOr<std::shared_ptr<const CompiledKernel>> {
     KernelIR planned = kernel;
     for (int i = 0; i < planned.symbols.size(); ++i) planned.symbols.SetHint(i, hints[static_cast<size_t>(i)]);
     const CudaJob other{planned, target, nvrtc};
-    if (EmitCuda(other.Plan({})) == source) return nullptr;
-    absl::StatusOr<MadeKernel> made = LoadOrCompileCuda(other, {}, &unused);
-    if (!made.ok()) return made.status();
-    return made->kernel;
+    if (other.Key(EmitCuda(other.Plan({}))) == key) return nullptr;
+    return MakeAgain(planned, target, nvrtc, /*wide=*/false, {});
   };
 }
 
@@ -58,16 +64,11 @@ OtherPlans::Make OtherPlansOf(const CudaJob& job, const CudaPlan& plan) {
 MadeKernel WrapCuda(const CudaJob& job, const CudaPlan& plan, const std::string& key, const std::string& object) {
   CudaKernel::MakeWide make_wide;
   if (!job.kernel.symbols.empty() && !plan.wide) {
-    make_wide = [kernel = job.kernel, target = job.target, nvrtc = job.nvrtc,
-                 schedule = plan.schedule]() mutable -> absl::StatusOr<std::shared_ptr<const CompiledKernel>> {
-      KernelOrigin unused;
-      target.cached_only = false;
-      absl::StatusOr<MadeKernel> made = LoadOrCompileCuda({kernel, target, nvrtc, /*wide=*/true}, schedule, &unused);
-      if (!made.ok()) return made.status();
-      return made->kernel;
+    make_wide = [kernel = job.kernel, target = job.target, nvrtc = job.nvrtc, schedule = plan.schedule] {
+      return MakeAgain(kernel, target, nvrtc, /*wide=*/true, schedule);
     };
   }
-  return {std::make_shared<CudaKernel>(plan, object, std::move(make_wide), OtherPlansOf(job, plan)), key, object};
+  return {std::make_shared<CudaKernel>(plan, object, std::move(make_wide), OtherPlansOf(job, plan, key)), key, object};
 }
 
 absl::StatusOr<MadeKernel> LoadOrCompileCuda(const CudaJob& job, const CudaSchedule& schedule, KernelOrigin* origin) {

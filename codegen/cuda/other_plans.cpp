@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include "absl/numeric/bits.h"
 #include "runtime/compile_pool.h"
 #include "runtime/counters.h"
 #include "runtime/options.h"
@@ -11,11 +12,7 @@
 namespace lazuli::codegen {
 namespace {
 
-int BitsOf(int64_t number) {
-  int bits = 0;
-  for (; number > 0; number >>= 1) ++bits;
-  return bits;
-}
+int BitsOf(int64_t number) { return absl::bit_width(static_cast<uint64_t>(std::max<int64_t>(number, 0))); }
 
 // Null where it cannot be made, or need not: the kernel at hand does.
 std::shared_ptr<const CompiledKernel> MadeWith(const OtherPlans::Make& make, const std::vector<int64_t>& hints) {

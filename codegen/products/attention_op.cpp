@@ -95,14 +95,6 @@ void SetLogsumexp(const at::Tensor& parts, float* data, Attention* attention) {
   attention->logsumexp = {data + 1, parts.stride(0), parts.stride(1), parts.stride(2)};
 }
 
-// Rows that kernels read as whole vectors of 16 bytes.
-bool HasWholeVectors(const at::Tensor& heads) {
-  constexpr int64_t kVectorBytes = 16, kVector = 8;
-  bool has = heads.stride(3) == 1 && reinterpret_cast<uintptr_t>(heads.const_data_ptr()) % kVectorBytes == 0;
-  for (int64_t d = 0; d < 3; ++d) has = has && (heads.size(d) == 1 || (heads.stride(d) > 0 && heads.stride(d) % kVector == 0));
-  return has;
-}
-
 bool SuitsGpu(const AttentionProblem& p) {
   if (!p.query.is_cuda() || !IsHalf(p.query.scalar_type()) || p.query.numel() == 0 || p.key.numel() == 0) return false;
   if (!IsWidthForGpu(p.query.size(3)) || p.value.size(3) != p.query.size(3)) return false;
@@ -283,6 +275,13 @@ TORCH_LIBRARY_IMPL(lazuli, CPU, m) { ImplementAttention(m); }
 TORCH_LIBRARY_IMPL(lazuli, CUDA, m) { ImplementAttention(m); }
 
 }  // namespace
+
+bool HasWholeVectors(const at::Tensor& heads) {
+  constexpr int64_t kVectorBytes = 16, kVector = 8;
+  bool has = heads.stride(3) == 1 && reinterpret_cast<uintptr_t>(heads.const_data_ptr()) % kVectorBytes == 0;
+  for (int64_t d = 0; d < 3; ++d) has = has && (heads.size(d) == 1 || (heads.stride(d) > 0 && heads.stride(d) % kVector == 0));
+  return has;
+}
 
 c10::DimVector StridesOf(c10::IntArrayRef heads, HeadOrder order) {
   const int64_t count = heads[1], rows = heads[2], width = heads[3];

@@ -17,6 +17,7 @@
 // (stats().unfused_attentions).
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/util/DimVector.h>
 
 #include <cstdint>
@@ -38,6 +39,9 @@ c10::DimVector StridesOf(c10::IntArrayRef heads, HeadOrder order);
 const OpInfo* AttentionOp();
 const OpInfo* AttentionGradientOp();
 bool IsAttentionOp(const OpInfo& info);
+
+// Whether kernels for GPUs can read the rows of `heads`, four dimensions, as whole vectors of 16 bytes.
+bool HasWholeVectors(const at::Tensor& heads);
 
 // Widths of heads that kernels for GPUs take.
 constexpr bool IsWidthForGpu(int64_t width) { return width > 0 && width % 8 == 0 && width <= 128; }

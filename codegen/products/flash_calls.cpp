@@ -34,14 +34,6 @@ bool IsDefined(const c10::IValue& tensor) { return tensor.isTensor() && tensor.t
 
 std::optional<double> ScaleArg(const c10::IValue& scale) { return scale.isNone() ? std::nullopt : std::optional(scale.toDouble()); }
 
-// Rows that the kernel reads as whole vectors of 16 bytes.
-bool HasVectorRows(const at::Tensor& heads) {
-  constexpr int64_t kBytes = 16, kElements = 8;
-  bool has = heads.dim() == 4 && heads.stride(3) == 1 && reinterpret_cast<uintptr_t>(heads.const_data_ptr()) % kBytes == 0;
-  for (int64_t d = 0; has && d < 3; ++d) has = heads.size(d) == 1 || (heads.stride(d) > 0 && heads.stride(d) % kElements == 0);
-  return has;
-}
-
 struct Heads {
   at::Tensor query, key, value;
 };
@@ -52,7 +44,7 @@ std::optional<Heads> FlashHeads(const Stack& arguments, int first, bool causal) 
   const at::Tensor &query = h.query, &key = h.key;
   if (!at::globalContext().userEnabledFlashSDP() || !c10::isReducedFloatingType(query.scalar_type())) return std::nullopt;
   for (const at::Tensor* heads : {&h.query, &h.key, &h.value}) {
-    if (heads->scalar_type() != query.scalar_type() || heads->numel() == 0 || !HasVectorRows(*heads)) return std::nullopt;
+    if (heads->scalar_type() != query.scalar_type() || heads->numel() == 0 || !HasWholeVectors(*heads)) return std::nullopt;
   }
   const bool same_lengths = query.size(2) == key.size(2);
   if (!key.sizes().equals(h.value.sizes()) || query.size(0) != key.size(0) || query.size(3) != key.size(3)) return std::nullopt;
@@ -94,12 +86,12 @@ bool AttendBack(const Stack& arguments, Stack* results) {
   const bool plain = !IsDefined(arguments[kGradBias]) && arguments[kGradDropout].toDouble() == 0;
   const bool causal = arguments[kGradCausal].toBool();
   const at::Tensor &grad = arguments[0].toTensor(), &out = arguments[kOut].toTensor(), &logsumexp = arguments[kGradLogsumexp].toTensor();
-  if (!plain || logsumexp.dim() != 4 || !HasVectorRows(out) || grad.scalar_type() != out.scalar_type()) return false;
+  if (!plain || logsumexp.dim() != 4 || !HasWholeVectors(out) || grad.scalar_type() != out.scalar_type()) return false;
   const std::optional<Heads> h = FlashHeads(arguments, kGradQuery, causal);
   if (!h.has_value()) return false;
   runtime::Counters::Get().flash_attentions.Add();
   const auto unused = [&](at::IntArrayRef sizes) { return at::empty(sizes, h->query.options().dtype(at::kUInt64)); };
-  auto made = at::_scaled_dot_product_flash_attention_backward(HasVectorRows(grad) ? grad : grad.contiguous(), h->query, h->key, h->value,
+  auto made = at::_scaled_dot_product_flash_attention_backward(HasWholeVectors(grad) ? grad : grad.contiguous(), h->query, h->key, h->value,
                                                                out, logsumexp.squeeze(-1), {}, {}, h->query.size(2), h->key.size(2), 0.0,
                                                                causal, unused({2}), unused({}), ScaleArg(arguments[kGradScale]));
   results->emplace_back(Laid(std::get<0>(made), h->query));

@@ -28,6 +28,20 @@ class GpuShapesTest : public OnGpuTest {
     ASSERT_EQ(eager.size(), lazy.size());
     for (size_t i = 0; i < eager.size(); ++i) EXPECT_TRUE(torch::equal(eager[i], lazy[i])) << "result " << i;
   }
+
+  // Runs `program` eagerly and once in a mode.
+  static void ExpectSameInMode(bool async, const Program& program, const std::string& what) {
+    const Tensors eager = program();
+    Tensors lazy;
+    {
+      const DeviceMode mode(Options().disk_cache(false).async(async));
+      lazy = program();
+    }
+    ASSERT_EQ(eager.size(), lazy.size());
+    for (size_t i = 0; i < eager.size(); ++i) {
+      ExpectSame(eager[i].cpu(), lazy[i].cpu(), false, what + ", result " + std::to_string(i));
+    }
+  }
 };
 
 // The loss of logits of so many classes, and its gradients, of which products make two.
@@ -67,15 +81,8 @@ TEST_F(GpuShapesTest, LengthsOfRowsThatChangeByFar) {
     const StatsDelta stats;
     for (int round = 0; round < 3; ++round) {
       for (const int64_t length : {64, 4000, 64, 17, 32768, 5, 128, 1000, 2}) {
-        const Tensors eager = step(length);
-        Tensors lazy;
-        {
-          const DeviceMode mode(Options().disk_cache(false).async(async));
-          lazy = step(length);
-        }
-        for (size_t i = 0; i < eager.size(); ++i) {
-          ExpectSame(eager[i].cpu(), lazy[i].cpu(), false, std::to_string(length) + ", result " + std::to_string(i));
-        }
+        ExpectSameInMode(
+            async, [&] { return step(length); }, std::to_string(length));
       }
       lazuli::wait_for_compiles();
     }
@@ -96,15 +103,7 @@ TEST_F(GpuShapesTest, FourierTransformsOfLengthsThatChange) {
   std::optional<StatsDelta> late;
   for (const int64_t length : {400, 401, 402, 500, 64, 77, 1000, 30}) {
     if (length == 402) late.emplace();
-    const Tensors eager = step(length);
-    Tensors lazy;
-    {
-      const DeviceMode mode(Options().disk_cache(false).async(false));
-      lazy = step(length);
-    }
-    for (size_t i = 0; i < eager.size(); ++i) {
-      ExpectSame(eager[i].cpu(), lazy[i].cpu(), false, std::to_string(length) + ", result " + std::to_string(i));
-    }
+    ExpectSameInMode(/*async=*/false, [&] { return step(length); }, std::to_string(length));
   }
   EXPECT_EQ(late->of(&Stats::observations), 0);
   EXPECT_EQ(late->of(&Stats::compile_failures), 0);

@@ -17,17 +17,19 @@ class HotSizesTest : public BackendTest {
 
   Options options() const { return BackendTest::options().specialize_after(kAfter); }
 
-  // Its result in the mode, which must be eager's.
-  void ExpectStep(int64_t n) const {
-    const auto step = [](const Tensor& x) { return torch::softmax(x * 2, 1) + x.mean(0); };
-    const Tensor x = torch::arange(3 * n, torch::kFloat).reshape({3, n}).cos();
-    const Tensor expected = step(x);
-    Tensor actual;
+  // Runs `program` eagerly and once in the mode.
+  void ExpectSameInMode(const std::function<Tensors()>& program, const std::string& what) const {
+    const Tensors expected = program();
+    Tensors actual;
     {
       const lazuli::DeviceMode mode(options());
-      actual = step(x);
+      actual = program();
     }
-    ExpectSame({expected}, {actual}, exact(), "size " + std::to_string(n));
+    ExpectSame(expected, actual, exact(), what);
+  }
+  void ExpectStep(int64_t n) const {
+    const Tensor x = torch::arange(3 * n, torch::kFloat).reshape({3, n}).cos();
+    ExpectSameInMode([&]() -> Tensors { return {torch::softmax(x * 2, 1) + x.mean(0)}; }, "size " + std::to_string(n));
   }
   void ExpectSteps(int64_t n, int times) const {
     for (int i = 0; i < times; ++i) ExpectStep(n);
@@ -149,13 +151,7 @@ TEST_P(HotSizesTest, WhatIsVisibleMayChange) {
   for (int i = 0; i < 6 * kAfter; ++i) {
     const int64_t n = i < 2 ? 4 + i : 7;
     const bool keep = i < 2 * kAfter || i % 2 == 0;
-    const Tensors expected = step(n, keep);
-    Tensors actual;
-    {
-      const lazuli::DeviceMode mode(options());
-      actual = step(n, keep);
-    }
-    ExpectSame(expected, actual, exact(), "run " + std::to_string(i));
+    ExpectSameInMode([&] { return step(n, keep); }, "run " + std::to_string(i));
   }
   EXPECT_GE(lazuli::stats().specialized_programs, 1);
 }
@@ -170,13 +166,7 @@ TEST_P(HotSizesTest, WindowsMoveWithinHotSizes) {
     const int64_t n = i < 2 ? 16 + 4 * i : 24;
     const Tensor x = torch::arange(6 * n, torch::kFloat).reshape({6, n}).cos();
     const int64_t at = i < 4 * kAfter ? (i * i + 1) % 6 : 2;  // Moves, and stays.
-    const Tensors expected = step(x, at);
-    Tensors actual;
-    {
-      const lazuli::DeviceMode mode(options());
-      actual = step(x, at);
-    }
-    ExpectSame(expected, actual, exact(), "run " + std::to_string(i));
+    ExpectSameInMode([&] { return step(x, at); }, "run " + std::to_string(i));
   }
   EXPECT_GE(lazuli::stats().dynamic_programs, 1);
 }
