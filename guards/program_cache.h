@@ -49,6 +49,8 @@ constexpr size_t kSiteOps = 8;
 // programs as this many others.
 constexpr std::string_view kBlock = "block";
 constexpr int64_t kBlockSites = 8;
+// That of cuts between rounds of a loop (tracer/loop_finder.h), to which the same applies.
+constexpr std::string_view kLoop = "loop";
 
 // How the rest of a trace is best taken, by what is known of those that began like it.
 enum class Advice : uint8_t {
@@ -115,6 +117,12 @@ class ProgramCache {
   Advice AdviceFor(const codegen::TraceLog& log, std::string_view cause, ForkKeys* forks, size_t* num_ops);
   // A trace of `forks` was cut, which `entry`, null for none, runs.
   void NoteTrace(const std::vector<ForkKeys>& forks, const codegen::TraceLog& log, std::string_view cause, const CachedTracePtr& entry);
+
+  // Whether traces that begin like `log`, after a cut for `cause`, are too many for a program each: their site is full, or more than the
+  // recompile limit were new one after the other.
+  bool HasTooMany(const codegen::TraceLog& log, std::string_view cause);
+  // From here on these are cut into pieces that come back: what was known of them is forgotten.
+  void NoteLoops(const codegen::TraceLog& log, std::string_view cause);
 
   // Whether a trace came before that is `log` but for which of its inputs share their memory; `separated` is SeparateReads of it.
   bool CameWithOtherAliases(const codegen::TraceLog& log, const codegen::TraceLog& separated);

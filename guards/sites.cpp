@@ -29,7 +29,10 @@ uint64_t ProgramCache::SiteKey(const codegen::TraceLog& log, std::string_view ca
   return KeyOf(log, std::min(kSiteOps, log.ops.size()), cause);
 }
 
-int64_t ProgramCache::LimitOf(const Site& site) { return runtime::Active().recompile_limit * (site.cause == kBlock ? kBlockSites : 1); }
+int64_t ProgramCache::LimitOf(const Site& site) {
+  const bool holds_pieces = site.cause == kBlock || site.cause == kLoop;
+  return runtime::Active().recompile_limit * (holds_pieces ? kBlockSites : 1);
+}
 
 bool ProgramCache::IsFull(const Site& site) const {
   return site.programs >= LimitOf(site) || (site.programs > 0 && recompiles_ >= runtime::Active().accumulated_recompile_limit);
@@ -66,6 +69,24 @@ Advice ProgramCache::AdviceFor(const codegen::TraceLog& log, std::string_view ca
     return Advice::kEagerly;
   }
   return Advice::kRecord;
+}
+
+bool ProgramCache::HasTooMany(const codegen::TraceLog& log, std::string_view cause) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto site = sites_.find(SiteKey(log, cause));
+  if (site == sites_.end()) return false;
+  const int64_t limit = runtime::Active().recompile_limit;
+  return IsFull(*site->second) || site->second->programs >= limit || site->second->new_in_a_row > limit;
+}
+
+void ProgramCache::NoteLoops(const codegen::TraceLog& log, std::string_view cause) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  forks_.clear();
+  Site& site = *FindSite(log, cause);
+  site.new_in_a_row = 0;
+  runtime::LogAlways(absl::StrCat(
+      "traces of site ", site.id,
+      " differ by how often they go round a loop: from here on they are cut once in a few rounds, and the pieces are compiled"));
 }
 
 void ProgramCache::NoteTrace(const std::vector<ForkKeys>& forks, const codegen::TraceLog& log, std::string_view cause,

@@ -7,43 +7,138 @@ namespace {
 
 constexpr size_t kMaxRemembered = 1 << 16;  // Operators; twice the longest round that is found.
 constexpr size_t kEnough = 2048;            // Operators that repeat themselves: more than the layers of a model do.
-constexpr size_t kMaxLoops = 4;             // A program has few that matter; the oldest is forgotten.
+constexpr size_t kMaxLoops = 8;             // A program has few that matter; the oldest is forgotten.
 constexpr size_t kMinOps = 32;              // Of a trace: several rounds of a short loop are one.
 constexpr size_t kMinEnd = 16;              // Operators that tell the end of a round from what other loops do.
+constexpr size_t kStart = 8;                // Operators that tell where a trace starts.
+constexpr size_t kMaxNew = 4;               // Traces that are compared with the next.
+
+struct Rounds {
+  size_t end;  // Of the last one.
+  size_t period;
+};
+
+// How many operators `a` from `i` and `b` from `j` have in common.
+size_t CommonFrom(const std::vector<int32_t>& a, size_t i, const std::vector<int32_t>& b, size_t j) {
+  const size_t most = std::min(a.size() - i, b.size() - j);
+  const auto from = a.begin() + static_cast<std::ptrdiff_t>(i);
+  return static_cast<size_t>(
+      std::mismatch(from, from + static_cast<std::ptrdiff_t>(most), b.begin() + static_cast<std::ptrdiff_t>(j)).first - from);
+}
+
+// The loop that `more` goes round once more, at least, before operator `at`, than another trace does, which has operator `i` of `less`
+// there. A period of 0: there is none.
+Rounds MoreRounds(const std::vector<int32_t>& more, size_t at, const std::vector<int32_t>& less, size_t i) {
+  for (size_t period = 1; period <= std::min(at, more.size() - at); ++period) {
+    // What comes is what came a period before.
+    const size_t again = CommonFrom(more, at - period, more, at);
+    if (again < period) continue;
+    const size_t end = at + again / period * period;
+    const size_t rest = std::max(more.size() - end, less.size() - i);
+    if (CommonFrom(more, end, less, i) >= std::min(rest, kMinEnd)) return {end, period};
+  }
+  return {0, 0};
+}
+
+// The loops of `trace` that `other` goes round more or less often, if the two are the same but for that: those of two rounds or more.
+std::vector<Rounds> LoopsThatDiffer(const std::vector<int32_t>& trace, const std::vector<int32_t>& other) {
+  std::vector<Rounds> loops;
+  for (size_t at = 0, i = 0;;) {
+    const size_t same = CommonFrom(trace, at, other, i);
+    at += same;
+    i += same;
+    if (at == trace.size() && i == other.size()) return loops;
+    if (const Rounds more = MoreRounds(trace, at, other, i); more.period != 0) {
+      loops.push_back(more);
+      at = more.end;
+    } else if (const Rounds less = MoreRounds(other, i, trace, at); less.period != 0) {
+      const size_t period = less.period;
+      if (at >= 2 * period && CommonFrom(trace, at - 2 * period, trace, at - period) >= period) loops.push_back({at, period});
+      i = less.end;
+    } else {
+      return {};
+    }
+  }
+}
 
 }  // namespace
 
-bool LoopFinder::AtEnd() {
+bool LoopFinder::AtEnd(bool in_blocks) {
   bool ends = false;
   for (Loop& loop : loops_) {
-    if (ops_.back() != loop.end.front() || ops_.size() < loop.end.size() || !std::equal(loop.end.begin(), loop.end.end(), ops_.rbegin())) {
-      continue;
-    }
-    ends |= ++loop.passed >= loop.rounds;
+    if (EndsAt(loop, ops_.size()) && IsOf(loop)) ends |= ++loop.passed >= loop.rounds || in_blocks;
   }
   return ends;
 }
 
-void LoopFinder::OnCut() {
-  for (Loop& loop : loops_) loop.passed = 0;
-  // A program whose traces never get full needs no help.
-  const size_t kept = !seen_full_trace_ ? 0 : ops_.size() > kMaxRemembered ? kMaxRemembered / 2 : ops_.size();
+bool LoopFinder::EndsAt(const Loop& loop, size_t position) const {
+  if (position < loop.end.size() || ops_[position - 1] != loop.end.front()) return false;
+  return std::equal(loop.end.begin(), loop.end.end(), ops_.rbegin() + static_cast<std::ptrdiff_t>(ops_.size() - position));
+}
+
+void LoopFinder::OnCut(bool goes_on) {
+  if (loops_.size() > kMaxLoops) loops_.erase(loops_.begin(), loops_.end() - kMaxLoops);
+  size_t longest = 0;
+  for (Loop& loop : loops_) {
+    loop.passed = 0;
+    longest = std::max(longest, loop.end.size());
+  }
+  // A program whose traces never get full needs no help, but where a round may end that began before.
+  const size_t most = !seen_full_trace_ ? longest : ops_.size() > kMaxRemembered ? kMaxRemembered / 2 : ops_.size();
+  const size_t kept = std::min(most, ops_.size());
   const auto forgotten = static_cast<std::ptrdiff_t>(ops_.size() - kept);
   ops_.erase(ops_.begin(), ops_.begin() + forgotten);
   live_.erase(live_.begin(), live_.begin() + forgotten);
+  begin_ = ops_.size();
+  goes_on_ = goes_on;
+}
+
+bool LoopFinder::IsOf(const Loop& loop) const {
+  const size_t size = loop.start.size();
+  return goes_on_ || (ops_.size() - begin_ >= size && std::equal(loop.start.begin(), loop.start.end(), TraceBegin()));
 }
 
 void LoopFinder::OnFullTrace() {
   seen_full_trace_ = true;
   const size_t period = Period();
   if (period == 0) return;
-  Loop loop;
-  loop.end = EndOfRound(period);
-  loop.rounds = (kMinOps + period - 1) / period;
-  if (loops_.size() == kMaxLoops) loops_.erase(loops_.begin());
-  loops_.push_back(std::move(loop));
+  AddLoop(ops_.size(), period, {});
   ops_.clear();
   live_.clear();
+}
+
+bool LoopFinder::OnNewTrace(bool is_one_of_many) {
+  const Ops trace(TraceBegin(), ops_.cend());
+  const Ops start(trace.begin(), trace.begin() + static_cast<std::ptrdiff_t>(std::min(trace.size(), kStart)));
+  for (size_t i = 0; is_one_of_many && i < new_.size(); ++i) {
+    const size_t known = loops_.size();
+    for (const auto& [end, period] : LoopsThatDiffer(trace, new_[i])) {
+      if (!Knows(begin_ + end, period)) AddLoop(begin_ + end, period, start);
+    }
+    if (loops_.size() == known) continue;
+    new_.clear();
+    return true;
+  }
+  if (new_.size() == kMaxNew) new_.erase(new_.begin());
+  new_.push_back(trace);
+  return false;
+}
+
+bool LoopFinder::Knows(size_t end, size_t period) const {
+  return std::any_of(loops_.begin(), loops_.end(), [&](const Loop& loop) {
+    for (size_t position = end - period + 1; position <= end; ++position) {
+      if (EndsAt(loop, position) && IsOf(loop)) return true;
+    }
+    return false;
+  });
+}
+
+void LoopFinder::AddLoop(size_t end, size_t period, Ops start) {
+  Loop loop;
+  loop.start = std::move(start);
+  loop.end = EndOfRound(end, period);
+  loop.rounds = (kMinOps + period - 1) / period;
+  loops_.push_back(std::move(loop));
 }
 
 // Borders of the reversed sequence, by Knuth, Morris and Pratt's failure function: a prefix of length n whose longest border is b has the
@@ -63,19 +158,20 @@ size_t LoopFinder::Period() const {
   return 0;
 }
 
-std::vector<int32_t> LoopFinder::EndOfRound(size_t period) const {
-  const auto last_round = live_.end() - static_cast<std::ptrdiff_t>(period);
-  const auto start = static_cast<size_t>(std::min_element(last_round, live_.end()) - live_.begin());  // Of a round.
-  std::vector<size_t> alike(period);  // Starts of rounds that `end` does not tell from this one.
-  for (size_t i = 0; i < period; ++i) alike[i] = ops_.size() - period + i;
-  std::vector<int32_t> end;
-  while (end.size() < period && (end.size() < kMinEnd || alike.size() > 1)) {
-    const auto before = [&](size_t i) { return ops_[i - 1 - end.size()]; };  // Two rounds are remembered at least.
+LoopFinder::Ops LoopFinder::EndOfRound(size_t end, size_t period) const {
+  const auto after = live_.begin() + static_cast<std::ptrdiff_t>(end);
+  const auto least = std::min_element(after - static_cast<std::ptrdiff_t>(period), after);
+  const auto start = static_cast<size_t>(least - live_.begin());  // Of a round.
+  std::vector<size_t> alike(period);                              // Starts of rounds that `found` does not tell from this one.
+  for (size_t i = 0; i < period; ++i) alike[i] = end - period + i;
+  Ops found;
+  while (found.size() < period && (found.size() < kMinEnd || alike.size() > 1)) {
+    const auto before = [&](size_t i) { return ops_[i - 1 - found.size()]; };  // Two rounds are remembered at least.
     const int32_t op = before(start);
     alike.erase(std::remove_if(alike.begin(), alike.end(), [&](size_t i) { return before(i) != op; }), alike.end());
-    end.push_back(op);
+    found.push_back(op);
   }
-  return end;
+  return found;
 }
 
 }  // namespace lazuli::tracer

@@ -1,6 +1,9 @@
 // Where to cut a program that goes round without ever reading a result: a trainer that prints its loss every hundred steps, a simulator.
 // Cut wherever a trace is full, each trace would start at another place of the loop than the last, and nothing would come back for long.
 // Cut once a round, at the place where the least is alive, every trace is the same.
+//
+// And where to cut a program whose traces differ by how often they go round (a recurrent network over sequences of many lengths, an episode
+// of a simulator): where each length would need a program of its own, a piece of a few rounds needs one for all.
 #pragma once
 
 #include <cstddef>
@@ -11,34 +14,53 @@ namespace lazuli::tracer {
 
 class LoopFinder {
  public:
-  // The next operator of the program, and the bytes of results that were alive before it. True when the trace should end after it.
-  bool EndsAfter(int32_t op_id, int64_t live) {
+  // The next operator of the program, and the bytes of results that were alive before it. True when the trace should end after it: after a
+  // few rounds, or, if it is one of blocks (block_cutter.h), a round.
+  bool EndsAfter(int32_t op_id, int64_t live, bool in_blocks) {
     ops_.push_back(op_id);
     live_.push_back(live);
-    return !loops_.empty() && AtEnd();
+    return !loops_.empty() && AtEnd(in_blocks);
   }
 
   // The trace was cut because it was full. Looks for a loop in what the program did so far.
   void OnFullTrace();
 
-  // A trace was cut, for any reason.
-  void OnCut();
+  // The trace is about to be cut, and new; `is_one_of_many` that start alike, too many for a program each. True when such a one is another
+  // one of those that were new of late but for how often they go round some loops: from here on they are cut there.
+  bool OnNewTrace(bool is_one_of_many);
+
+  // A trace was cut. `goes_on`: where it was cut between rounds or into blocks, so that the next is another piece of it.
+  void OnCut(bool goes_on);
 
  private:
+  using Ops = std::vector<int32_t>;
   struct Loop {
-    std::vector<int32_t> end;  // The last operators of a round, the last one first: as many as it takes to occur once a round.
-    size_t rounds = 1;         // In one trace.
-    size_t passed = 0;         // In the current one.
+    Ops end;            // The last operators of a round, the last one first: as many as it takes to occur once a round.
+    Ops start;          // Of the traces that are cut there, and their pieces; empty: of all.
+    size_t rounds = 1;  // In one trace.
+    size_t passed = 0;  // In the current one.
   };
 
-  bool AtEnd();
+  bool AtEnd(bool in_blocks);
+  // Whether a round of `loop` ends before operator `position` of `ops_`.
+  bool EndsAt(const Loop& loop, size_t position) const;
   // The length of a round, where the last operators, and at least two rounds of them, repeat themselves; 0: they do not.
   size_t Period() const;
-  std::vector<int32_t> EndOfRound(size_t period) const;
+  // Of rounds of `period` operators, two of which, at least, are those before operator `end` of `ops_`.
+  Ops EndOfRound(size_t end, size_t period) const;
+  // Whether one of `loops_` ends in the last of those.
+  bool Knows(size_t end, size_t period) const;
+  void AddLoop(size_t end, size_t period, Ops start);
+  // Whether the current trace, or the one that it is a piece of, starts like those that `loop` was found in.
+  bool IsOf(const Loop& loop) const;
+  Ops::const_iterator TraceBegin() const { return ops_.begin() + static_cast<std::ptrdiff_t>(begin_); }
 
-  std::vector<int32_t> ops_;
+  Ops ops_;
   std::vector<int64_t> live_;  // Before each of them.
   std::vector<Loop> loops_;
+  std::vector<Ops> new_;  // The last new traces.
+  size_t begin_ = 0;      // Of the current trace in `ops_`.
+  bool goes_on_ = false;  // It is a piece.
   bool seen_full_trace_ = false;
 };
 

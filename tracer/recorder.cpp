@@ -338,6 +338,11 @@ void Recorder::FollowAdvice() {
   StepAsideUntilCut(this, in_blocks_, kTimesLonger * num_ops);
 }
 
+void Recorder::LookForLoops() {
+  auto& cache = guards::ProgramCache::Get();
+  if (!in_blocks_ && loops_.OnNewTrace(cache.HasTooMany(log_, StartCause()))) cache.NoteLoops(log_, StartCause());
+}
+
 bool Recorder::MayStepAside() const {
   const auto& active = runtime::Active();
   return active.step_aside && active.verify == 0 && !active.error_on_recompile && !active.fail_on_recompile_limit_hit &&
@@ -402,6 +407,7 @@ void Recorder::ForgetPrediction() {
   RecorderLock lock(this);
   CompleteOutputs();
   previous_ = nullptr;
+  loops_ = LoopFinder();
 }
 
 bool Recorder::FollowsPrediction(size_t code_begin, size_t shapes_begin) {
@@ -463,7 +469,7 @@ void Recorder::StartTrace(std::string_view cause, const guards::CachedTracePtr& 
   advice_at_ = guards::kSiteOps;
   forks_.clear();
   due_ = kFull;
-  loops_.OnCut();
+  loops_.OnCut(/*goes_on=*/cause == kLoop || cause == kBlock);
   in_blocks_ = cause == kBlock;
   if (!in_blocks_) block_cutter_.Reset();
   symbols_.Stop();

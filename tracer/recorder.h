@@ -169,7 +169,7 @@ class Recorder {
   // A program that changes settings oftener than this does not only do so before its work begins.
   static constexpr int kMostSettingsAtStart = 8;
   // Causes of cuts where a trace may as well end, and of those where it must.
-  static constexpr std::string_view kBlock = guards::kBlock, kLoop = "loop", kFull = "trace_limit", kDefaultDtype = "default_dtype",
+  static constexpr std::string_view kBlock = guards::kBlock, kLoop = guards::kLoop, kFull = "trace_limit", kDefaultDtype = "default_dtype",
                                     kSettings = "settings";
 
   void CutDue(int32_t op_id);
@@ -186,7 +186,7 @@ class Recorder {
   bool IsBetterAhead() const;
   // After each op: whether a round of a loop ends here, or a block, if this trace is recorded in those.
   void FollowLoops() {
-    if (!loops_.EndsAfter(log_.ops.back().op_id, LiveBytes())) return;
+    if (!loops_.EndsAfter(log_.ops.back().op_id, LiveBytes(), in_blocks_)) return;
     max_ops_ = log_.ops.size();
     due_ = kLoop;
   }
@@ -196,7 +196,10 @@ class Recorder {
   }
   void EndBlock();
   void FollowAdvice();
-  std::string_view StartCause() const { return in_blocks_ ? kBlock : std::string_view(start_cause_); }
+  // Of the cut before this trace, or, where traces are cut into pieces that come back, what these have in common.
+  std::string_view StartCause() const { return in_blocks_ ? kBlock : due_ == kLoop ? kLoop : std::string_view(start_cause_); }
+  // Where a trace comes that is one of too many: whether such traces are to be cut between rounds of a loop.
+  void LookForLoops();
   // Whether the options and scopes leave it open what runs eagerly.
   bool MayStepAside() const;
   // The number of `storage` in this trace, added as an input when new; -1 when it cannot take part.

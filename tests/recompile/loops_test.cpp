@@ -1,5 +1,6 @@
 // Programs that go round without reading results: they are cut once a round.
 
+#include <gmock/gmock.h>
 #include <torch/torch.h>
 
 #include "tests/support/same_as_eager.h"
@@ -95,6 +96,62 @@ TEST_P(LoopsTest, NoGraphBreaks) {
   }
   EXPECT_GT(lazuli::stats().cuts["loop"], 0);
   EXPECT_GT(x.sum().item<float>(), 0);
+}
+
+// A recurrent network over sequences of any length, trained: a loop forward, one backward.
+struct RecurrentTrainer {
+  Tensor inner = ((torch::arange(8 * 32) * 37 % 23 - 11).to(torch::kFloat) * 0.02).view({8, 32}).set_requires_grad(true);
+  Tensor outer = ((torch::arange(8 * 32) * 29 % 19 - 9).to(torch::kFloat) * 0.02).view({8, 32}).set_requires_grad(true);
+
+  float Step(int64_t length) {
+    const Tensor x = torch::arange(4 * length * 8, torch::kFloat).view({4, length, 8}).sin();
+    Tensor h = torch::zeros({4, 8}), c = torch::zeros({4, 8}), loss = torch::zeros({});
+    for (int64_t t = 0; t < length; ++t) {
+      const std::vector<Tensor> gates = (torch::mm(x.select(1, t), outer) + torch::mm(h, inner)).chunk(4, 1);
+      c = torch::sigmoid(gates[0]) * c + torch::sigmoid(gates[1]) * torch::tanh(gates[2]);
+      h = torch::sigmoid(gates[3]) * torch::tanh(c);
+      loss = loss + (h - 0.1).square().mean();
+    }
+    loss.backward();
+    const torch::NoGradGuard no_grad;
+    for (Tensor* parameter : {&inner, &outer}) {
+      parameter->sub_(parameter->grad() * 0.05);
+      parameter->mutable_grad() = Tensor();
+    }
+    return loss.item<float>();
+  }
+};
+
+TEST_P(LoopsTest, LoopsOfManyLengths) {
+  constexpr int kWarmUp = 120, kSteps = 200;
+  const auto length = [](int step) { return 4 + step * 7 % 19; };
+  RecurrentTrainer eager, lazy;
+  std::vector<float> expected;
+  for (int step = 0; step < kSteps; ++step) expected.push_back(eager.Step(length(step)));
+  ::testing::internal::CaptureStderr();
+  const lazuli::DeviceMode mode(options());
+  for (int step = 0; step < kWarmUp; ++step) {
+    EXPECT_NEAR(lazy.Step(length(step)), expected[static_cast<size_t>(step)], exact() ? 0 : 1e-4) << step;
+  }
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), ::testing::HasSubstr("differ by how often they go round a loop"));
+  const StatsDelta late;
+  for (int step = kWarmUp; step < kSteps; ++step) {
+    EXPECT_NEAR(lazy.Step(length(step)), expected[static_cast<size_t>(step)], exact() ? 0 : 1e-4) << step;
+  }
+  // 19 lengths, and a program for each piece.
+  EXPECT_GT(late.cuts("loop"), 4 * (kSteps - kWarmUp));
+  EXPECT_EQ(late.of(&Stats::programs_compiled), 0);
+  EXPECT_EQ(late.of(&Stats::eager_replays), 0);
+  EXPECT_EQ(late.of(&Stats::ops_stepped_aside), 0);
+  EXPECT_LE(lazuli::stats().programs_compiled, 40);
+}
+
+TEST_P(LoopsTest, LoopsOfFewLengthsStayWhole) {
+  RecurrentTrainer lazy;
+  const lazuli::DeviceMode mode(options());
+  for (int step = 0; step < 40; ++step) lazy.Step(4 + step % 5);
+  EXPECT_EQ(lazuli::stats().cuts.count("loop"), 0U);
+  EXPECT_EQ(lazuli::stats().cuts.count("recompile_limit"), 0U);
 }
 
 LAZULI_FOR_EACH_BACKEND(LoopsTest);

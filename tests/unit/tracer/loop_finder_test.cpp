@@ -15,24 +15,30 @@ class Program {
   void Run(int32_t op, int64_t live = 100) {
     if (length_ == limit_) {
       finder_.OnFullTrace();
-      Cut();
+      Read();
       ++full_traces_;
     }
     ++length_;
     ++position_;
-    if (!finder_.EndsAfter(op, live)) return;
-    Cut();
+    if (!finder_.EndsAfter(op, live, /*in_blocks=*/false)) return;
+    Cut(/*goes_on=*/true);
     ends_.push_back(position_);
   }
-  void Read() { Cut(); }
+  void Read() { Cut(/*goes_on=*/false); }
+  // As Read, of a trace that is new. Whether loops were found.
+  bool ReadNew(bool is_one_of_many = true) {
+    const bool found = finder_.OnNewTrace(is_one_of_many);
+    Read();
+    return found;
+  }
 
   const std::vector<size_t>& ends() const { return ends_; }
   size_t full_traces() const { return full_traces_; }
   size_t position() const { return position_; }
 
  private:
-  void Cut() {
-    finder_.OnCut();
+  void Cut(bool goes_on) {
+    finder_.OnCut(goes_on);
     length_ = 0;
   }
 
@@ -120,6 +126,94 @@ TEST(LoopFinderTest, AnotherLoopIsFoundToo) {
   for (int i = 0; i < 400; ++i) Round(&program, 450, 7, /*seed=*/2);
   ASSERT_GE(program.ends().size(), 200U);
   for (const size_t end : program.ends()) EXPECT_TRUE(end < second ? end % 300 == 40 : (end - second) % 450 == 7) << end;
+}
+
+// A step that goes round two loops, with what comes before, between and after.
+void UnrolledStep(Program* program, int first, int second) {
+  for (int32_t op = 100; op < 120; ++op) program->Run(op);
+  for (int i = 0; i < first; ++i) Round(program, 40, 7);
+  for (int32_t op = 200; op < 230; ++op) program->Run(op);
+  for (int i = 0; i < second; ++i) Round(program, 50, 11, /*seed=*/2);
+  for (int32_t op = 300; op < 310; ++op) program->Run(op);
+}
+
+TEST(LoopFinderTest, RoundsThatTracesDifferByAreCut) {
+  for (const auto& [second_before, second] : {std::pair(5, 8), std::pair(8, 5), std::pair(6, 6)}) {
+    SCOPED_TRACE(second);
+    Program program(4096);
+    UnrolledStep(&program, 4, second_before);
+    EXPECT_FALSE(program.ReadNew());
+    UnrolledStep(&program, 9, second);
+    EXPECT_TRUE(program.ReadNew());
+    EXPECT_TRUE(program.ends().empty());
+    const size_t begin = program.position();
+    UnrolledStep(&program, 6, 7);
+    std::vector<size_t> expected;
+    for (size_t i = 0; i < 6; ++i) expected.push_back(begin + 20 + i * 40 + 7);
+    expected.erase(expected.begin());  // Before the first round come other operators.
+    for (size_t i = 1; i < 7 && second_before != second; ++i) expected.push_back(begin + 20 + 240 + 30 + i * 50 + 11);
+    EXPECT_EQ(program.ends(), expected);
+  }
+}
+
+TEST(LoopFinderTest, TracesThatMayHaveProgramsAreNotCompared) {
+  Program program(4096);
+  UnrolledStep(&program, 4, 4);
+  EXPECT_FALSE(program.ReadNew(false));
+  UnrolledStep(&program, 9, 9);
+  EXPECT_FALSE(program.ReadNew(false));
+  UnrolledStep(&program, 5, 5);
+  EXPECT_TRUE(program.ReadNew());
+}
+
+TEST(LoopFinderTest, TracesThatDifferOtherwiseAreLeftAlone) {
+  Program program(4096);
+  for (int i = 0; i < 12; ++i) {
+    for (int round = 0; round < 3 + i; ++round) Round(&program, 40, 7);
+    program.Run(1000 + i);  // Another operator each time.
+    EXPECT_FALSE(program.ReadNew());
+  }
+  EXPECT_TRUE(program.ends().empty());
+}
+
+TEST(LoopFinderTest, KnownLoopsAreNotFoundAgain) {
+  Program program(4096);
+  UnrolledStep(&program, 4, 4);
+  program.ReadNew();
+  UnrolledStep(&program, 9, 9);
+  EXPECT_TRUE(program.ReadNew());
+  // Rests of several lengths.
+  for (const int32_t rounds : {1, 2, 3, 1, 2, 3}) {
+    UnrolledStep(&program, rounds, rounds);
+    EXPECT_FALSE(program.ReadNew()) << rounds;
+  }
+}
+
+TEST(LoopFinderTest, TracesThatStartOtherwiseStayWhole) {
+  Program program(4096);
+  for (const int rounds : {4, 9}) {
+    UnrolledStep(&program, rounds, rounds);
+    EXPECT_EQ(program.ReadNew(), rounds == 9);
+  }
+  for (int32_t op = 400; op < 420; ++op) program.Run(op);
+  for (int i = 0; i < 5; ++i) Round(&program, 40, 7);
+  EXPECT_TRUE(program.ends().empty());
+}
+
+TEST(LoopFinderTest, BlocksEndWithARound) {
+  LoopFinder finder;
+  const auto run = [&](int32_t op) { return finder.EndsAfter(op, op == 0 ? 1 : 2, /*in_blocks=*/true); };
+  for (const int rounds : {5, 7}) {
+    for (int i = 0; i < rounds * 10; ++i) run(i % 10);
+    EXPECT_EQ(finder.OnNewTrace(/*is_one_of_many=*/true), rounds == 7);
+    finder.OnCut(/*goes_on=*/false);
+  }
+  std::vector<int> ends;
+  for (int i = 0; i < 50; ++i) {
+    if (i % 7 == 0) finder.OnCut(/*goes_on=*/true);  // Where a block ends.
+    if (run(i % 10)) ends.push_back(i);
+  }
+  EXPECT_EQ(ends, std::vector<int>({9, 19, 29, 39, 49}));
 }
 
 }  // namespace
