@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <set>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "codegen/kernel_weight.h"
 #include "codegen/lower.h"
 #include "codegen/lower_expr.h"
 
@@ -435,6 +437,21 @@ void DropDeadInstructions(LoweredGroup* lowered) {
 
 absl::StatusOr<LoweredGroup> LowerGroup(const Graph& graph, const Group& group, const std::vector<bool>& in_memory) {
   return GroupLowering(graph, group, in_memory).Lower();
+}
+
+double LoweredWeight(const Graph& graph, const Group& group) {
+  // As if all of it were stored.
+  const absl::StatusOr<LoweredGroup> lowered = LowerGroup(graph, group, std::vector<bool>(graph.values.size(), true));
+  if (!lowered.ok()) return std::numeric_limits<double>::infinity();
+  double weight = 0;
+  const std::vector<KInst>& insts = lowered->kernel.insts;
+  for (const KInst& inst : insts) {
+    // Once for all points.
+    bool constant = KOpArity(inst.op) > 0;
+    for (int k = 0; k < KOpArity(inst.op); ++k) constant = constant && insts[static_cast<size_t>(inst.in[k])].op == KOp::kConst;
+    weight += HasEffect(inst.op) || inst.op == KOp::kLoad || constant ? 0 : Weight(inst);
+  }
+  return weight;
 }
 
 }  // namespace lazuli::codegen

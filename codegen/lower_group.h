@@ -45,6 +45,10 @@ struct LoweredGroup {
 // Drops the instructions that no effect needs, and the buffers that are left without any.
 void DropDeadInstructions(LoweredGroup* lowered);
 
+// Operations that the nodes of `group` take at each point besides loads and stores, as Weight counts them; infinity where they cannot be
+// lowered.
+double LoweredWeight(const Graph& graph, const Group& group);
+
 // A kernel without stores and checks (all its values live elsewhere) has no instructions.
 absl::StatusOr<LoweredGroup> LowerGroup(const Graph& graph, const Group& group, const std::vector<bool>& in_memory);
 

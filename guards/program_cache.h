@@ -78,6 +78,7 @@ struct Site {
   std::vector<std::weak_ptr<CachedTrace>> variants;
   int64_t programs = 0;  // Compiled here and still there.
   bool limit_logged = false;
+  bool loops_logged = false;
   int64_t new_in_a_row = 0;  // Traces whose code was new, since one was known.
   // It had no room for the last trace that asked for a program. What follows one of its traces may well turn out to be another one.
   std::atomic<bool> refuses{false};
@@ -118,9 +119,9 @@ class ProgramCache {
   // A trace of `forks` was cut, which `entry`, null for none, runs.
   void NoteTrace(const std::vector<ForkKeys>& forks, const codegen::TraceLog& log, std::string_view cause, const CachedTracePtr& entry);
 
-  // Whether traces that begin like `log`, after a cut for `cause`, are too many for a program each: their site is full, or more than the
-  // recompile limit were new one after the other.
-  bool HasTooMany(const codegen::TraceLog& log, std::string_view cause);
+  // `log`, for which there is `entry`, null for none, is new. Whether the traces that begin like it, after a cut for `cause`, are too many
+  // for a program each: their site has no room for this one, or more than the recompile limit were new one after the other.
+  bool HasTooMany(const CachedTracePtr& entry, const codegen::TraceLog& log, std::string_view cause);
   // From here on these are cut into pieces that come back: what was known of them is forgotten.
   void NoteLoops(const codegen::TraceLog& log, std::string_view cause);
 
@@ -147,6 +148,8 @@ class ProgramCache {
   CachedTracePtr FindSuccessor(const CachedTracePtr& previous, std::string_view cause,
                                absl::FunctionRef<CachedTracePtr(const Successors&)> choose);
   static uint64_t SiteKey(const codegen::TraceLog& log, std::string_view cause);
+  // Whether what is there are pieces of traces, which are no places of the program.
+  static bool HoldsPieces(const Site& site) { return site.cause == kBlock || site.cause == kLoop; }
   // So many programs `site` may have.
   static int64_t LimitOf(const Site& site);
   // Whether `site` may have no more programs.

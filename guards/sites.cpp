@@ -29,10 +29,7 @@ uint64_t ProgramCache::SiteKey(const codegen::TraceLog& log, std::string_view ca
   return KeyOf(log, std::min(kSiteOps, log.ops.size()), cause);
 }
 
-int64_t ProgramCache::LimitOf(const Site& site) {
-  const bool holds_pieces = site.cause == kBlock || site.cause == kLoop;
-  return runtime::Active().recompile_limit * (holds_pieces ? kBlockSites : 1);
-}
+int64_t ProgramCache::LimitOf(const Site& site) { return runtime::Active().recompile_limit * (HoldsPieces(site) ? kBlockSites : 1); }
 
 bool ProgramCache::IsFull(const Site& site) const {
   return site.programs >= LimitOf(site) || (site.programs > 0 && recompiles_ >= runtime::Active().accumulated_recompile_limit);
@@ -71,12 +68,14 @@ Advice ProgramCache::AdviceFor(const codegen::TraceLog& log, std::string_view ca
   return Advice::kRecord;
 }
 
-bool ProgramCache::HasTooMany(const codegen::TraceLog& log, std::string_view cause) {
+bool ProgramCache::HasTooMany(const CachedTracePtr& entry, const codegen::TraceLog& log, std::string_view cause) {
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto site = sites_.find(SiteKey(log, cause));
-  if (site == sites_.end()) return false;
+  const auto found = sites_.find(SiteKey(log, cause));
+  if (found == sites_.end()) return false;
+  const Site& site = *found->second;
   const int64_t limit = runtime::Active().recompile_limit;
-  return IsFull(*site->second) || site->second->programs >= limit || site->second->new_in_a_row > limit;
+  if (site.new_in_a_row > limit || (HoldsPieces(site) && site.programs > limit)) return true;
+  return IsFull(site) && (entry == nullptr || entry->body->seen_once());
 }
 
 void ProgramCache::NoteLoops(const codegen::TraceLog& log, std::string_view cause) {
@@ -84,9 +83,10 @@ void ProgramCache::NoteLoops(const codegen::TraceLog& log, std::string_view caus
   forks_.clear();
   Site& site = *FindSite(log, cause);
   site.new_in_a_row = 0;
-  runtime::LogAlways(absl::StrCat(
-      "traces of site ", site.id,
-      " differ by how often they go round a loop: from here on they are cut once in a few rounds, and the pieces are compiled"));
+  if (std::exchange(site.loops_logged, true)) return;
+  runtime::LogAlways(absl::StrCat("traces of site ", site.id,
+                                  " differ by how often they go round a loop: from here on they are cut between ",
+                                  "rounds, and the pieces are compiled"));
 }
 
 void ProgramCache::NoteTrace(const std::vector<ForkKeys>& forks, const codegen::TraceLog& log, std::string_view cause,

@@ -100,7 +100,7 @@ void Recorder::Flush(std::string_view cause, Cut cut) {
   const guards::CachedTracePtr entry = FindOrCompile(cut, &policy, &found);
   if (!forks_.empty() && cut != Cut::kTransient) guards::ProgramCache::Get().NoteTrace(forks_, log_, StartCause(), entry);
   if (policy.kept_eager()) counters.stance_replays.Add();
-  if (found == runtime::TraceRun::Found::kMiss && cut != Cut::kTransient) LookForLoops();
+  if (found == runtime::TraceRun::Found::kMiss && cut != Cut::kTransient) LookForLoops(entry);
   events.Found(entry, found);
   const bool predicted = found == runtime::TraceRun::Found::kPredicted;
   if (predicted) counters.predicted_hits.Add();

@@ -7,8 +7,8 @@ namespace {
 
 constexpr size_t kMaxRemembered = 1 << 16;  // Operators; twice the longest round that is found.
 constexpr size_t kEnough = 2048;            // Operators that repeat themselves: more than the layers of a model do.
-constexpr size_t kMaxLoops = 8;             // A program has few that matter; the oldest is forgotten.
-constexpr size_t kMinOps = 32;              // Of a trace: several rounds of a short loop are one.
+constexpr size_t kMaxLoops = 32;            // A program has few that matter.
+constexpr size_t kMinOps = 32;              // Of a piece: several rounds of a short loop are one.
 constexpr size_t kMinEnd = 16;              // Operators that tell the end of a round from what other loops do.
 constexpr size_t kStart = 8;                // Operators that tell where a trace starts.
 constexpr size_t kMaxNew = 4;               // Traces that are compared with the next.
@@ -63,12 +63,9 @@ std::vector<Rounds> LoopsThatDiffer(const std::vector<int32_t>& trace, const std
 
 }  // namespace
 
-bool LoopFinder::AtEnd(bool in_blocks) {
-  bool ends = false;
-  for (Loop& loop : loops_) {
-    if (EndsAt(loop, ops_.size()) && IsOf(loop)) ends |= ++loop.passed >= loop.rounds || in_blocks;
-  }
-  return ends;
+bool LoopFinder::AtEnd(bool in_blocks) const {
+  if (ops_.size() - begin_ < kMinOps && !in_blocks) return false;
+  return std::any_of(loops_.begin(), loops_.end(), [&](const Loop& loop) { return EndsAt(loop, ops_.size()) && IsOf(loop); });
 }
 
 bool LoopFinder::EndsAt(const Loop& loop, size_t position) const {
@@ -77,12 +74,8 @@ bool LoopFinder::EndsAt(const Loop& loop, size_t position) const {
 }
 
 void LoopFinder::OnCut(bool goes_on) {
-  if (loops_.size() > kMaxLoops) loops_.erase(loops_.begin(), loops_.end() - kMaxLoops);
   size_t longest = 0;
-  for (Loop& loop : loops_) {
-    loop.passed = 0;
-    longest = std::max(longest, loop.end.size());
-  }
+  for (const Loop& loop : loops_) longest = std::max(longest, loop.end.size());
   // A program whose traces never get full needs no help, but where a round may end that began before.
   const size_t most = !seen_full_trace_ ? longest : ops_.size() > kMaxRemembered ? kMaxRemembered / 2 : ops_.size();
   const size_t kept = std::min(most, ops_.size());
@@ -102,12 +95,15 @@ void LoopFinder::OnFullTrace() {
   seen_full_trace_ = true;
   const size_t period = Period();
   if (period == 0) return;
+  if (loops_.size() >= kMaxLoops) loops_.erase(loops_.begin());
   AddLoop(ops_.size(), period, {});
   ops_.clear();
   live_.clear();
+  begin_ = 0;
 }
 
-bool LoopFinder::OnNewTrace(bool is_one_of_many) {
+bool LoopFinder::OnNewTrace(size_t size, bool is_one_of_many) {
+  if (ops_.size() - begin_ != size || loops_.size() >= kMaxLoops) return false;  // It was full, and its operators are forgotten.
   const Ops trace(TraceBegin(), ops_.cend());
   const Ops start(trace.begin(), trace.begin() + static_cast<std::ptrdiff_t>(std::min(trace.size(), kStart)));
   for (size_t i = 0; is_one_of_many && i < new_.size(); ++i) {
@@ -137,7 +133,6 @@ void LoopFinder::AddLoop(size_t end, size_t period, Ops start) {
   Loop loop;
   loop.start = std::move(start);
   loop.end = EndOfRound(end, period);
-  loop.rounds = (kMinOps + period - 1) / period;
   loops_.push_back(std::move(loop));
 }
 

@@ -14,8 +14,8 @@ namespace lazuli::tracer {
 
 class LoopFinder {
  public:
-  // The next operator of the program, and the bytes of results that were alive before it. True when the trace should end after it: after a
-  // few rounds, or, if it is one of blocks (block_cutter.h), a round.
+  // The next operator of the program, and the bytes of results that were alive before it. True when the trace should end after it: where
+  // a round ends, if the trace is of some length by then, or one of blocks (block_cutter.h).
   bool EndsAfter(int32_t op_id, int64_t live, bool in_blocks) {
     ops_.push_back(op_id);
     live_.push_back(live);
@@ -25,9 +25,9 @@ class LoopFinder {
   // The trace was cut because it was full. Looks for a loop in what the program did so far.
   void OnFullTrace();
 
-  // The trace is about to be cut, and new; `is_one_of_many` that start alike, too many for a program each. True when such a one is another
-  // one of those that were new of late but for how often they go round some loops: from here on they are cut there.
-  bool OnNewTrace(bool is_one_of_many);
+  // The trace, of `size` operators, is about to be cut, and new; `is_one_of_many` that start alike, too many for a program each. True when
+  // such a one is another one of those that were new of late but for how often they go round some loops: from here on they are cut there.
+  bool OnNewTrace(size_t size, bool is_one_of_many);
 
   // A trace was cut. `goes_on`: where it was cut between rounds or into blocks, so that the next is another piece of it.
   void OnCut(bool goes_on);
@@ -35,13 +35,11 @@ class LoopFinder {
  private:
   using Ops = std::vector<int32_t>;
   struct Loop {
-    Ops end;            // The last operators of a round, the last one first: as many as it takes to occur once a round.
-    Ops start;          // Of the traces that are cut there, and their pieces; empty: of all.
-    size_t rounds = 1;  // In one trace.
-    size_t passed = 0;  // In the current one.
+    Ops end;    // The last operators of a round, the last one first: as many as it takes to occur once a round.
+    Ops start;  // Of the traces that are cut there, and their pieces; empty: of all.
   };
 
-  bool AtEnd(bool in_blocks);
+  bool AtEnd(bool in_blocks) const;
   // Whether a round of `loop` ends before operator `position` of `ops_`.
   bool EndsAt(const Loop& loop, size_t position) const;
   // The length of a round, where the last operators, and at least two rounds of them, repeat themselves; 0: they do not.

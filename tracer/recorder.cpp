@@ -338,9 +338,10 @@ void Recorder::FollowAdvice() {
   StepAsideUntilCut(this, in_blocks_, kTimesLonger * num_ops);
 }
 
-void Recorder::LookForLoops() {
+void Recorder::LookForLoops(const guards::CachedTracePtr& entry) {
+  if (in_blocks_) return;
   auto& cache = guards::ProgramCache::Get();
-  if (!in_blocks_ && loops_.OnNewTrace(cache.HasTooMany(log_, StartCause()))) cache.NoteLoops(log_, StartCause());
+  if (loops_.OnNewTrace(log_.ops.size(), cache.HasTooMany(entry, log_, StartCause()))) cache.NoteLoops(log_, StartCause());
 }
 
 bool Recorder::MayStepAside() const {

@@ -198,8 +198,8 @@ class Recorder {
   void FollowAdvice();
   // Of the cut before this trace, or, where traces are cut into pieces that come back, what these have in common.
   std::string_view StartCause() const { return in_blocks_ ? kBlock : due_ == kLoop ? kLoop : std::string_view(start_cause_); }
-  // Where a trace comes that is one of too many: whether such traces are to be cut between rounds of a loop.
-  void LookForLoops();
+  // Where a trace is new, with `entry` for it, null where it may have none: whether such traces are to be cut between rounds of a loop.
+  void LookForLoops(const guards::CachedTracePtr& entry);
   // Whether the options and scopes leave it open what runs eagerly.
   bool MayStepAside() const;
   // The number of `storage` in this trace, added as an input when new; -1 when it cannot take part.

@@ -24,9 +24,11 @@ constexpr int kMaxCombiningThreads = 512;
 constexpr double kIdleShare = 0.2;
 constexpr int64_t kFewScans = 32;        // Of which each gets a block, though others' elements are next to its own.
 constexpr int64_t kMaxScanThreads = 32;  // Of one column.
-constexpr int64_t kSmallTurns = 8;       // Of each of so many threads.
+constexpr int kMaxScanPoints = 8;
+constexpr int64_t kSmallTurns = 8;  // Of each of so many threads.
 constexpr int64_t kPiecesOfThread = 4, kShortRow = 8;
-constexpr int64_t kFewWords = 32;  // Registers that are left for what is kept of a row where much is computed.
+constexpr int64_t kFewWords = 32;  // Registers that are left for what is kept of a row where much is computed, or taken by that.
+constexpr int64_t kMostWords = 255, kMultiprocessorWords = 65536;  // Registers of a thread, and of all that run at once.
 
 int64_t PowerOfTwoFrom(int64_t value) {
   int64_t power = 1;
@@ -200,9 +202,9 @@ class CudaPlanner {
       launch.threads_y = static_cast<int>(std::min<int64_t>(std::max<int64_t>(most, 1), PowerOfTwoFrom(CeilDiv(ReducedChunks(), 4))));
       launch.threads_y = std::min(Scheduled(launch.threads_y), kMaxRowThreads / launch.threads_x);
       if (HasManyShortColumns()) launch.threads_y = 1;
+      if (plan_.has_scans) plan_.scan_points = kMaxScanPoints;
       if (plan_.has_scans && !HasManyShortColumns()) {
-        const int64_t turns = CeilDiv(ReducedChunks(), kCudaScanPoints);
-        launch.threads_y = static_cast<int>(std::min<int64_t>(kMaxScanThreads, PowerOfTwoFrom(turns)));
+        ChooseScanPoints(&launch);
       } else if (IsMuchAtFewPoints()) {
         while (launch.threads_x > kCombinedPieces && KeptChunks() / launch.threads_x < kPlannedMultiprocessors) launch.threads_x /= 2;
         launch.threads_y = static_cast<int>(std::min<int64_t>(kMaxCombiningThreads / launch.threads_x, PowerOfTwoFrom(ReducedChunks())));
@@ -214,6 +216,26 @@ class CudaPlanner {
     }
     launch.kept_per_block = plan_.tile_dim >= 0 ? 1 : plan_.rows ? launch.threads_y : launch.threads_x;
     plan_.launch.reduced_threads = plan_.rows ? launch.threads_x : launch.threads_y;
+  }
+
+  // As many points of a column for each thread as it has registers for.
+  void ChooseScanPoints(CudaLaunch::Phase* launch) {
+    for (;; plan_.scan_points /= 2) {
+      const int64_t turns = CeilDiv(ReducedChunks(), plan_.scan_points);
+      launch->threads_y = static_cast<int>(std::min<int64_t>(kMaxScanThreads, PowerOfTwoFrom(turns)));
+      const int64_t registers = std::min<int64_t>(kMostWords, kMultiprocessorWords / (launch->threads_x * launch->threads_y));
+      if (plan_.scan_points == 1 || kFewWords + plan_.scan_points * WordsOfScannedPoint() <= registers) return;
+    }
+  }
+
+  // What a thread holds of a point of a column: what it has read, and what it scans.
+  int64_t WordsOfScannedPoint() const {
+    int64_t bytes = 0;
+    for (int i = 0; i < num_insts(); ++i) {
+      const bool reads = inst(i).op == KOp::kLoad && plan_.HasLanes(i);
+      if (plan_.live[i] && (reads || IsScan(inst(i).op))) bytes += ElementBytes(inst(i).type) * plan_.lanes;
+    }
+    return CeilDiv(bytes, 4);
   }
 
   // Fewer than `threads` where a row of known length, which is gone through several times, then takes as many turns, and each of them is

@@ -26,8 +26,6 @@ constexpr size_t kLightInsts = 24;
 // GPU from sm_80 on has for a block.
 constexpr int kMaxIterations = 8;
 constexpr int64_t kRowBytes = 100864;
-// Points of a column that a thread scans before its neighbours are told what they come to.
-constexpr int kCudaScanPoints = 8;
 // Numbers of elements up to this are counted with 32 bits, with room to step past the end.
 constexpr int64_t kNarrowElements = int64_t{1} << 30;
 
@@ -106,6 +104,7 @@ struct CudaPlan : StagedKernel {
   bool rows = false;
   int vector_dim = 0;    // The last loop in rows, else the last kept one.
   int lanes = 1;         // Consecutive points of it that a thread takes at a time.
+  int scan_points = 1;   // Of a column, that a thread scans before its neighbours are told what they come to.
   int iterations = 0;    // Of a row's loop, when it is unrolled and values stay in registers from pass to pass. 0: any number.
   bool wide = false;     // Elements are counted with 64 bits.
   int tile_dim = -1;     // The loop that makes tiles with the last one. -1: no tiles.

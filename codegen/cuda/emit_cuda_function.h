@@ -86,7 +86,6 @@ class CudaFunctionEmitter {
   void SetScanned(bool lanes);
   std::string Scanned(int i, const std::string& lane) const;
   int ScanLanes(int i) const { return plan_.HasLanes(i) ? plan_.lanes : 1; }
-  int ScanPoints() const { return plan_.rows ? 1 : kCudaScanPoints; }
   void EmitStagedTurns(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass, int turns, int threads);
   bool IsStaged(int i, int pass) const;
   std::optional<std::vector<std::string>> WholeVectors(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass) const;

@@ -56,7 +56,7 @@ void CudaFunctionEmitter::EmitOperand(int scan, const std::vector<bool>& chosen,
 void CudaFunctionEmitter::EmitScanLoop(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass,
                                        const std::vector<int>& scans) {
   const std::string own = plan_.rows ? "threadIdx.x" : "threadIdx.y";
-  const int threads = plan_.rows ? phase_.threads_x : phase_.threads_y, points = ScanPoints();
+  const int threads = plan_.rows ? phase_.threads_x : phase_.threads_y, points = plan_.scan_points;
   Open("");
   BeginScans(scans);
   Line(absl::StrCat("const U end = ", ReducedPieces(), ";"));

@@ -19,13 +19,18 @@ struct Channels {
   int64_t in = 0, least = 0;  // Of the input, and of input and output.
   int64_t groups = 1;
   bool depthwise = false;
+  int64_t window = 1;  // The longer side of its weights.
 };
 
-// Measured with an H100's cuDNN 9, forwards and backwards: from these numbers of channels on.
-std::optional<int> GainOnGpu(const Channels& channels, bool half) {
+// Measured with an H100's cuDNN 9, forwards and backwards: from these numbers of channels on. Its gradients of large windows' weights in
+// floats take several times as long as ATen's do, some of those of groups in halves as well.
+std::optional<int> GainOnGpu(const Channels& channels, bool half, bool backward) {
+  constexpr int64_t kLargeWindow = 6, kFewestOfGroup = 4;
   const int64_t least = half ? kLeastChannels : kLeastChannelsOfFloats;
-  if (channels.groups != 1) return channels.depthwise && half && channels.in >= least ? std::optional(4) : std::nullopt;
-  return channels.least >= least ? 4 : channels.least >= kFewestChannels ? 2 : 0;
+  if (channels.groups == 1) return channels.least >= least ? 4 : channels.least >= kFewestChannels ? 2 : 0;
+  const bool gains = channels.depthwise ? channels.in >= kFewestChannels && (half || !backward || channels.window < kLargeWindow)
+                                        : !half && channels.in >= kFewestOfGroup * channels.groups;
+  return gains ? std::optional(4) : std::nullopt;
 }
 
 // Measured with oneDNN, AVX2 and AVX-512: one of many channels does as well in either order.
@@ -61,11 +66,14 @@ std::optional<Convolution> FindConvolution(const Graph& graph, NodeId n, const C
   channels.least = std::min(channels.in, graph.symbols.Hint(weight.sizes[transposed ? 1 : 0]));
   channels.groups = groups.value.toInt();
   channels.depthwise = channels.groups == channels.in && weight.sizes[1] == 1;
+  channels.window = graph.symbols.Hint(std::max(weight.sizes[2], weight.sizes[3]));
   std::optional<int> gain;
   if (node.op.device.is_cpu() && options.cpu && input.dtype == c10::kFloat && !OverrunsOnCpu(node.op, conv.backward, weight, channels)) {
     gain = GainOnCpu(channels);
   }
-  if (node.op.device.is_cuda() && (half ? options.halves : options.floats && input.dtype == c10::kFloat)) gain = GainOnGpu(channels, half);
+  if (node.op.device.is_cuda() && (half ? options.halves : options.floats && input.dtype == c10::kFloat)) {
+    gain = GainOnGpu(channels, half, conv.backward);
+  }
   if (!gain.has_value()) return std::nullopt;
   conv.gain = *gain;
   conv.copies_weight = node.op.device.is_cpu();

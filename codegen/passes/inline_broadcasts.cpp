@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "codegen/kernel_weight.h"
 #include "codegen/lower.h"
 #include "codegen/lower_group.h"
 #include "codegen/passes/columns.h"
@@ -72,7 +71,7 @@ class Inliner {
     if (!CanGo(At(g))) return;
     const std::vector<int> readers = ReadersOf(g);
     if (readers.empty() || readers.size() > kMostReaders) return;
-    const double weight = WeightOf(At(g));
+    const double weight = LoweredWeight(graph_, At(g));
     double work = 0;
     std::vector<Joined> joined;
     for (const int reader : readers) {
@@ -115,16 +114,6 @@ class Inliner {
     std::sort(readers.begin(), readers.end());
     readers.erase(std::unique(readers.begin(), readers.end()), readers.end());
     return readers;
-  }
-
-  double WeightOf(const Group& group) const {
-    // As if all of it were stored.
-    std::vector<bool> in_memory(graph_.values.size(), true);
-    const absl::StatusOr<LoweredGroup> lowered = LowerGroup(graph_, group, in_memory);
-    if (!lowered.ok()) return kLaunch;
-    double weight = 0;
-    for (const KInst& inst : lowered->kernel.insts) weight += HasEffect(inst.op) ? 0 : Weight(inst);
-    return weight;
   }
 
   // How group `g` fits into `reader`, if it does.

@@ -15,21 +15,20 @@
 namespace lazuli::codegen {
 namespace {
 
-// Operators that take less time than reading their result would, and how many of them may follow each other.
-constexpr const char* kCheap[] = {"aten::_to_copy", "aten::add.Tensor", "aten::sub.Tensor", "aten::mul.Tensor"};
-// On a GPU, which computes so much more than it moves, activations that a gradient multiplies by (gates, for one) as well.
-constexpr const char* kCheapOnGpu[] = {"aten::sigmoid", "aten::silu", "aten::gelu", "aten::tanh"};
+// So many operators, at most, may follow each other.
+constexpr size_t kMostNodes = 8;
 // On the way to such a value only: a slice that is made contiguous.
 constexpr const char* kCopy = "aten::clone";
-constexpr size_t kMostNodes = 4;
 // An operand with so many times fewer elements is a number for each row or column.
 constexpr int64_t kFewer = 16;
 
+// Operations, as Weight counts them, that take about as long as moving a byte.
+double OperationsPerByte(const Node& node) { return node.op.device.is_cpu() ? 1 : 9; }
+
+// Whether the node makes one value of its own, element by element.
 bool IsArithmetic(const Node& node) {
   if (node.kind != Node::Kind::kCompute || node.op.info->returns_mutated_self || node.results.size() != 1) return false;
-  const auto is_it = [&](const char* name) { return node.op.info->name == name; };
-  if (std::any_of(std::begin(kCheap), std::end(kCheap), is_it)) return true;
-  return !node.op.device.is_cpu() && std::any_of(std::begin(kCheapOnGpu), std::end(kCheapOnGpu), is_it);
+  return node.row->IsPointwise() && node.row->index_args == 0 && node.op.info->name != kCopy;
 }
 
 // Whether the copy reads its operand from end to end: that may be done again, unlike transposing.
@@ -44,7 +43,7 @@ bool IsCopyInOrder(const Node& node) {
 struct Recipe {
   std::vector<NodeId> nodes;    // In order; the last one makes it.
   std::vector<Node> steps;      // These, each in the value's shape where it can be.
-  ValueId source = kNoValue;    // The tensor that is in memory anyway,
+  ValueId source = kNoValue;    // The tensor that is in memory anyway, if it takes one,
   TensorRef source_use;         // as one of the nodes uses it.
   std::vector<TensorRef> rows;  // The other operands.
 };
@@ -79,6 +78,7 @@ class Rematerializer {
  public:
   Rematerializer(Graph graph, const Graph& fused)
       : graph_(std::move(graph)),
+        fused_(fused),
         in_memory_(ValuesInMemory(fused)),
         overwritten_(OverwrittenValues(graph_)),
         pinned_(PinnedValues(graph_)),
@@ -121,11 +121,12 @@ class Rematerializer {
     if (!in_memory_[value] || pinned_[value] || overwritten_[value] || kept_[value]) return;
     std::vector<Reader> readers;
     Recipe recipe;
-    if (!FindReaders(value, &readers) || !FindRecipe(value, value, &recipe) || recipe.source == kNoValue) return;
+    if (!FindReaders(value, &readers) || !FindRecipe(value, value, &recipe)) return;
     SetSteps(value, &recipe);
     if (!Pays(value, recipe, readers)) return;
     const Recipe copied = WithoutCopy(recipe);
     for (Reader& reader : readers) {
+      if (reader.picks && recipe.source == kNoValue) return;
       reader.in_row = reader.picks && !PicksFit(value, recipe, reader.node);
       if (reader.in_row && (graph_.nodes[reader.node].row->pick_in_row < 0 || !PicksFit(value, copied, reader.node))) return;
     }
@@ -140,9 +141,9 @@ class Rematerializer {
       } else {
         ComputeAgain(value, recipe, reader.node);
       }
-      AddUser(recipe.source, reader.node);
+      if (recipe.source != kNoValue) AddUser(recipe.source, reader.node);
     }
-    kept_[recipe.source] = true;
+    if (recipe.source != kNoValue) kept_[recipe.source] = true;
     in_memory_[value] = false;
     changed_ = true;
   }
@@ -230,10 +231,12 @@ class Rematerializer {
   bool IsInMemory(ValueId value) const { return graph_.values[value].producer == kNoNode || in_memory_[value]; }
 
   // Counts bytes that kernels move: those of the value, written once and read by each, or of what it is made of, of which only the numbers
-  // for rows are also written for this.
+  // for rows are also written for this. What is saved has to be worth the work.
   bool Pays(ValueId value, const Recipe& recipe, const std::vector<Reader>& readers) const {
-    int64_t stored = Bytes(graph_.values[value].layout), again = 0;
+    const TensorRef& layout = graph_.values[value].layout;
+    int64_t stored = Bytes(layout), again = 0;
     for (const TensorRef& row : recipe.rows) again += Bytes(row);
+    int64_t computed = 0;
     absl::flat_hash_set<int> groups;
     for (const Reader& reader : readers) {
       if (!groups.insert(group_of_[reader.node]).second) continue;
@@ -242,12 +245,27 @@ class Rematerializer {
         stored += picked;
         again += picked;
       } else {
-        stored += Bytes(graph_.values[value].layout);
-        again += ReadsSource(group_of_[reader.node], recipe.source) ? 0 : Bytes(recipe.source_use);
+        stored += Bytes(layout);
+        const bool reads = recipe.source == kNoValue || ReadsSource(group_of_[reader.node], recipe.source);
+        again += reads ? 0 : Bytes(recipe.source_use);
+        computed += Elements(layout);
       }
       for (const TensorRef& row : recipe.rows) again += Bytes(row);
     }
-    return again < stored;
+    if (again >= stored) return false;
+    const double worth = static_cast<double>(stored - again) * OperationsPerByte(graph_.nodes[recipe.nodes.back()]);
+    return computed == 0 || WeightOf(recipe) * static_cast<double>(computed) <= worth;
+  }
+
+  // What the recipe takes for each element.
+  double WeightOf(const Recipe& recipe) const {
+    double weight = 0;
+    for (const NodeId n : recipe.nodes) {
+      const Group& group = fused_.groups[static_cast<size_t>(group_of_[n])];
+      const auto at = std::find(group.nodes.begin(), group.nodes.end(), n) - group.nodes.begin();
+      weight += LoweredWeight(fused_, {{n}, group.sizes, group.reduced, {group.placements[static_cast<size_t>(at)]}});
+    }
+    return weight;
   }
 
   bool ReadsSource(int group, ValueId source) const {
@@ -352,6 +370,7 @@ class Rematerializer {
   }
 
   Graph graph_;
+  const Graph& fused_;
   std::vector<bool> in_memory_;  // By value, as it fuses.
   const std::vector<bool> overwritten_, pinned_;
   std::vector<bool> kept_;  // What others are computed of.

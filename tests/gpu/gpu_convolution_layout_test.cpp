@@ -59,6 +59,14 @@ TEST_F(GpuConvolutionLayoutTest, DepthwiseAndChannelsAsRows) {
   });
 }
 
+TEST_F(GpuConvolutionLayoutTest, SeparableAndGroups) {
+  ExpectTrains({4, 32, 14, 14}, {{32, 1, 3, 3}, {64, 32, 1, 1}, {64, 1, 5, 5}, {64, 8, 3, 3}},
+               [](const torch::Tensor& x, const Tensors& w) {
+                 const auto h = torch::relu(Convolve(torch::relu(Convolve(x, w[0], 1, 32)), w[1]));
+                 return torch::relu(Convolve(torch::relu(Convolve(h, w[2], 2, 64)), w[3], 1, 8)).mean({2, 3});
+               });
+}
+
 // What another operator reads, flattened and sliced images, an image of one pixel, and normalisation over groups.
 TEST_F(GpuConvolutionLayoutTest, ReadInOtherWays) {
   ExpectTrains({4, 64, 8, 8}, {{64, 64, 3, 3}, {64, 64, 3, 3}, {64, 64, 1, 1}}, [](const torch::Tensor& x, const Tensors& w) {

@@ -90,10 +90,12 @@ TEST(ConvolutionLayout, GroupsOfEightChannels) {
   EXPECT_THAT(CpuGraphOf(text), HasSubstr("aten::native_group_norm(%4 bf16[8,64,16,16], ")) << "on CPUs groups lie in rows";
 }
 
-TEST(ConvolutionLayout, DepthwiseOfHalves) {
+TEST(ConvolutionLayout, DepthwiseAndGroups) {
   EXPECT_THAT(GraphOf(TwoConvolutions("bf16", kTwice, "64,1", 64)), HasSubstr(absl::StrCat(kChannelsLast, " = aten::convolution")));
-  EXPECT_THAT(GraphOf(TwoConvolutions("f32", kTwice, "64,1", 64)), Not(HasSubstr("(16384,1,1024,64)")));
-  EXPECT_THAT(GraphOf(TwoConvolutions("bf16", kTwice, "64,32", 2)), Not(HasSubstr("(16384,1,1024,64)"))) << "groups";
+  EXPECT_THAT(GraphOf(TwoConvolutions("f32", kTwice, "64,1", 64)), HasSubstr("(16384,1,1024,64) = aten::convolution"));
+  EXPECT_THAT(GraphOf(TwoConvolutions("f32", kTwice, "64,32", 2)), HasSubstr("(16384,1,1024,64) = aten::convolution"));
+  EXPECT_THAT(GraphOf(TwoConvolutions("f32", kTwice, "64,2", 32)), Not(HasSubstr("(16384,1,1024,64)"))) << "of two channels";
+  EXPECT_THAT(GraphOf(TwoConvolutions("bf16", kTwice, "64,32", 2)), Not(HasSubstr("(16384,1,1024,64)")));
 }
 
 TEST(ConvolutionLayout, NotWhatAnotherOperatorReads) {

@@ -15,6 +15,7 @@ class Program {
   void Run(int32_t op, int64_t live = 100) {
     if (length_ == limit_) {
       finder_.OnFullTrace();
+      finder_.OnNewTrace(length_, true);
       Read();
       ++full_traces_;
     }
@@ -27,7 +28,7 @@ class Program {
   void Read() { Cut(/*goes_on=*/false); }
   // As Read, of a trace that is new. Whether loops were found.
   bool ReadNew(bool is_one_of_many = true) {
-    const bool found = finder_.OnNewTrace(is_one_of_many);
+    const bool found = finder_.OnNewTrace(length_, is_one_of_many);
     Read();
     return found;
   }
@@ -200,12 +201,42 @@ TEST(LoopFinderTest, TracesThatStartOtherwiseStayWhole) {
   EXPECT_TRUE(program.ends().empty());
 }
 
+TEST(LoopFinderTest, FullTracesAfterOperatorsThatAreRemembered) {
+  Program program(1000);
+  for (int32_t op = 0; op < 2500; ++op) program.Run(1000 + op);  // Full, without a loop.
+  for (int i = 0; i < 40; ++i) Round(&program, 300, 0);
+  const size_t ends = program.ends().size();
+  EXPECT_GE(ends, 20U);
+  program.Read();
+  for (int i = 0; i < 40; ++i) Round(&program, 450, 0, /*seed=*/2);
+  EXPECT_GE(program.ends().size(), ends + 20);
+}
+
+// Rests of several loops add up; they do not multiply.
+TEST(LoopFinderTest, ShortLoopsShareAPiece) {
+  const auto step = [](Program* program, int first, int second) {
+    for (int i = 0; i < first; ++i) Round(program, 4, 0);
+    for (int i = 0; i < second; ++i) Round(program, 5, 0, /*seed=*/2);
+  };
+  Program program(4096);
+  for (const int rounds : {20, 30}) {
+    step(&program, rounds, rounds);
+    EXPECT_EQ(program.ReadNew(), rounds == 30);
+  }
+  const size_t begin = program.position();
+  step(&program, 18, 10);
+  // Of 72 and 50 operators; the second piece begins in the first loop.
+  std::vector<size_t> expected;
+  for (const size_t at : {32, 64, 97}) expected.push_back(begin + at);
+  EXPECT_EQ(program.ends(), expected);
+}
+
 TEST(LoopFinderTest, BlocksEndWithARound) {
   LoopFinder finder;
   const auto run = [&](int32_t op) { return finder.EndsAfter(op, op == 0 ? 1 : 2, /*in_blocks=*/true); };
   for (const int rounds : {5, 7}) {
     for (int i = 0; i < rounds * 10; ++i) run(i % 10);
-    EXPECT_EQ(finder.OnNewTrace(/*is_one_of_many=*/true), rounds == 7);
+    EXPECT_EQ(finder.OnNewTrace(static_cast<size_t>(rounds) * 10, /*is_one_of_many=*/true), rounds == 7);
     finder.OnCut(/*goes_on=*/false);
   }
   std::vector<int> ends;
