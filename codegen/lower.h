@@ -136,12 +136,6 @@ struct OpRow {
   int dims_arg = -1;
   int keepdim_arg = -1;
   int reduction_arg = -1;  // Losses: the position of that argument.
-
-  // Whether the row computes one result for each point, of the elements of its operands there.
-  bool IsPointwise() const {
-    const bool elsewhere = moves || target_arg >= 0 || picked_dim != nullptr || indexed_args != 0 || finds_places;
-    return operands != 0 && reducing_parts == 0 && parts == 1 && expand == nullptr && place == nullptr && !elsewhere && dims_arg < 0;
-  }
 };
 
 // The row that can lower `op` as it is; null when it is left to ATen.

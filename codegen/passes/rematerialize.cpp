@@ -25,10 +25,13 @@ constexpr int64_t kFewer = 16;
 // Operations, as Weight counts them, that take about as long as moving a byte.
 double OperationsPerByte(const Node& node) { return node.op.device.is_cpu() ? 1 : 9; }
 
-// Whether the node makes one value of its own, element by element.
+// Whether the node makes one value of its own, element by element, or, on a GPU, which reads rows of a table from its caches, of elements
+// of one operand that indices say.
 bool IsArithmetic(const Node& node) {
   if (node.kind != Node::Kind::kCompute || node.op.info->returns_mutated_self || node.results.size() != 1) return false;
-  return node.row->IsPointwise() && node.row->index_args == 0 && node.op.info->name != kCopy;
+  const OpRow& row = *node.row;
+  if (row.index_args != 0) return node.op.device.is_cuda() && row.indexed_args == 1 && row.reducing_parts == 0 && row.picked_dim == nullptr;
+  return IsFreePointwise(&row) && node.op.info->name != kCopy;
 }
 
 // Whether the copy reads its operand from end to end: that may be done again, unlike transposing.
@@ -154,7 +157,7 @@ class Rematerializer {
     for (const NodeId n : users_[value]) {
       const Node& node = graph_.nodes[n];
       if (group_of_[n] == group_of_[graph_.values[value].producer]) continue;
-      if (node.kind != Node::Kind::kCompute || !before_[n].empty()) return false;
+      if ((node.kind != Node::Kind::kCompute && !node.is_scatter()) || !before_[n].empty()) return false;
       Reader reader{n, false};
       bool fits = true;
       ForEachArgUse(node, [&](size_t arg, const TensorRef& use) {

@@ -325,6 +325,32 @@ storage %6: fresh 16384 bytes DEVICE live
   }
 }
 
+// Rows of a small table, scaled, of which sums are taken, and which are added up where others say.
+TEST(Rematerialize, RowsOfATableOnGpus) {
+  const std::string text = R"(
+trace scalars=0 offsets=0
+storage %0: input DEVICE
+storage %1: input DEVICE
+storage %2: input DEVICE
+storage %3: fresh 2097152 bytes DEVICE
+storage %4: fresh 2097152 bytes DEVICE
+storage %5: fresh 32768 bytes DEVICE live
+storage %6: fresh 65536 bytes DEVICE
+storage %7: fresh 65536 bytes DEVICE live
+%3 f32[8192,64] = aten::index_select(%0 f32[256,64], dim=0, %1 i64[8192])
+%4 f32[8192,64] = aten::mul.Tensor(%3 f32[8192,64], %2 f32[8192,1])
+%5 f32[8192] = aten::sum.dim_IntList(%4 f32[8192,64], dim=[1], keepdim=false, dtype=none)
+%6 f32[256,64] = aten::zeros_like(%0 f32[256,64], dtype=none, layout=none, device=none, pin_memory=false, memory_format=none)
+%7 f32[256,64] = aten::index_add(%6 f32[256,64], dim=0, %1 i64[8192], %4 f32[8192,64], alpha=1)
+)";
+  EXPECT_EQ(Again(OnDevice(text, "cuda:0")), 2);
+  EXPECT_EQ(Again(OnDevice(text, "cpu")), 0);
+  // A table that is overwritten meanwhile is not read again.
+  const std::string written =
+      absl::StrReplaceAll(text, {{"%7 f32[256,64] =", "aten::mul_.Tensor(%0 f32[256,64], %0 f32[256,64])\n%7 f32[256,64] ="}});
+  EXPECT_EQ(Again(OnDevice(written, "cuda:0")), 0);
+}
+
 // A gate that the gradient multiplies by is computed again where what it is made of is in memory, on a GPU.
 TEST(Rematerialize, ActivationsOnGpus) {
   for (const char* name : {"aten::silu(", "aten::tanh(", "aten::exp("}) {
