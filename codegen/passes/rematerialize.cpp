@@ -1,6 +1,7 @@
 #include "codegen/passes/rematerialize.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -18,12 +19,20 @@ namespace {
 // So many operators, at most, may follow each other.
 constexpr size_t kMostNodes = 8;
 // On the way to such a value only: a slice that is made contiguous.
-constexpr const char* kCopy = "aten::clone";
+constexpr const char *kCopy = "aten::clone", *kCast = "aten::_to_copy";
 // An operand with so many times fewer elements is a number for each row or column.
 constexpr int64_t kFewer = 16;
 
 // Operations, as Weight counts them, that take about as long as moving a byte.
 double OperationsPerByte(const Node& node) { return node.op.device.is_cpu() ? 1 : 9; }
+
+// Whether the copy, a clone or a cast, reads its operand from end to end: that may be done again, unlike transposing.
+bool IsInOrder(const Node& copy) {
+  const TensorRef& from = copy.op.args[0].tensors[0];
+  if (from.strides == copy.op.results[0].strides) return true;
+  return !from.strides.empty() && from.strides.back() == 1 && IsContiguous(copy.op.results[0]) &&
+         std::is_sorted(from.strides.rbegin(), from.strides.rend());
+}
 
 // Whether the node makes one value of its own, element by element, or, on a GPU, which reads rows of a table from its caches, of elements
 // of one operand that indices say.
@@ -31,16 +40,10 @@ bool IsArithmetic(const Node& node) {
   if (node.kind != Node::Kind::kCompute || node.op.info->returns_mutated_self || node.results.size() != 1) return false;
   const OpRow& row = *node.row;
   if (row.index_args != 0) return node.op.device.is_cuda() && row.indexed_args == 1 && row.reducing_parts == 0 && row.picked_dim == nullptr;
-  return IsFreePointwise(&row) && node.op.info->name != kCopy;
+  return IsFreePointwise(&row) && node.op.info->name != kCopy && (node.op.info->name != kCast || IsInOrder(node));
 }
 
-// Whether the copy reads its operand from end to end: that may be done again, unlike transposing.
-bool IsCopyInOrder(const Node& node) {
-  if (node.kind != Node::Kind::kCompute || node.op.info->name != kCopy) return false;
-  const TensorRef& from = node.op.args[0].tensors[0];
-  return !from.strides.empty() && from.strides.back() == 1 && IsContiguous(node.op.results[0]) &&
-         std::is_sorted(from.strides.rbegin(), from.strides.rend());
-}
+bool IsCopyInOrder(const Node& node) { return node.kind == Node::Kind::kCompute && node.op.info->name == kCopy && IsInOrder(node); }
 
 // How a value is computed anew.
 struct Recipe {
@@ -58,7 +61,7 @@ Node Reshaped(const Node& node, const c10::DimVector& sizes) {
   TensorRef view = result;
   view.sizes = sizes;
   view.strides = ContiguousStrides(sizes);
-  if (result.sizes == sizes || !IsContiguous(result) || view.numel() != result.numel()) return node;
+  if (result.sizes == sizes || !IsContiguous(result) || view.numel() != result.numel() || node.row->index_args != 0) return node;
   Node copy = node;
   bool fits = true;
   ForEachUse(copy, [&](TensorRef& use) {
@@ -265,6 +268,7 @@ class Rematerializer {
     double weight = 0;
     for (const NodeId n : recipe.nodes) {
       const Group& group = fused_.groups[static_cast<size_t>(group_of_[n])];
+      if (!group.is_kernel()) return std::numeric_limits<double>::infinity();  // It is left to ATen.
       const auto at = std::find(group.nodes.begin(), group.nodes.end(), n) - group.nodes.begin();
       weight += LoweredWeight(fused_, {{n}, group.sizes, group.reduced, {group.placements[static_cast<size_t>(at)]}});
     }
@@ -287,7 +291,7 @@ class Rematerializer {
     const size_t dim = graph_.nodes[picker].row->picked_dim(graph_.nodes[picker].op);
     bool fits = recipe.source_use.sizes == layout.sizes && !overwritten_[recipe.source];
     for (const Node& step : recipe.steps) {
-      fits = fits && step.op.results[0].sizes == layout.sizes;
+      fits = fits && step.op.results[0].sizes == layout.sizes && step.row->index_args == 0;
       ForEachUse(step,
                  [&](const TensorRef& use) { fits = fits && (use.storage != recipe.source || IsSameWindow(use, recipe.source_use)); });
     }

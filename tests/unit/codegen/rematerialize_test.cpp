@@ -351,6 +351,50 @@ storage %7: fresh 65536 bytes DEVICE live
   EXPECT_EQ(Again(OnDevice(written, "cuda:0")), 0);
 }
 
+// What depends on where its elements are, be it by a formula or by indices, is neither picked nor seen otherwise.
+TEST(Rematerialize, WhatDependsOnPlacesIsNotPicked) {
+  const std::string head = R"(
+trace scalars=0 offsets=0
+storage %0: input DEVICE
+storage %1: input DEVICE
+storage %2: input DEVICE
+storage %3: fresh 24576 bytes DEVICE
+storage %4: fresh 384 bytes DEVICE live
+storage %5: fresh 4 bytes DEVICE
+)";
+  const std::string loss =
+      "%4 f32[96], %5 f32[] = aten::nll_loss_forward(%3 f32[96,64], %2 i64[96], undef, reduction=0, ignore_index=-100)\n";
+  for (const char* made : {"f32[96,64] = aten::gather(%0 f32[96,64], dim=1, %1 i64[96,64](1,0), sparse_grad=false)\n",
+                           "f32[96,64] = aten::tril(%0 f32[96,64], diagonal=0)\n"}) {
+    for (const char* device : {"cuda:0", "cpu"}) {
+      const std::string graph = PrintGraph(OnDevice(absl::StrCat(head, "%3 ", made, loss), device));
+      EXPECT_TRUE(absl::StrContains(graph, made)) << graph;
+    }
+  }
+  const std::string seen = R"(
+trace scalars=0 offsets=0
+storage %0: input DEVICE
+storage %1: fresh 24576 bytes DEVICE
+storage %2: fresh 24576 bytes DEVICE live
+storage %3: fresh 24576 bytes DEVICE live
+%1 f32[2,48,64] = aten::tril(%0 f32[2,48,64], diagonal=0)
+%2 f32[2,48,64] = aten::cumsum(%1 f32[2,48,64], dim=2, dtype=none)
+%3 f32[96,64] = aten::cumsum(%1 f32[96,64], dim=0, dtype=none)
+)";
+  EXPECT_EQ(Again(OnDevice(seen, "cuda:0")), 0);
+}
+
+// A copy that transposes is ATen's where nothing else is done with it.
+TEST(RematerializeTest, ACastThatTransposesIsNotDoneAgain) {
+  EagerTrace t;
+  const auto x = t.Input(at::randn({160, 96}));
+  const auto copy =
+      t.Op1("aten::_to_copy", {x.t(), T::Float, c10::IValue(), c10::IValue(), c10::IValue(), false, at::MemoryFormat::Contiguous});
+  t.Keep(t.Op1("aten::cumsum", {copy.view({-1}), 0, c10::IValue()}));
+  EXPECT_EQ(Again(Compiled(t)), 0);
+  ExpectRuns(t, 1e-4);
+}
+
 // A gate that the gradient multiplies by is computed again where what it is made of is in memory, on a GPU.
 TEST(Rematerialize, ActivationsOnGpus) {
   for (const char* name : {"aten::silu(", "aten::tanh(", "aten::exp("}) {
