@@ -28,6 +28,7 @@ double OperationsPerByte(const Node& node) { return node.op.device.is_cpu() ? 1 
 
 // Whether the copy, a clone or a cast, reads its operand from end to end: that may be done again, unlike transposing.
 bool IsInOrder(const Node& copy) {
+  if (copy.op.args[0].tensors.empty()) return true;  // A number.
   const TensorRef& from = copy.op.args[0].tensors[0];
   if (from.strides == copy.op.results[0].strides) return true;
   return !from.strides.empty() && from.strides.back() == 1 && IsContiguous(copy.op.results[0]) &&

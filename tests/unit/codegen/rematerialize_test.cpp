@@ -384,6 +384,19 @@ storage %3: fresh 24576 bytes DEVICE live
   EXPECT_EQ(Again(OnDevice(seen, "cuda:0")), 0);
 }
 
+TEST(Rematerialize, CastsOfNumbers) {
+  const Graph graph = OnDevice(R"(
+trace scalars=1 offsets=0
+storage %0: input DEVICE
+storage %1: fresh 4 bytes DEVICE
+storage %2: fresh 4096 bytes DEVICE live
+%1 f32[] = aten::_to_copy(#0:f64, dtype=6, layout=none, device=none, pin_memory=none, non_blocking=false, memory_format=none)
+%2 f32[1024] = aten::mul.Tensor(%0 f32[1024], %1 f32[])
+)",
+                               "cpu");
+  EXPECT_EQ(Again(graph), 0);
+}
+
 // A copy that transposes is ATen's where nothing else is done with it.
 TEST(RematerializeTest, ACastThatTransposesIsNotDoneAgain) {
   EagerTrace t;
