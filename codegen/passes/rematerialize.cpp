@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -92,6 +93,7 @@ class Rematerializer {
         kept_(graph_.values.size(), false),
         users_(graph_.values.size()),
         group_of_(graph_.nodes.size(), -1),
+        weights_(graph_.nodes.size()),
         before_(graph_.nodes.size()),
         after_(graph_.nodes.size()) {
     for (size_t g = 0; g < fused.groups.size(); ++g) {
@@ -239,7 +241,7 @@ class Rematerializer {
 
   // Counts bytes that kernels move: those of the value, written once and read by each, or of what it is made of, of which only the numbers
   // for rows are also written for this. What is saved has to be worth the work.
-  bool Pays(ValueId value, const Recipe& recipe, const std::vector<Reader>& readers) const {
+  bool Pays(ValueId value, const Recipe& recipe, const std::vector<Reader>& readers) {
     const TensorRef& layout = graph_.values[value].layout;
     int64_t stored = Bytes(layout), again = 0;
     for (const TensorRef& row : recipe.rows) again += Bytes(row);
@@ -265,15 +267,20 @@ class Rematerializer {
   }
 
   // What the recipe takes for each element.
-  double WeightOf(const Recipe& recipe) const {
+  double WeightOf(const Recipe& recipe) {
     double weight = 0;
     for (const NodeId n : recipe.nodes) {
-      const Group& group = fused_.groups[static_cast<size_t>(group_of_[n])];
-      if (!group.is_kernel()) return std::numeric_limits<double>::infinity();  // It is left to ATen.
-      const auto at = std::find(group.nodes.begin(), group.nodes.end(), n) - group.nodes.begin();
-      weight += LoweredWeight(fused_, {{n}, group.sizes, group.reduced, {group.placements[static_cast<size_t>(at)]}});
+      if (!weights_[n].has_value()) weights_[n] = WeightOf(n);
+      weight += *weights_[n];
     }
     return weight;
+  }
+
+  double WeightOf(NodeId n) const {
+    const Group& group = fused_.groups[static_cast<size_t>(group_of_[n])];
+    if (!group.is_kernel()) return std::numeric_limits<double>::infinity();  // It is left to ATen.
+    const auto at = std::find(group.nodes.begin(), group.nodes.end(), n) - group.nodes.begin();
+    return LoweredWeight(fused_, {{n}, group.sizes, group.reduced, {group.placements[static_cast<size_t>(at)]}});
   }
 
   bool ReadsSource(int group, ValueId source) const {
@@ -384,6 +391,7 @@ class Rematerializer {
   std::vector<bool> kept_;  // What others are computed of.
   std::vector<std::vector<NodeId>> users_;
   std::vector<int> group_of_;
+  std::vector<std::optional<double>> weights_;     // By node, where asked for: several recipes have it.
   std::vector<std::vector<Node>> before_, after_;  // New nodes, by the node that they stand next to.
   bool changed_ = false;
 };
