@@ -284,7 +284,7 @@ absl::StatusOr<std::string> ExplainKernel(const KernelIR& kernel, const KernelTa
 
 absl::StatusOr<std::string> KernelSource(const KernelIR& kernel, const KernelTarget& target) {
   if (absl::Status status = VerifyKernel(kernel); !status.ok()) return status;
-  if (!target.cuda_arch.empty()) return HasNoWork(kernel) ? std::string("// no work\n") : CudaSource(kernel, target.batches);
+  if (!target.cuda_arch.empty()) return HasNoWork(kernel) ? std::string("// no work\n") : CudaSource(kernel, target);
   absl::StatusOr<Isa> isa = IsaOf(target);
   if (!isa.ok()) return isa.status();
   const absl::StatusOr<Schedule> schedule = ParseSchedule(target.schedule);

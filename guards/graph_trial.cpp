@@ -4,11 +4,11 @@
 
 namespace lazuli::guards {
 
-GraphTrial::Choice GraphTrial::OnBegin(int64_t now) {
+GraphTrial::Choice GraphTrial::OnBegin(int64_t now, Way likelier) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (decided_) return {chosen_};
   const int place = occurrences_++ - kWarmUp;
-  if (place < 0) return {};
+  if (place < 0) return {likelier};
   if (place > 0 && (place - 1) % kBlock >= kSkipped) {
     samples_[static_cast<int>(WayOf(place - 1))].push_back(now - last_begin_);
   }

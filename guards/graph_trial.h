@@ -14,8 +14,8 @@ class GraphTrial {
  public:
   enum class Way : uint8_t { kGraph, kAhead };
 
-  // Occurrences before the trial starts, in which its graph is captured; how many in a row run the same way in it, of which the first few
-  // pay for the change; how often each way has its turn.
+  // Occurrences before the trial starts, all in the way that is likelier to be faster; how many in a row run the same way in it, of which
+  // the first few pay for the change (a graph is captured); how often each way has its turn.
   static constexpr int kWarmUp = 16;
   static constexpr int kBlock = 6;
   static constexpr int kSkipped = 2;
@@ -28,8 +28,8 @@ class GraphTrial {
     bool decided_now = false;  // The trial ended with this occurrence.
   };
   // An occurrence begins that may have a head start, at `now` in nanoseconds. An occurrence takes until the next one begins: what it
-  // leaves to the GPU is somewhere in there.
-  Choice OnBegin(int64_t now);
+  // leaves to the GPU is somewhere in there. `likelier`: the way that is likelier to be faster, by what is known before the trial.
+  Choice OnBegin(int64_t now, Way likelier);
 
   // Medians of the finished trial.
   int64_t graph_nanoseconds() const { return medians_[0]; }

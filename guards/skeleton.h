@@ -29,6 +29,8 @@ namespace lazuli::guards {
 struct HeadStartHistory {
   std::atomic<int> long_rounds{0};      // In a row, so often launching, or waiting, took long after what took long to record.
   std::atomic<bool> host_bound{false};  // Recording and launching, one after the other, may take longer than the GPU.
+  std::atomic<bool> hides_much{false};  // The GPU takes so long that a head start hides much of the recording.
+  std::atomic<bool> gpu_bound{false};   // It takes longer than recording and launching, step by step: graphs of parts would not help.
   std::atomic<int> interruptions{0};    // Of its recording, to run what can run; 0: it gets no head start.
   std::atomic<int> in_vain{0};          // Head starts that were taken back, weighed.
   // Some steps would have been captured as CUDA graphs on the thread that records: those of the next head start run there.

@@ -40,7 +40,7 @@ class SteadyValues {
   }
 
  private:
-  static constexpr int kRounds = 3;      // As often it has to be what it was before.
+  static constexpr int kRounds = 2;      // As often it has to be what it was before.
   static constexpr int kDistrust = -64;  // Of rounds, after it was not what it had been for long.
   struct Steady {
     T value{};

@@ -49,6 +49,7 @@ class StepProgram : public Program {
     AtenScope scope;
     Ahead ahead;
     may_capture_ = args.may_capture;
+    in_parts_ = args.in_parts;
     would_capture_ = false;
     while (num_ahead_ < ahead_steps_.size() && may_go_ahead_) {
       const Together steps = TogetherFrom(num_ahead_);
@@ -234,7 +235,7 @@ class StepProgram : public Program {
 
   // The part that begins with step `first`, where parts of a run that is ahead are to be graphs; null: none.
   const ProgramParts::Part* PartFrom(size_t first) {
-    if (!Active().cudagraphs) return nullptr;
+    if (!Active().cudagraphs || !in_parts_) return nullptr;
     if (parts_ == nullptr) parts_ = std::make_unique<ProgramParts>(&spec_, ahead_steps_.most());
     return parts_->From(first);
   }
@@ -312,6 +313,7 @@ class StepProgram : public Program {
   std::unique_ptr<ProgramGraphs> graphs_;  // Where they are wanted, and then
   std::unique_ptr<ProgramParts> parts_;    // for runs of which steps are ahead.
   bool may_capture_ = true;                // As PartialArgs says,
+  bool in_parts_ = false;
   bool would_capture_ = false;             // and as Ahead does.
   AheadSteps ahead_steps_;
   bool is_ahead_ = false;  // Memory is bound, that of outputs perhaps, and so many steps have run:

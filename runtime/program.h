@@ -40,6 +40,8 @@ struct PartialArgs {
   size_t num_ops = 0;  // So many operators are recorded.
   // Whether CUDA graphs may be captured: none while another thread draws random numbers, which a capture keeps from it.
   bool may_capture = false;
+  // Whether steps may run in parts that are graphs, where the mode wants graphs.
+  bool in_parts = false;
 };
 
 // What happened. A failing op does not stop the ones that do not depend on it: they run, and `error` is the first exception.

@@ -111,8 +111,9 @@ void Recorder::Flush(std::string_view cause, Cut cut) {
   events.Ran(entry);
   if (result.error != nullptr) AddLocation(result);
   Distribute(&binding, result);
-  const bool learns = entry != nullptr && HeadStart::IsWanted(*entry);
-  head_start_.OnCut(entry, /*may_gain=*/predicted && stream_.has_value(), /*waits=*/cut == Cut::kGraphBreak,
+  const bool learns = entry != nullptr && head_start_.Learns(*entry);
+  const bool may_gain = learns && found != runtime::TraceRun::Found::kMiss && stream_.has_value();
+  head_start_.OnCut(entry, may_gain, /*waits=*/cut == Cut::kGraphBreak,
                     learns ? Recorded(*entry, /*only_foretellable=*/true) : RecordedArgs());
   if (entry != nullptr && !predicted) guards::ProgramCache::Get().NoteSuccessor(previous_, start_cause_, entry);
   StartTrace(cause, entry);

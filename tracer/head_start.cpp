@@ -20,9 +20,11 @@ namespace {
 
 // Recording, and launching and waiting for the program, that make a head start worth the while when they come so many times in a row.
 constexpr std::chrono::microseconds kLong{200};
-constexpr int kLongRounds = 3;
+constexpr int kLongRounds = 2;
 // What it takes to stop recording, say what is known and go on.
 constexpr std::chrono::microseconds kInterruption{10};
+// What a host takes for one step.
+constexpr std::chrono::microseconds kLaunch{6};
 constexpr double kMostInterruptions = 32;
 // One in vain weighs as much as so many that were not; with three more of the former than that, a trace gets no more.
 constexpr int kInVain = 8, kMostInVain = 3 * kInVain;
@@ -33,11 +35,13 @@ int InterruptionsFor(std::chrono::nanoseconds recording) {
   return static_cast<int>(std::min(kMostInterruptions, std::ceil(std::sqrt(static_cast<double>(recording.count()) / shortest))));
 }
 
-// Operators between two interruptions, which are all before the last step that may run ahead: an optimizer's many operators come later.
-size_t Spacing(const guards::CachedTrace& trace) {
+// Operators to the next interruption after `num_ops`. All are before the last step that may run ahead: an optimizer's many operators come
+// later. The first ones are close together, while the GPU has little to do yet.
+size_t Spacing(const guards::CachedTrace& trace, size_t num_ops) {
   constexpr int kByDefault = 32;  // Where the options want it.
   const int interruptions = trace.body->head_start.interruptions.load(std::memory_order_relaxed);
-  return std::max<size_t>(1, trace.body->program->LastAheadAt() / static_cast<size_t>(interruptions == 0 ? kByDefault : interruptions));
+  const size_t even = trace.body->program->LastAheadAt() / static_cast<size_t>(interruptions == 0 ? kByDefault : interruptions);
+  return std::max<size_t>(1, std::min(even, num_ops));
 }
 
 // Starts `job` with `stream`, none for no GPU, as its thread's current one.
@@ -81,7 +85,7 @@ HeadStart::~HeadStart() {
 size_t HeadStart::OnBegin(const guards::CachedTrace* predicted) {
   begin_ = Clock::now();
   if (const guards::CachedTracePtr entry = std::exchange(waited_for_, nullptr); entry != nullptr) {
-    NoteRound(&entry->body->head_start, launched_ - end_, begin_ - launched_);
+    NoteRound(entry->body.get(), launched_ - end_, begin_ - launched_);
   }
   return predicted != nullptr && IsPossible(*predicted) ? 1 : kNever;
 }
@@ -93,7 +97,7 @@ bool HeadStart::IsPossible(const guards::CachedTrace& trace) {
 }
 
 size_t HeadStart::Later(const guards::CachedTrace& predicted, size_t num_ops) const {
-  return num_ops + (has_run_ ? Spacing(predicted) : 1);
+  return num_ops + (has_run_ ? Spacing(predicted, num_ops) : 1);
 }
 
 size_t HeadStart::Advance(const guards::CachedTracePtr& predicted, const RecordedArgs& recorded, std::optional<c10::Stream> stream) {
@@ -110,6 +114,7 @@ size_t HeadStart::Advance(const guards::CachedTracePtr& predicted, const Recorde
   }
   runtime::PartialArgs args = foretold_.With(recorded);
   args.may_capture = may_capture_;
+  args.in_parts = !predicted->body->head_start.gpu_bound.load(std::memory_order_relaxed);
   args.run.symbols = symbols_;
   const bool on_thread = IsOnThread(*predicted) && !may_capture_;
   const auto launch = [this, args, stream, on_thread] {
@@ -124,7 +129,7 @@ size_t HeadStart::Advance(const guards::CachedTracePtr& predicted, const Recorde
   }
   job_.RunHere(launch);
   Finish();
-  return ahead_.next_at == kNever || !has_run_ ? ahead_.next_at : std::max(ahead_.next_at, recorded.num_ops + Spacing(*predicted));
+  return ahead_.next_at == kNever || !has_run_ ? ahead_.next_at : std::max(ahead_.next_at, recorded.num_ops + Spacing(*predicted, recorded.num_ops));
 }
 
 void HeadStart::OnThreadOf(const guards::CachedTrace& trace, std::optional<c10::Stream> stream, const std::function<void()>& run) {
@@ -185,23 +190,35 @@ void HeadStart::OnCut(const guards::CachedTracePtr& entry, bool may_gain, bool w
     if (waits) {
       waited_for_ = entry;
     } else {
-      NoteRound(&entry->body->head_start, launched_ - end_, {});
+      NoteRound(entry->body.get(), launched_ - end_, {});
     }
   }
-  if (!IsWanted(*entry)) return;
+  if (!Learns(*entry)) return;
   std::lock_guard<std::mutex> run_lock(entry->body->run_mutex);
   entry->body->head_start.steady.Note(recorded.storages, recorded.scalars, recorded.offsets);
 }
 
-void HeadStart::NoteRound(guards::HeadStartHistory* history, Clock::duration launching, Clock::duration waiting) {
+void HeadStart::NoteRound(guards::CompiledProgram* body, Clock::duration launching, Clock::duration waiting) {
+  guards::HeadStartHistory* const history = &body->head_start;
   if (launching + waiting < kLong) {
     history->long_rounds.store(0, std::memory_order_relaxed);
   } else if (history->long_rounds.fetch_add(1, std::memory_order_relaxed) + 1 == kLongRounds) {
     // A GPU that is waited for takes about as long as launching and waiting for it did. These were measured once, and recording may take
     // twice as long in another spell, while a thread more costs little where the GPU is the limit.
     history->host_bound.store(std::max<Clock::duration>(launching, 2 * recording_) >= waiting, std::memory_order_relaxed);
+    const Clock::duration on_gpu = launching + waiting;
+    const int steps = body->program->num_kernels() + body->program->num_aten_calls();
+    history->hides_much.store(2 * on_gpu >= recording_, std::memory_order_relaxed);
+    history->gpu_bound.store(on_gpu >= recording_ + steps * kLaunch, std::memory_order_relaxed);
     history->interruptions.store(InterruptionsFor(recording_), std::memory_order_relaxed);
   }
+}
+
+bool HeadStart::Learns(const guards::CachedTrace& trace) const {
+  if (IsWanted(trace)) return true;
+  // So that nothing has to be learnt any more when it is.
+  return end_ - begin_ >= kLong && trace.body->ready() && trace.body->compiled && runtime::Active().head_start == runtime::When::kAuto &&
+         trace.body->program->LastAheadAt() != 0;
 }
 
 bool HeadStart::IsWanted(const guards::CachedTrace& trace) {

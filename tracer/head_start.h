@@ -8,8 +8,9 @@
 // costs the GPU's time: a trace that is often taken back gets no head start any more.
 //
 // Steps are launched when something more of the trace is known, from time to time; where that takes long, by a thread of their own
-// (runtime/launch_thread.h). It is done for traces that took long to record and, several times in a row as predicted, long to launch, or
-// whose results the program then waited for: a step of training whose loss is looked at.
+// (runtime/launch_thread.h). It is done for traces that took long to record and, twice in a row, long to launch, or whose results the
+// program then waited for: a step of training whose loss is looked at. What stays the same in them is learnt from their first run on, so
+// that head starts begin with the fourth or fifth of a loop's steps.
 #pragma once
 
 #include <c10/core/StorageImpl.h>
@@ -58,13 +59,15 @@ class HeadStart {
   // Before a run of `entry`, null for none, with these arguments: takes back what it does not go on from.
   void Settle(const guards::CachedTrace* entry, const RecordedArgs& recorded);
 
-  // The current trace was launched as `entry`, null for none. `may_gain`: as predicted, and it has work for a GPU; `waits`: the program
-  // wants a result of it now. Of `recorded`, storages are those that may be foretold, null for others.
+  // The current trace was launched as `entry`, null for none. `may_gain`: by its program, which was there, and it has work for a GPU;
+  // `waits`: the program wants a result of it now. Of `recorded`, storages are those that may be foretold, null for others.
   void OnCut(const guards::CachedTracePtr& entry, bool may_gain, bool waits, const RecordedArgs& recorded);
   // Whether the trace may have a head start.
   static bool IsPossible(const guards::CachedTrace& trace);
-  // Whether the trace gets head starts, and OnCut looks at what is recorded of it.
+  // Whether the trace gets head starts.
   static bool IsWanted(const guards::CachedTrace& trace);
+  // Whether OnCut looks at what is recorded of the current trace, which is `trace`: it gets head starts, or may get some.
+  bool Learns(const guards::CachedTrace& trace) const;
 
   // Calls `run`, which runs the program of `trace`, one that may run ahead, on `stream`, none for no GPU: on the other thread if its steps
   // are launched there and it had better stay there, here otherwise. (As with steps that run ahead, its operators must not touch what is
@@ -93,8 +96,8 @@ class HeadStart {
   void TakeBack();
   // Nothing runs ahead any more.
   void End();
-  // A trace took so long after its recording.
-  void NoteRound(guards::HeadStartHistory* history, Clock::duration launching, Clock::duration waiting);
+  // A trace of this program took so long after its recording.
+  void NoteRound(guards::CompiledProgram* body, Clock::duration launching, Clock::duration waiting);
 
   static std::atomic<int> counting;  // Recorders of which steps run ahead.
 

@@ -367,8 +367,10 @@ bool Recorder::IsBetterAhead() const {
   if (shared_ || prediction_ == nullptr || !HeadStart::IsPossible(*prediction_)) return false;
   guards::CompiledProgram& body = *prediction_->body;
   const std::chrono::nanoseconds now = std::chrono::steady_clock::now().time_since_epoch();
-  const guards::GraphTrial::Choice choice = body.graph_trial.OnBegin(now.count());
-  const bool is_better = choice.way == guards::GraphTrial::Way::kAhead;
+  using Way = guards::GraphTrial::Way;
+  const Way likelier = body.head_start.hides_much.load(std::memory_order_relaxed) ? Way::kAhead : Way::kGraph;
+  const guards::GraphTrial::Choice choice = body.graph_trial.OnBegin(now.count(), likelier);
+  const bool is_better = choice.way == Way::kAhead;
   if (choice.decided_now) {
     if (is_better) runtime::Counters::Get().cudagraphs_dropped.Add();
     std::lock_guard<std::mutex> run_lock(body.run_mutex);

@@ -10,6 +10,7 @@
 #include "codegen/cuda/cuda_kernel.h"
 #include "codegen/cuda/emit_cuda.h"
 #include "codegen/cuda/nvrtc_compiler.h"
+#include "codegen/cuda/rough_functions.h"
 #include "codegen/kernel_store.h"
 #include "runtime/compile_pool.h"
 
@@ -26,7 +27,11 @@ struct CudaJob {
   const std::string nvrtc;  // Its version.
   bool wide = false;
 
-  CudaPlan Plan(const CudaSchedule& schedule) const { return PlanCuda(kernel, wide, target.batches, schedule); }
+  CudaPlan Plan(const CudaSchedule& schedule) const {
+    CudaPlan plan = PlanCuda(kernel, wide, target.batches, schedule);
+    if (target.precision != "strict") ChooseRoughFunctions(&plan);
+    return plan;
+  }
   std::string Key(const std::string& source) const { return CudaKernelKey(source, target.cuda_arch, nvrtc, target.precision); }
   absl::StatusOr<std::string> Compile(const std::string& source) const {
     return CompileCuda(source, target.cuda_arch, target.precision == "fast");
@@ -129,7 +134,9 @@ absl::StatusOr<MadeKernel> MakeCudaKernel(const KernelIR& kernel, const KernelTa
   return target.autotune_ms > 0 ? LoadOrTuneCuda(job, origin) : LoadOrCompileCuda(job, *schedule, origin);
 }
 
-std::string CudaSource(const KernelIR& kernel, bool batches) { return EmitCuda(PlanCuda(kernel, /*wide=*/false, batches)); }
+std::string CudaSource(const KernelIR& kernel, const KernelTarget& target) {
+  return EmitCuda(CudaJob{kernel, target, /*nvrtc=*/"", /*wide=*/false}.Plan({}));
+}
 
 std::string ExplainCudaKernel(const KernelIR& kernel, absl::Span<const int64_t> symbols) {
   const CudaPlan plan = PlanCuda(kernel, /*wide=*/false);

@@ -14,6 +14,6 @@ absl::StatusOr<MadeKernel> MakeCudaKernel(const KernelIR& kernel, const KernelTa
 
 // `symbols`: as ExplainKernel's.
 std::string ExplainCudaKernel(const KernelIR& kernel, absl::Span<const int64_t> symbols);
-std::string CudaSource(const KernelIR& kernel, bool batches);
+std::string CudaSource(const KernelIR& kernel, const KernelTarget& target);
 
 }  // namespace lazuli::codegen

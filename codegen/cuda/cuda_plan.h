@@ -121,6 +121,7 @@ struct CudaPlan : StagedKernel {
   std::vector<bool> cached;                   // Kept from pass to pass,
   std::vector<int> cache_pass;                // since this one:
   std::vector<int64_t> row_place;             // so many bytes into the row's shared memory, each thread its own points; -1: in registers.
+  std::vector<bool> rough;                    // Computed by the hardware's own functions (rough_functions.h); empty: none is.
   std::vector<std::vector<bool>> pass_needs;  // [pass][instruction]: values at every point that the pass uses.
 
   CudaLaunch launch;

@@ -161,6 +161,36 @@ D u16 f2h(float f) {
       {{"rh("}, R"(
 D float rh(float f) { return h2f(f2h(f)); }
 )"},
+      // ex2 and rcp are right to 2 ulp. What rounding a * log2(e) does to the result grows with the number: 2^-21 for 8, 2^-18 for 80.
+      {{"rough_exp(", "rough_tanh("}, R"(
+D float rough_exp(float a) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(a * 1.442695041f));
+  return r;
+}
+)"},
+      {{"rough_tanh(", "rough_div("}, R"(
+D float rough_inverse(float a) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(a));
+  return r;
+}
+)"},
+      // Next to 0 by the first terms of its series.
+      {{"rough_tanh("}, R"(
+D float rough_tanh(float a) {
+  const float p = a * a, far = fmaf(-2.0f, rough_inverse(rough_exp(2.0f * a) + 1.0f), 1.0f);
+  const float near = fmaf(a * p, fmaf(p, 0.133333333f, -0.333333333f), a);
+  return fabsf(a) < 0.1f ? near : far;
+}
+)"},
+      // Where neither the divisor nor its inverse is 0, infinite or subnormal.
+      {{"rough_div("}, R"(
+D float rough_div(float a, float b) {
+  const bool usual = (__float_as_uint(b) << 1) - 0x01000000u < 0xfc000000u;
+  return usual ? a * rough_inverse(b) : a / b;
+}
+)"},
       {{"wadd", "wsub", "wmul", "wneg", "Sum()", "Prod()"}, R"(
 // Arithmetic of integers wraps.
 template <class T> struct Wide { typedef unsigned T_; };

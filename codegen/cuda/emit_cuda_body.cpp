@@ -59,7 +59,10 @@ bool CudaFunctionEmitter::RoundsToHalf(int i) const {
 std::string CudaFunctionEmitter::Expression(int i) const {
   const KInst& at = inst(i);
   const auto operand = [&](int k) { return at.in[k] < 0 ? std::string() : Operand(at.in[k], plan_.HasLanes(i)); };
-  const auto operation = [&] { return CudaOp(at, inst(at.in[0]).type, operand(0), operand(1), operand(2)); };
+  const auto operation = [&] {
+    if (!plan_.rough.empty() && plan_.rough[i]) return CudaRoughOp(at.op, operand(0), operand(1));
+    return CudaOp(at, inst(at.in[0]).type, operand(0), operand(1), operand(2));
+  };
   switch (at.op) {
     case KOp::kConst:
       return CudaConstant(at.type, at.imm);

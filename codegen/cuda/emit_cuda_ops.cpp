@@ -205,6 +205,10 @@ std::string CudaOp(const KInst& inst, ScalarType in_type, const std::string& a, 
   }
 }
 
+std::string CudaRoughOp(KOp op, const std::string& a, const std::string& b) {
+  return op == KOp::kDiv ? absl::StrCat("rough_div(", a, ", ", b, ")") : absl::StrCat("rough_", KOpName(op), "(", a, ")");
+}
+
 std::string CudaCombiner(KOp reduce) {
   switch (reduce) {
     case KOp::kReduceSum:

@@ -14,6 +14,8 @@ const char* CudaMemoryType(c10::ScalarType type);
 // The value of `inst`, which is neither a leaf nor touches memory, of the expressions `a`, `b`, `c`, whose type is `in_type` (a select's
 // condition aside).
 std::string CudaOp(const KInst& inst, c10::ScalarType in_type, const std::string& a, const std::string& b, const std::string& c);
+// The same of Floats, for one of `rough` (rough_functions.h).
+std::string CudaRoughOp(KOp op, const std::string& a, const std::string& b);
 std::string CudaCast(c10::ScalarType from, c10::ScalarType to, const std::string& a);
 // The bits of a Const.
 std::string CudaConstant(c10::ScalarType type, int64_t bits);

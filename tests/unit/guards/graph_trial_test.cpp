@@ -16,12 +16,12 @@ struct Outcome {
 };
 
 // A loop whose rounds take so long, by how they run; the first after a change takes ten times as long.
-Outcome RunLoop(GraphTrial* trial, int64_t graph, int64_t ahead) {
+Outcome RunLoop(GraphTrial* trial, int64_t graph, int64_t ahead, GraphWay likelier = GraphWay::kGraph) {
   Outcome outcome;
   int64_t now = 1000;
   GraphWay last = GraphWay::kGraph;
   for (int i = 0; i < 200; ++i) {
-    const GraphTrial::Choice choice = trial->OnBegin(now);
+    const GraphTrial::Choice choice = trial->OnBegin(now, likelier);
     outcome.ways.push_back(choice.way);
     if (choice.decided_now) {
       EXPECT_EQ(outcome.decided, -1) << "it ends once";
@@ -47,6 +47,15 @@ TEST(GraphTrialTest, TheFasterWayIsKept) {
         << i;
   }
   for (size_t i = static_cast<size_t>(outcome.decided); i < outcome.ways.size(); ++i) EXPECT_EQ(outcome.ways[i], GraphWay::kAhead);
+}
+
+TEST(GraphTrialTest, TheLikelierWayComesBeforeTheTrialWhichMayFindOtherwise) {
+  for (const int64_t ahead : {19'000, 27'000}) {
+    GraphTrial trial;
+    const Outcome outcome = RunLoop(&trial, 23'000, ahead, GraphWay::kAhead);
+    for (size_t i = 0; i < GraphTrial::kWarmUp; ++i) EXPECT_EQ(outcome.ways[i], GraphWay::kAhead) << i;
+    EXPECT_EQ(outcome.chosen, ahead < 23'000 ? GraphWay::kAhead : GraphWay::kGraph) << ahead;
+  }
 }
 
 TEST(GraphTrialTest, GraphsStayWhereAHeadStartIsNotClearlyFaster) {
