@@ -38,6 +38,12 @@ Expr Lerp(Expr start, Expr end, Expr weight) {
   return Fma(Select(small, weight, weight - 1.0), end - start, Select(small, start, end));
 }
 
+// CUDA's kernel multiplies by the inverse of a number.
+Expr Quotient(const Operands& x) {
+  if (x.on_cpu() || !x.is_number(1)) return x(0) / x.wide(1);
+  return x(0) * (x.number(1) / x.wide(1));
+}
+
 Expr Addcdiv(const Operands& x) {
   if (x.on_cpu()) return x(0) + x(3) * x(1) / x(2);
   return Fma(x(3), x.step(x(1) / x(2)), x(0));

@@ -28,6 +28,7 @@ class Operands {
   // `value`, an intermediate result: some of ATen's CUDA kernels compute in the common type itself, which rounds each of them.
   Expr step(Expr value) const { return rounds_steps() ? Rounded(value) : value; }
   bool on_cpu() const { return on_cpu_; }
+  bool is_number(int arg) const { return IsNumber(arg); }
   bool rounds_steps() const { return !on_cpu_ && common_ != type_; }
   Expr bool_arg(int arg) const { return emitter_.Arg(arg, c10::ScalarType::Bool); }
   Expr number(double value) const { return emitter_.emitter().Const(type_, value); }
@@ -73,6 +74,7 @@ class Reduced {
 
 // Formulas too long for a row.
 Expr Lerp(Expr start, Expr end, Expr weight);
+Expr Quotient(const Operands& x);
 Expr Addcdiv(const Operands& x);
 Expr Sign(Expr a);
 Expr Relu6(Expr a);

@@ -314,7 +314,7 @@ class StepProgram : public Program {
   std::unique_ptr<ProgramParts> parts_;    // for runs of which steps are ahead.
   bool may_capture_ = true;                // As PartialArgs says,
   bool in_parts_ = false;
-  bool would_capture_ = false;             // and as Ahead does.
+  bool would_capture_ = false;  // and as Ahead does.
   AheadSteps ahead_steps_;
   bool is_ahead_ = false;  // Memory is bound, that of outputs perhaps, and so many steps have run:
   size_t num_ahead_ = 0;

@@ -131,7 +131,8 @@ std::vector<OptionRow> MakeTable() {
            "What compiled programs are made of: llvm, fused kernels with library calls for the rest; aten, one library call per operator, "
            "for comparison."),
       Text("LAZULI_PRECISION", Kind::kChoice, A::precision(), "eager", {"eager", "strict", "fast"},
-           "How closely fused kernels follow eager. eager: each IEEE operation as eager, transcendental functions within 1 ulp. strict: "
+           "How closely fused kernels follow eager. eager: each IEEE operation as eager, transcendental functions within 1 ulp of their "
+           "result's type. strict: "
            "the functions themselves (exp, log, tanh, erf, ...) bit-equal too, but not what is made of them (sigmoid, gelu, softmax, "
            "norms). fast: as eager on the CPU; on a GPU, multiplications and additions may be one rounding, and gelu by tanh of a product "
            "in half precision may be computed before the product is rounded."),

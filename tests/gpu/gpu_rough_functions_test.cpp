@@ -71,9 +71,7 @@ TEST_F(GpuRoughFunctionsTest, SumsOfExponentialsAreAsGoodAsEagerOnes) {
       {"log_softmax", [](const torch::Tensor& x) { return torch::log_softmax(x, -1); }},
       {"logsumexp", [](const torch::Tensor& x) { return torch::logsumexp(x, -1); }},
       {"cross_entropy",
-       [&target](const torch::Tensor& x) {
-         return F::cross_entropy(x, target, F::CrossEntropyFuncOptions().reduction(torch::kNone));
-       }},
+       [&target](const torch::Tensor& x) { return F::cross_entropy(x, target, F::CrossEntropyFuncOptions().reduction(torch::kNone)); }},
       {"softmax", [](const torch::Tensor& x) { return torch::softmax(x, -1); }},
   };
   for (const double scale : {0.1, 1.0, 20.0, 100.0}) {
@@ -82,7 +80,9 @@ TEST_F(GpuRoughFunctionsTest, SumsOfExponentialsAreAsGoodAsEagerOnes) {
     for (const auto& [name, f] : functions) {
       SCOPED_TRACE(std::string(name) + " at scale " + std::to_string(scale));
       const auto exact = f(x.to(torch::kDouble));
-      const auto off = [&](const torch::Tensor& y) { return ((y.to(torch::kDouble) - exact).abs() / (exact.abs() + 1)).max().item<double>(); };
+      const auto off = [&](const torch::Tensor& y) {
+        return ((y.to(torch::kDouble) - exact).abs() / (exact.abs() + 1)).max().item<double>();
+      };
       EXPECT_LE(off(ByKernels(f, x)), 2 * off(f(x)) + 2e-7);
     }
   }

@@ -60,9 +60,7 @@ KernelIR Of(T type, const Make& make, int num_reduced = 0) {
 }
 
 TEST(RoughFunctions, ThroughArithmetic) {
-  const auto swish = [](KernelBuilder& b, int x) {
-    return b.Op(K::kDiv, x, b.Op(K::kAdd, b.Op(K::kExp, b.Op(K::kNeg, x)), b.Const(1)));
-  };
+  const auto swish = [](KernelBuilder& b, int x) { return b.Op(K::kDiv, x, b.Op(K::kAdd, b.Op(K::kExp, b.Op(K::kNeg, x)), b.Const(1))); };
   EXPECT_TRUE(Calls(Of(T::BFloat16, swish), "rough_exp("));
   EXPECT_TRUE(Calls(Of(T::BFloat16, swish), "rough_div("));
   EXPECT_FALSE(Calls(Of(T::Float, swish), "rough_"));
@@ -75,9 +73,7 @@ TEST(RoughFunctions, QuotientsOfWhatIsExactAreExact) {
   const auto inverse = [](KernelBuilder& b, int x) { return b.Op(K::kDiv, b.Const(1), b.Op(K::kAdd, x, b.Const(2))); };
   EXPECT_FALSE(Calls(Of(T::BFloat16, inverse), "rough_"));
   // An exponential that was rounded to a half is as exact as any half.
-  const auto of_half = [](KernelBuilder& b, int x) {
-    return b.Op(K::kDiv, x, b.Cast(b.Cast(b.Op(K::kExp, x), T::BFloat16), T::Float));
-  };
+  const auto of_half = [](KernelBuilder& b, int x) { return b.Op(K::kDiv, x, b.Cast(b.Cast(b.Op(K::kExp, x), T::BFloat16), T::Float)); };
   EXPECT_TRUE(Calls(Of(T::BFloat16, of_half), "rough_exp("));
   EXPECT_FALSE(Calls(Of(T::BFloat16, of_half), "rough_div("));
 }
