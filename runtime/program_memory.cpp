@@ -85,7 +85,8 @@ void ProgramMemory::BindStorages(const RunArgs& args) {
     storage->set_data_ptr_noswap(at::DataPtr(bases_[m], spec_.memories[m].device));
     if (spec_.memories[m].kind != MemorySpec::Kind::kInput) continue;
     const auto number = static_cast<size_t>(spec_.memories[m].storage);
-    if (number < args.storages.size()) storage->set_nbytes(args.storages[number]->nbytes());
+    const bool is_known = number < args.storages.size() && args.storages[number] != nullptr;  // Not yet, perhaps, where steps run ahead.
+    if (is_known) storage->set_nbytes(args.storages[number]->nbytes());
   }
 }
 

@@ -313,7 +313,9 @@ RecordedArgs Recorder::Recorded(const guards::CachedTrace& trace, bool only_fore
   RecordedArgs recorded;
   recorded.storages.reserve(slots_.size());
   for (const Slot& slot : slots_) {
-    const bool may_be_foretold = (slot.parameter || slot.mutated) && !IsForeign(slot.impl);
+    // On a CPU what is no parameter may be written through a pointer that was taken long before.
+    const bool is_written = slot.mutated && !slot.impl->device().is_cpu();
+    const bool may_be_foretold = (slot.parameter || is_written) && !IsForeign(slot.impl);
     recorded.storages.push_back(slot.is_input && (may_be_foretold || !only_foretellable) ? slot.impl : nullptr);
   }
   recorded.scalars = log_.scalars;

@@ -213,6 +213,58 @@ TEST_P(ForetoldTest, OtherTensorsAreNotForetold) {
   EXPECT_EQ(delta.of(&Stats::head_starts_in_vain), 0);
 }
 
+TEST_P(ForetoldTest, NorThoseThatTheTraceWrites) {
+  const torch::NoGradGuard no_grad;
+  Tensor state = torch::zeros({32});
+  float* const data = state.data_ptr<float>();
+  const lazuli::DeviceMode mode(options());
+  const StatsDelta delta;
+  for (int i = 0; i < 12; ++i) {
+    Tensor y = torch::arange(32.0) * 0.5;
+    for (int j = 0; j < 10; ++j) y = torch::relu(y) + 0.25;
+    for (int j = 0; j < 32; ++j) data[j] = static_cast<float>(3 * i);
+    y = (y * 0 + state).cumsum(0);
+    state.add_(1);
+    EXPECT_NEAR(y[0].item<float>(), static_cast<float>(3 * i), 1e-4);
+  }
+  EXPECT_GE(delta.of(&Stats::head_starts), 6);
+  EXPECT_EQ(delta.of(&Stats::head_starts_in_vain), 0);
+}
+
+TEST_P(ForetoldTest, AParameterThatAThreadWithoutTheModeWrites) {
+  const StatsDelta delta;
+  const auto write = [](Model* model) {
+    std::thread([model] {
+      const torch::NoGradGuard no_grad;
+      model->second.mul_(10);
+    }).join();
+  };
+  Compare(write, options());
+  EXPECT_EQ(delta.of(&Stats::head_starts_in_vain), 1);
+}
+
+// A kernel that runs ahead meets it before the trace has mentioned all of its inputs.
+TEST_P(ForetoldTest, AnIndexOutOfRange) {
+  const torch::NoGradGuard no_grad;
+  const Tensor table = torch::arange(40.0).view({10, 4}), late = torch::full({4}, 0.5);
+  const lazuli::DeviceMode mode(options());
+  const StatsDelta delta;
+  for (int i = 0; i < 10; ++i) {
+    const Tensor index = torch::full({3}, i == 7 ? 99 : 3, torch::kLong);
+    const auto step = [&] {
+      Tensor y = torch::relu(torch::embedding(table, index));
+      for (int j = 0; j < 10; ++j) y = torch::relu(y) + 0.25;
+      return (y * late).sum().item<float>();
+    };
+    if (i == 7) {
+      EXPECT_THROW(step(), c10::Error);
+    } else {
+      EXPECT_NEAR(step(), 1.5F * (12 + 13 + 14 + 15 + 4 * 2.5F), 1e-3) << i;
+    }
+  }
+  EXPECT_GE(delta.of(&Stats::head_starts), 4);
+}
+
 // A size that changes and is only seen in the middle: until then nothing runs ahead with the one that came before.
 TEST_P(ForetoldTest, SizesThatAreSeenLate) {
   const torch::NoGradGuard no_grad;
