@@ -230,28 +230,36 @@ bool HasCaptured(const OpInfo& info, const torch::jit::Stack& stack) {
   return captured;
 }
 
-// The pieces of _foreach_div by numbers on a GPU, which divides, where the operator of one tensor multiplies by the number's inverse: as
-// div.Scalar, which nothing else is recorded as. False: it is something else, or does not take that way in eager mode, either.
+// The operator whose composite kernel does on a GPU what the kernel of `op` there does, with other arguments perhaps: ATen's divides many
+// tensors by one number by multiplying by its inverse, as a double.
+c10::OperatorHandle WithSamePieces(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack) {
+  const bool in_place = info.name == "aten::_foreach_div_.Scalar";
+  if (!in_place && info.name != "aten::_foreach_div.Scalar") return op;
+  c10::IValue& number = torch::jit::peek(*stack, 1, info.num_args);
+  const at::Scalar divisor = number.toScalar();
+  number = divisor.isComplex() ? at::Scalar(1. / divisor.toComplexDouble()) : at::Scalar(1. / divisor.toDouble());
+  return c10::Dispatcher::singleton().findSchemaOrThrow(in_place ? "aten::_foreach_mul_" : "aten::_foreach_mul", "Scalar");
+}
+
+// The pieces of _foreach_div by a list of numbers on a GPU, which divides, where the operator of one tensor multiplies by the number's
+// inverse: as div.Scalar, which nothing else is recorded as. False: it is something else, or does not take that way in eager mode, either.
 bool RecordQuotients(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  static const auto* const names = new absl::flat_hash_set<std::string>{"aten::_foreach_div.Scalar", "aten::_foreach_div_.Scalar",
-                                                                        "aten::_foreach_div.ScalarList", "aten::_foreach_div_.ScalarList"};
-  if (!names->contains(info.name)) return false;
+  const bool in_place = info.name == "aten::_foreach_div_.ScalarList";
+  if (!in_place && info.name != "aten::_foreach_div.ScalarList") return false;
   const auto args = torch::jit::last(*stack, info.num_args);
   const std::vector<at::Tensor> tensors = args[0].toTensorVector();
-  const c10::IValue numbers = args[1];
-  if (numbers.isList() && numbers.toListRef().size() != tensors.size()) return false;
+  const std::vector<c10::IValue> numbers = args[1].toListRef().vec();
+  if (numbers.size() != tensors.size()) return false;
   for (const at::Tensor& tensor : tensors) {
     if (!at::isFloatingType(tensor.scalar_type()) || tensor.scalar_type() != tensors[0].scalar_type()) return false;
     if (!tensor.is_non_overlapping_and_dense()) return false;
   }
-  const bool in_place = info.mutated_args != 0;
-  static const c10::OperatorHandle functional = c10::Dispatcher::singleton().findSchemaOrThrow("aten::div", "Scalar");
-  static const c10::OperatorHandle updating = c10::Dispatcher::singleton().findSchemaOrThrow("aten::div_", "Scalar");
+  const auto piece = c10::Dispatcher::singleton().findSchemaOrThrow(in_place ? "aten::div_" : "aten::div", "Scalar");
   std::vector<at::Tensor> results;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    torch::jit::Stack piece{tensors[i], numbers.isList() ? numbers.toListRef()[i] : numbers};
-    BoxedRecord(in_place ? updating : functional, keys, &piece);
-    results.push_back(piece[0].toTensor());
+    torch::jit::Stack operands{tensors[i], numbers[i]};
+    BoxedRecord(piece, keys, &operands);
+    results.push_back(operands[0].toTensor());
   }
   torch::jit::drop(*stack, info.num_args);
   if (!in_place) stack->emplace_back(std::move(results));
@@ -265,7 +273,8 @@ void BoxedPieces(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch:
   if (recorder != nullptr && (IsBeingCaptured(keys) || HasCaptured(info, *stack))) {
     RunEagerly(recorder, info, keys, stack);
   } else if (recorder != nullptr && keys.has_backend(c10::BackendComponent::CUDABit)) {
-    if (!RecordQuotients(info, keys, stack)) op.callBoxedForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd, *stack);
+    if (RecordQuotients(info, keys, stack)) return;
+    WithSamePieces(op, info, stack).callBoxedForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd, *stack);
   } else {
     op.redispatchBoxed(KeysBelowRecorder(keys), stack);
   }

@@ -317,6 +317,7 @@ void AddBasicShapes(ShapeTable* table) {
       {"aten::rsub.Tensor", RsubShape},
       {"aten::floor_divide", FloorDivideShape},
       {"aten::floor_divide.Scalar", FloorDivideShape},
+      {"aten::div.Scalar", FloorDivideShape},
       {"aten::hardtanh_backward", FloatBinaryShape},
       {"aten::hardswish_backward", FloatBinaryShape},
       {"aten::log_sigmoid_backward", FreshBinaryShape},

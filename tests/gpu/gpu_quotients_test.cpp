@@ -1,4 +1,4 @@
-// Division by numbers: ATen's CUDA kernel of one tensor multiplies by the inverse, those of lists divide. Skipped without a GPU.
+// Division by numbers: ATen's CUDA kernels multiply by the inverse of a number, but divide by those of a list. Skipped without a GPU.
 #include <ATen/ops/_foreach_div.h>
 #include <torch/torch.h>
 
