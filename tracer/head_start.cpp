@@ -207,10 +207,11 @@ void HeadStart::NoteRound(guards::CompiledProgram* body, Clock::duration launchi
     // A GPU that is waited for takes about as long as launching and waiting for it did. These were measured once, and recording may take
     // twice as long in another spell, while a thread more costs little where the GPU is the limit.
     history->host_bound.store(std::max<Clock::duration>(launching, 2 * recording_) >= waiting, std::memory_order_relaxed);
-    const Clock::duration on_gpu = launching + waiting;
-    const int steps = body->program->num_kernels() + body->program->num_aten_calls();
+    // What took longer to launch was captured as a graph.
+    const Clock::duration step_by_step = (body->program->num_kernels() + body->program->num_aten_calls()) * kLaunch;
+    const Clock::duration on_gpu = std::min(launching, step_by_step) + waiting;
     history->hides_much.store(2 * on_gpu >= recording_, std::memory_order_relaxed);
-    history->gpu_bound.store(on_gpu >= recording_ + steps * kLaunch, std::memory_order_relaxed);
+    history->gpu_bound.store(on_gpu >= recording_ + step_by_step, std::memory_order_relaxed);
     history->interruptions.store(InterruptionsFor(recording_), std::memory_order_relaxed);
   }
 }

@@ -1,7 +1,8 @@
 #include "codegen/cuda/rough_functions.h"
 
-#include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <vector>
 
 namespace lazuli::codegen {
@@ -78,11 +79,20 @@ class RoughChooser {
   bool IsAtMostOne(const KInst& value) const {
     if (value.op != KOp::kExp) return false;
     const KInst& below = insts_[value.in[0]];
-    if (below.op == KOp::kSub) return IsLargest(below.in[1]);
-    if (below.op != KOp::kFma) return false;
-    return IsLargest(below.in[0]) || IsLargest(below.in[1]);
+    if (below.op == KOp::kSub) return IsLargestOf(below.in[0], below.in[1]);
+    return below.op == KOp::kFma && IsMinusOne(below.in[1]) && IsLargestOf(below.in[2], below.in[0]);
   }
-  bool IsLargest(int i) const { return insts_[i].op == KOp::kReduceMax; }
+  bool IsLargestOf(int number, int i) const { return insts_[i].op == KOp::kReduceMax && insts_[i].in[0] == number; }
+  bool IsMinusOne(int i) const {
+    const KInst& at = insts_[i];
+    if (at.op == KOp::kNeg) return IsNumber(at.in[0], 1);
+    return IsNumber(i, -1);
+  }
+  bool IsNumber(int i, double number) const {
+    int64_t bits;
+    std::memcpy(&bits, &number, sizeof(bits));
+    return insts_[i].op == KOp::kConst && insts_[i].imm == bits;
+  }
 
   const CudaPlan& plan_;
   const std::vector<KInst>& insts_;

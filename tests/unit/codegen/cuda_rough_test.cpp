@@ -95,6 +95,11 @@ TEST(RoughFunctions, SumsOfExponentials) {
   EXPECT_TRUE(Calls(Of(T::Float, log_softmax, 1), "rough_exp("));
   const auto of_any_size = [](KernelBuilder& b, int x) { return b.Op(K::kSub, x, b.Op(K::kReduceSum, b.Op(K::kExp, x))); };
   EXPECT_FALSE(Calls(Of(T::Float, of_any_size, 1), "rough_")) << "large ones' errors are large";
+  const auto below_others = [](KernelBuilder& b, int x) {
+    const int e = b.Op(K::kExp, b.Op(K::kSub, b.Op(K::kMul, x, b.Const(3)), b.Op(K::kReduceMax, x)));
+    return b.Op(K::kSub, x, b.Op(K::kReduceSum, e));
+  };
+  EXPECT_FALSE(Calls(Of(T::Float, below_others, 1), "rough_")) << "above them, perhaps";
 }
 
 TEST(RoughFunctions, NoneWherePrecisionIsStrict) {
