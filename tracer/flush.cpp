@@ -111,10 +111,10 @@ void Recorder::Flush(std::string_view cause, Cut cut) {
   events.Ran(entry);
   if (result.error != nullptr) AddLocation(result);
   Distribute(&binding, result);
-  const bool learns = entry != nullptr && head_start_.Learns(*entry);
-  const bool may_gain = learns && found != runtime::TraceRun::Found::kMiss && stream_.has_value();
-  head_start_.OnCut(entry, may_gain, /*waits=*/cut == Cut::kGraphBreak,
-                    learns ? Recorded(*entry, /*only_foretellable=*/true) : RecordedArgs());
+  std::optional<RecordedArgs> learnt;
+  if (entry != nullptr && head_start_.Learns(*entry)) learnt = Recorded(*entry, /*only_foretellable=*/true);
+  const bool may_gain = learnt.has_value() && found != runtime::TraceRun::Found::kMiss && stream_.has_value();
+  head_start_.OnCut(entry, may_gain, /*waits=*/cut == Cut::kGraphBreak, learnt);
   if (entry != nullptr && !predicted) guards::ProgramCache::Get().NoteSuccessor(previous_, start_cause_, entry);
   StartTrace(cause, entry);
   if (result.error != nullptr) std::rethrow_exception(result.error);

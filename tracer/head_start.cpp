@@ -182,7 +182,7 @@ void HeadStart::Settle(const guards::CachedTrace* entry, const RecordedArgs& rec
   End();
 }
 
-void HeadStart::OnCut(const guards::CachedTracePtr& entry, bool may_gain, bool waits, const RecordedArgs& recorded) {
+void HeadStart::OnCut(const guards::CachedTracePtr& entry, bool may_gain, bool waits, const std::optional<RecordedArgs>& learnt) {
   waited_for_ = nullptr;
   if (entry == nullptr) return;
   recording_ = end_ - begin_;
@@ -194,9 +194,9 @@ void HeadStart::OnCut(const guards::CachedTracePtr& entry, bool may_gain, bool w
       NoteRound(entry->body.get(), launched_ - end_, {});
     }
   }
-  if (!Learns(*entry)) return;
+  if (!learnt.has_value()) return;
   std::lock_guard<std::mutex> run_lock(entry->body->run_mutex);
-  entry->body->head_start.steady.Note(recorded.storages, recorded.scalars, recorded.offsets);
+  entry->body->head_start.steady.Note(learnt->storages, learnt->scalars, learnt->offsets);
 }
 
 void HeadStart::NoteRound(guards::CompiledProgram* body, Clock::duration launching, Clock::duration waiting) {

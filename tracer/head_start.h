@@ -60,13 +60,12 @@ class HeadStart {
   void Settle(const guards::CachedTrace* entry, const RecordedArgs& recorded);
 
   // The current trace was launched as `entry`, null for none. `may_gain`: by its program, which was there, and it has work for a GPU;
-  // `waits`: the program wants a result of it now. Of `recorded`, storages are those that may be foretold, null for others.
-  void OnCut(const guards::CachedTracePtr& entry, bool may_gain, bool waits, const RecordedArgs& recorded);
+  // `waits`: the program wants a result of it now. `learnt`: what is recorded of it, where `Learns`; storages are those that may be
+  // foretold, null for others.
+  void OnCut(const guards::CachedTracePtr& entry, bool may_gain, bool waits, const std::optional<RecordedArgs>& learnt);
   // Whether the trace may have a head start.
   static bool IsPossible(const guards::CachedTrace& trace);
-  // Whether the trace gets head starts.
-  static bool IsWanted(const guards::CachedTrace& trace);
-  // Whether OnCut looks at what is recorded of the current trace, which is `trace`: it gets head starts, or may get some.
+  // Whether OnCut is to learn from the current trace, which is `trace`: it gets head starts, or may get some.
   bool Learns(const guards::CachedTrace& trace) const;
 
   // Calls `run`, which runs the program of `trace`, one that may run ahead, on `stream`, none for no GPU: on the other thread if its steps
@@ -86,6 +85,8 @@ class HeadStart {
 
  private:
   using Clock = std::chrono::steady_clock;
+  // Whether the trace gets head starts.
+  static bool IsWanted(const guards::CachedTrace& trace);
   void Begin(const guards::CachedTracePtr& predicted, const RecordedArgs& recorded);
   // Returns when no step is being launched. Throws what that threw.
   void Finish();

@@ -202,11 +202,8 @@ void Recorder::SettleStorage(c10::StorageImpl* storage) {
 
 void Recorder::FlushReader(c10::StorageImpl* storage) {
   RecorderLock lock(this);
-  if (input_numbers_.contains(storage)) {
-    Flush("written_elsewhere");
-  } else {
-    NoteUse(storage);
-  }
+  if (input_numbers_.contains(storage)) Flush("written_elsewhere");
+  NoteUse(storage);
 }
 
 void Recorder::Share() {

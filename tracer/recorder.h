@@ -60,15 +60,17 @@ class Recorder {
   // Before something that comes after what was launched on a GPU's stream, or on any of them: launches what is pending for it.
   void FlushStream(std::optional<runtime::CudaStreamHandle> stream, std::string_view cause, Cut cut);
 
-  // Another thread is about to write `storage`: runs the trace if it has it as an input.
+  // Another thread is about to write `storage`: runs the trace if it has it as an input, and takes back what counted on it.
   void FlushReader(c10::StorageImpl* storage);
 
   // The first recorder of a mode; null when there has been none.
   static Recorder* First() { return first.load(std::memory_order_acquire); }
   static void SetFirst(Recorder* recorder) { first.store(recorder, std::memory_order_release); }
-  // Whether the trace may have `storage` as an input, for a thread that does not hold the lock: false only if it has not. Where there is
-  // one recorder.
-  bool MayHold(c10::StorageImpl* storage) const { return AsLazy(storage) == nullptr || NumberOfLazy(storage) >= 0; }
+  // Whether the trace may have `storage` as an input, or steps that run ahead may count on it, for a thread that does not hold the lock:
+  // false only if it is not so. Where there is one recorder.
+  bool MayHold(c10::StorageImpl* storage) const {
+    return AsLazy(storage) == nullptr || NumberOfLazy(storage) >= 0 || HeadStart::AnyActive();
+  }
 
   // There are other recorders: from here on inputs are registered.
   void Share();

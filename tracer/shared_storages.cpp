@@ -98,8 +98,8 @@ void SettleElsewhere(const at::Tensor& tensor, bool writes, const Recorder* reco
 void SettleReaders(c10::StorageImpl* storage, const Recorder* own) {
   if (SeveralRecorders()) {
     RunReaders(storage, own);
-  } else if (Recorder* const only = Recorder::First(); only != nullptr && only != own) {
-    if (only->MayHold(storage) || HeadStart::AnyActive()) only->FlushReader(storage);
+  } else if (Recorder* const only = Recorder::First(); only != nullptr && only != own && only->MayHold(storage)) {
+    only->FlushReader(storage);
   }
 }
 

@@ -9,26 +9,6 @@ namespace {
 
 class GpuQuotientsTest : public OnGpuTest {
  protected:
-  // Bit by bit what it is eagerly; in the third run kernels compute all of it.
-  static void ExpectEqualByKernels(const Program& program) {
-    const Tensors eager = program();
-    Tensors lazy;
-    lazuli::reset();
-    for (int run = 0; run < 3; ++run) {
-      const StatsDelta stats;
-      const DeviceMode mode(Options().disk_cache(false).async(false));
-      lazy = program();
-      lazuli::sync();
-      if (run == 2) EXPECT_EQ(stats.of(&Stats::aten_calls), 0);
-      if (run == 2) EXPECT_GE(stats.of(&Stats::kernel_launches), 1);
-    }
-    ASSERT_EQ(eager.size(), lazy.size());
-    for (size_t i = 0; i < eager.size(); ++i) {
-      EXPECT_EQ(eager[i].scalar_type(), lazy[i].scalar_type());
-      EXPECT_TRUE(torch::equal(eager[i], lazy[i])) << "result " << i;
-    }
-  }
-
   static constexpr torch::ScalarType kDtypes[] = {torch::kFloat, torch::kDouble, torch::kHalf, torch::kBFloat16};
 };
 

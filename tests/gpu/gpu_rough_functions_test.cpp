@@ -14,19 +14,8 @@ class GpuRoughFunctionsTest : public OnGpuTest {
  protected:
   using Function = std::function<torch::Tensor(const torch::Tensor&)>;
 
-  // What kernels compute.
   static torch::Tensor ByKernels(const Function& f, const torch::Tensor& x) {
-    torch::Tensor y;
-    lazuli::reset();
-    for (int run = 0; run < 3; ++run) {
-      const StatsDelta stats;
-      const DeviceMode mode(Options().disk_cache(false).async(false));
-      y = f(x);
-      lazuli::sync();
-      if (run == 2) EXPECT_EQ(stats.of(&Stats::aten_calls), 0);
-      if (run == 2) EXPECT_GE(stats.of(&Stats::kernel_launches), 1);
-    }
-    return y;
+    return OnGpuTest::ByKernels([&] { return Tensors{f(x)}; })[0];
   }
 
   // All numbers of a half type.

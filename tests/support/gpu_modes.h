@@ -21,6 +21,31 @@ class OnGpuTest : public ::testing::Test {
   }
 
   static torch::TensorOptions OnGpu(torch::Dtype dtype = torch::kFloat) { return torch::TensorOptions(dtype).device(torch::kCUDA); }
+
+  // What `program` gives in a mode in its third run, in which kernels compute all of it.
+  static Tensors ByKernels(const Program& program) {
+    Tensors results;
+    lazuli::reset();
+    for (int run = 0; run < 3; ++run) {
+      const StatsDelta stats;
+      const DeviceMode mode(Options().disk_cache(false).async(false));
+      results = program();
+      lazuli::sync();
+      if (run == 2) EXPECT_EQ(stats.of(&Stats::aten_calls), 0);
+      if (run == 2) EXPECT_GE(stats.of(&Stats::kernel_launches), 1);
+    }
+    return results;
+  }
+
+  // Bit by bit what it is eagerly.
+  static void ExpectEqualByKernels(const Program& program) {
+    const Tensors eager = program(), lazy = ByKernels(program);
+    ASSERT_EQ(eager.size(), lazy.size());
+    for (size_t i = 0; i < eager.size(); ++i) {
+      EXPECT_EQ(eager[i].scalar_type(), lazy[i].scalar_type()) << "result " << i;
+      EXPECT_TRUE(torch::equal(eager[i], lazy[i])) << "result " << i;
+    }
+  }
 };
 
 class GpuModesTest : public OnGpuTest {

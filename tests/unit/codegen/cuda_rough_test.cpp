@@ -3,7 +3,7 @@
 
 #include "absl/strings/match.h"
 #include "codegen/cuda/nvrtc_compiler.h"
-#include "codegen/kernel_compiler.h"
+#include "tests/support/gpu_target.h"
 #include "tests/support/kernel_builder.h"
 #include "tests/support/nvrtc.h"
 
@@ -14,17 +14,9 @@ using T = c10::ScalarType;
 using K = codegen::KOp;
 using codegen::KernelIR;
 
-std::string RoughTextOf(const KernelIR& kernel) {
-  codegen::KernelTarget target{"avx512", "eager"};
-  target.cuda_arch = "sm_90";
-  auto text = codegen::KernelSource(kernel, target);
-  EXPECT_TRUE(text.ok()) << text.status();
-  return text.ok() ? *text : "";
-}
-
 // Whether the text calls `name` other than in its definition.
 bool Calls(const KernelIR& kernel, const std::string& name) {
-  const std::string text = RoughTextOf(kernel);
+  const std::string text = GpuSource(kernel);
   const size_t body = text.find("_body(");
   return body != std::string::npos && absl::StrContains(text.substr(body), name);
 }
@@ -103,18 +95,13 @@ TEST(RoughFunctions, SumsOfExponentials) {
 }
 
 TEST(RoughFunctions, NoneWherePrecisionIsStrict) {
-  // Its text is what is compiled, and both are kept apart by their text.
-  codegen::KernelTarget target{"avx512", "strict"};
-  target.cuda_arch = "sm_90";
-  const auto text = codegen::KernelSource(Function(K::kExp, T::BFloat16), target);
-  ASSERT_TRUE(text.ok());
-  EXPECT_FALSE(absl::StrContains(*text, "rough_"));
+  EXPECT_FALSE(absl::StrContains(GpuSource(Function(K::kExp, T::BFloat16), "strict"), "rough_"));
 }
 
 TEST(RoughFunctions, Compile) {
   LAZULI_SKIP_WITHOUT_NVRTC();
   for (const K f : {K::kExp, K::kTanh}) {
-    const auto code = codegen::CompileCuda(RoughTextOf(Function(f, T::BFloat16)), "sm_90", false);
+    const auto code = codegen::CompileCuda(GpuSource(Function(f, T::BFloat16)), kTestedArch, false);
     EXPECT_TRUE(code.ok()) << code.status();
   }
 }

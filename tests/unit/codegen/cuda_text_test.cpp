@@ -15,6 +15,7 @@
 #include "runtime/cuda_driver.h"
 #include "runtime/open_library.h"
 #include "tests/support/cache_fixture.h"
+#include "tests/support/gpu_target.h"
 #include "tests/support/kernel_builder.h"
 #include "tests/support/nvrtc.h"
 #include "tests/support/random_kernel.h"
@@ -26,20 +27,6 @@ namespace {
 using T = c10::ScalarType;
 using K = codegen::KOp;
 using codegen::KernelIR;
-
-constexpr const char* kArch = "sm_90";
-
-codegen::KernelTarget Gpu() {
-  codegen::KernelTarget target{"avx512", "eager"};
-  target.cuda_arch = kArch;
-  return target;
-}
-
-std::string TextOf(const KernelIR& kernel) {
-  auto text = codegen::KernelSource(kernel, Gpu());
-  EXPECT_TRUE(text.ok()) << text.status();
-  return text.ok() ? *text : "";
-}
 
 int Count(const std::string& text, const std::string& part) {
   int count = 0;
@@ -72,16 +59,16 @@ KernelIR Sum(const c10::DimVector& sizes, int num_reduced, const c10::DimVector&
 std::string Compiles(const KernelIR& kernel, bool wide = false, const codegen::CudaSchedule& schedule = {}) {
   if (const absl::Status status = codegen::VerifyKernel(kernel); !status.ok()) return std::string(status.message());
   const std::string text = codegen::EmitCuda(codegen::PlanCuda(kernel, wide, false, schedule));
-  const auto code = codegen::CompileCuda(text, kArch, false);
+  const auto code = codegen::CompileCuda(text, kTestedArch, false);
   return code.ok() ? "" : absl::StrCat(std::string(code.status().message()), "\n", text, codegen::PrintKernel(kernel));
 }
 
 TEST(CudaText, NoHeadersAndOneFunctionForEachLaunch) {
   for (const KernelIR& kernel : {Chain({1 << 20}), Softmax(4096, 4096), Sum({4096, 4096}, 1, {4096, 1})}) {
-    const std::string text = TextOf(kernel);
+    const std::string text = GpuSource(kernel);
     EXPECT_FALSE(absl::StrContains(text, "#include")) << text;
     EXPECT_EQ(Count(text, "__global__"), 1) << text;
-    EXPECT_EQ(text, TextOf(kernel));
+    EXPECT_EQ(text, GpuSource(kernel));
   }
 }
 
@@ -89,14 +76,14 @@ TEST(CudaText, MovesSixteenBytesAtATimeWhereMemoryIsContiguous) {
   EXPECT_EQ(codegen::PlanCuda(Chain({1 << 22}), false).lanes, 4);
   EXPECT_EQ(codegen::PlanCuda(Chain({1 << 22}, T::BFloat16), false).lanes, 8);
   EXPECT_EQ(codegen::PlanCuda(Chain({1001, 4096}), false).lanes, 4);
-  EXPECT_TRUE(absl::StrContains(TextOf(Chain({1 << 22})), "aligned<16>(b0)"));
+  EXPECT_TRUE(absl::StrContains(GpuSource(Chain({1 << 22})), "aligned<16>(b0)"));
   EXPECT_EQ(codegen::PlanCuda(Chain({64}), false).lanes, 1) << "as many threads as there are points";
 }
 
 TEST(CudaText, RowsOfOddLengthAreReadInAlignedPieces) {
   EXPECT_EQ(codegen::PlanCuda(Softmax(4096, 50257, T::BFloat16), false).lanes, 8);
-  EXPECT_TRUE(absl::StrContains(TextOf(Softmax(4096, 50257, T::BFloat16)), "aligned<16>(b0 + (i0 * 50257) - shift)"));
-  EXPECT_FALSE(absl::StrContains(TextOf(Softmax(4096, 50256, T::BFloat16)), "shift"));
+  EXPECT_TRUE(absl::StrContains(GpuSource(Softmax(4096, 50257, T::BFloat16)), "aligned<16>(b0 + (i0 * 50257) - shift)"));
+  EXPECT_FALSE(absl::StrContains(GpuSource(Softmax(4096, 50256, T::BFloat16)), "shift"));
 }
 
 // Much is done at each point, in three passes.
@@ -126,7 +113,7 @@ TEST(CudaText, LongRowsLeaveRoomForOtherBlocks) {
 TEST(CudaText, ShortRowsStayInRegisters) {
   EXPECT_GT(codegen::PlanCuda(Softmax(4096, 4096), false).iterations, 0);
   EXPECT_EQ(codegen::PlanCuda(Softmax(512, 1 << 17), false).iterations, 0);
-  EXPECT_EQ(Count(TextOf(Softmax(4096, 4096)), "ld<true>("), 1) << "memory is read once";
+  EXPECT_EQ(Count(GpuSource(Softmax(4096, 4096)), "ld<true>("), 1) << "memory is read once";
 }
 
 // What batch norm does to [rows, columns] of bfloat16 with four numbers for each column.
@@ -159,7 +146,7 @@ TEST(CudaText, WhatIsWidestAtEachPointSaysHowManyAThreadTakes) {
 }
 
 TEST(CudaText, ColumnsAreReadWithoutConditionsWhereVectorsAreWhole) {
-  const std::string text = TextOf(Sum({256, 1 << 16}, 1, {1, 256}));
+  const std::string text = GpuSource(Sum({256, 1 << 16}, 1, {1, 256}));
   EXPECT_TRUE(absl::StrContains(text, "if (fast0 && n == 4) {")) << text;
   EXPECT_EQ(Count(text, "ld<true>("), 3) << "of several turns, of one, and with conditions";
   EXPECT_TRUE(absl::StrContains(text, "l0[8][4];")) << text;
@@ -171,7 +158,7 @@ TEST(CudaText, RowsThatRegistersDoNotHoldAreKeptInSharedMemory) {
   EXPECT_EQ(plan(50304, T::BFloat16).launch.row_bytes, 2 * 50304);
   EXPECT_EQ(plan(50304, T::Float).launch.row_bytes, 0) << "too long";
   EXPECT_EQ(plan(50301, T::BFloat16).launch.row_bytes, 0) << "rows do not begin where vectors do";
-  const std::string text = TextOf(Softmax(512, 50304, T::BFloat16));
+  const std::string text = GpuSource(Softmax(512, 50304, T::BFloat16));
   EXPECT_EQ(Count(text, "ld<true>("), 3) << "in the first pass alone";
   EXPECT_GE(Count(text, "(row + 0)"), 4);
 }
@@ -192,19 +179,19 @@ TEST(CudaText, PartsOfColumnsArePutTogetherByManyThreads) {
 }
 
 TEST(CudaText, MuchToReduceForFewPointsIsSplit) {
-  EXPECT_EQ(Count(TextOf(Sum({1 << 24}, 1, {1})), "__global__"), 2);
-  EXPECT_EQ(Count(TextOf(Sum({64, 1 << 16}, 1, {1, 64})), "__global__"), 2);
-  EXPECT_EQ(Count(TextOf(Softmax(2, 1 << 20)), "__global__"), 3);
-  EXPECT_EQ(Count(TextOf(Sum({1 << 16, 512}, 1, {512, 1})), "__global__"), 1);
+  EXPECT_EQ(Count(GpuSource(Sum({1 << 24}, 1, {1})), "__global__"), 2);
+  EXPECT_EQ(Count(GpuSource(Sum({64, 1 << 16}, 1, {1, 64})), "__global__"), 2);
+  EXPECT_EQ(Count(GpuSource(Softmax(2, 1 << 20)), "__global__"), 3);
+  EXPECT_EQ(Count(GpuSource(Sum({1 << 16, 512}, 1, {512, 1})), "__global__"), 1);
 }
 
 TEST(CudaText, CountsWithMoreBitsWhereElementsAreMany) {
-  EXPECT_TRUE(absl::StrContains(TextOf(Chain({int64_t{1} << 32})), "typedef i64 I;"));
-  EXPECT_TRUE(absl::StrContains(TextOf(Chain({int64_t{1} << 20})), "typedef int I;"));
+  EXPECT_TRUE(absl::StrContains(GpuSource(Chain({int64_t{1} << 32})), "typedef i64 I;"));
+  EXPECT_TRUE(absl::StrContains(GpuSource(Chain({int64_t{1} << 20})), "typedef int I;"));
 }
 
 TEST(CudaText, ExplainsItsCost) {
-  const auto line = codegen::ExplainKernel(Softmax(4096, 4096), Gpu());
+  const auto line = codegen::ExplainKernel(Softmax(4096, 4096), GpuTarget());
   ASSERT_TRUE(line.ok()) << line.status();
   EXPECT_TRUE(absl::StrContains(*line, "rows stay in registers")) << *line;
 }
@@ -276,7 +263,7 @@ TEST(CudaText, TransposedLoadsComeThroughSharedMemory) {
   const int x = b.Load(b.Buffer(T::Float)), y = b.Load(b.Buffer(T::Float, {1, 512}));
   b.Store(b.Buffer(T::Float, true), b.Op(K::kAdd, x, y));
   EXPECT_EQ(codegen::PlanCuda(b.kernel(), false).tile_dim, 0);
-  EXPECT_EQ(Count(TextOf(b.kernel()), "__shared__"), 1);
+  EXPECT_EQ(Count(GpuSource(b.kernel()), "__shared__"), 1);
 }
 
 // By the hardware, or word by word where it cannot.
@@ -312,7 +299,7 @@ TEST(CudaNvrtc, SumsOfEachBlock) {
     const int i = b.Load(b.Buffer(T::Long)), target = b.Target(type, {0}, 64);
     b.Scatter(K::kScatterAdd, target, b.Load(b.Buffer(type)), i, b.Op(K::kLt, i, b.Const(64, T::Long)));
     const KernelIR& kernel = b.kernel();
-    EXPECT_TRUE(absl::StrContains(TextOf(kernel), "add_alike(")) << c10::toString(type);
+    EXPECT_TRUE(absl::StrContains(GpuSource(kernel), "add_alike(")) << c10::toString(type);
     EXPECT_EQ(Compiles(kernel), "") << c10::toString(type);
     EXPECT_EQ(Compiles(kernel, /*wide=*/true), "") << c10::toString(type);
   }
@@ -355,7 +342,7 @@ TEST(CudaNvrtc, NothingIsReadBeforeTheWait) {
 
 TEST(CudaNvrtc, ErrorsCarryTheCompilersLog) {
   LAZULI_SKIP_WITHOUT_NVRTC();
-  const auto code = codegen::CompileCuda("int x = nonsense;", kArch, false);
+  const auto code = codegen::CompileCuda("int x = nonsense;", kTestedArch, false);
   ASSERT_FALSE(code.ok());
   EXPECT_TRUE(absl::StrContains(code.status().message(), "nonsense")) << code.status();
   EXPECT_FALSE(codegen::CompileCuda("", "volta", false).ok());
@@ -364,13 +351,13 @@ TEST(CudaNvrtc, ErrorsCarryTheCompilersLog) {
 TEST(CudaNvrtc, ACompiledKernelIsFoundAgain) {
   LAZULI_SKIP_WITHOUT_NVRTC();
   codegen::KernelOrigin origin;
-  const auto first = codegen::CompileKernel(Chain({12345}), Gpu(), &origin);
+  const auto first = codegen::CompileKernel(Chain({12345}), GpuTarget(), &origin);
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_EQ(origin, codegen::KernelOrigin::kCompiled);
-  const auto second = codegen::CompileKernel(Chain({12345}), Gpu(), &origin);
+  const auto second = codegen::CompileKernel(Chain({12345}), GpuTarget(), &origin);
   EXPECT_EQ(origin, codegen::KernelOrigin::kFound);
   EXPECT_EQ(*first, *second);
-  codegen::KernelTarget cached = Gpu();
+  codegen::KernelTarget cached = GpuTarget();
   cached.cached_only = true;
   EXPECT_EQ(codegen::CompileKernel(Chain({12346}), cached, nullptr).status().code(), absl::StatusCode::kUnavailable);
 }
@@ -380,7 +367,7 @@ class CudaCache : public CacheFixture {};
 TEST_F(CudaCache, CodeIsKeptOnDiskByArchitecture) {
   LAZULI_SKIP_WITHOUT_NVRTC();
   runtime::DiskCache disk(folder_.string(), int64_t{1} << 30);
-  codegen::KernelTarget target = Gpu();
+  codegen::KernelTarget target = GpuTarget();
   target.disk = &disk;
   const auto origin_of = [&] {
     codegen::KernelOrigin origin;
@@ -410,7 +397,7 @@ TEST(CudaNvrtc, NumbersAreComparedWithCoordinatesInTheTypeOfCoordinates) {
   b.Store(b.Buffer(T::Bool, true), b.Op(K::kEq, number, b.Index(1)));
   b.Store(b.Buffer(T::Bool, true), b.Op(K::kNe, b.Index(0), number));
   b.Store(b.Buffer(T::Bool, true), b.Op(K::kEq, b.Index(0), b.Index(1)));
-  const std::string text = TextOf(b.kernel());
+  const std::string text = GpuSource(b.kernel());
   EXPECT_EQ(Count(text, "= is_at(t"), 1);
   EXPECT_EQ(Count(text, "= !is_at(t"), 1);
   LAZULI_SKIP_WITHOUT_NVRTC();

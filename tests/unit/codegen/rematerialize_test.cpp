@@ -7,13 +7,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "codegen/graph_builder.h"
-#include "codegen/kernel_compiler.h"
 #include "codegen/lower_group.h"
 #include "codegen/passes/cse.h"
 #include "codegen/passes/dce.h"
 #include "codegen/passes/fuse.h"
 #include "codegen/pipeline.h"
 #include "tests/support/eager_trace.h"
+#include "tests/support/gpu_target.h"
 #include "tests/support/nvrtc.h"
 
 namespace lazuli::codegen {
@@ -281,12 +281,9 @@ TEST(RematerializeTest, CudaCodeOfACrossEntropyCompiles) {
   LAZULI_SKIP_WITHOUT_NVRTC();
   EagerTrace t;
   KeepLossAndGradient(t, Logits(t, T::BFloat16));
-  KernelTarget target{"avx512", "eager"};
-  target.cuda_arch = "sm_90";
   for (const KernelIR& kernel : KernelsOf(Compiled(t))) {
-    const auto text = KernelSource(kernel, target);
-    ASSERT_TRUE(text.ok()) << text.status();
-    EXPECT_TRUE(CompileCuda(*text, target.cuda_arch, false).ok()) << *text;
+    const std::string text = testing::GpuSource(kernel);
+    EXPECT_TRUE(CompileCuda(text, testing::kTestedArch, false).ok()) << text;
   }
 }
 
