@@ -129,8 +129,7 @@ size_t HeadStart::Advance(const guards::CachedTracePtr& predicted, const Recorde
   }
   job_.RunHere(launch);
   Finish();
-  return ahead_.next_at == kNever || !has_run_ ? ahead_.next_at
-                                               : std::max(ahead_.next_at, recorded.num_ops + Spacing(*predicted, recorded.num_ops));
+  return std::max(ahead_.next_at, Later(*predicted, recorded.num_ops));
 }
 
 void HeadStart::OnThreadOf(const guards::CachedTrace& trace, std::optional<c10::Stream> stream, const std::function<void()>& run) {
