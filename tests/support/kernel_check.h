@@ -37,7 +37,7 @@ struct CheckOptions {
 // kernel's text.
 std::string CheckKernel(const codegen::KernelIR& kernel, const CheckOptions& options);
 
-// "avx512", "avx2", "sse4".
+// "avx512", "avx2", "sse4", from the widest on that the CPU has.
 const std::vector<std::string>& AllIsas();
 
 }  // namespace lazuli::testing
