@@ -13,7 +13,9 @@
 namespace lazuli::codegen {
 namespace {
 
-constexpr unsigned kMostThreads = 16;
+// NVRTC reads one text at a time, which is about a fifth of what most take: more threads would wait for each other, and take the cores from
+// the program, which runs operator by operator meanwhile.
+constexpr unsigned kMostThreads = 8;
 
 using Made = std::optional<absl::StatusOr<ProgramKernel>>;
 

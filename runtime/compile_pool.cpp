@@ -36,6 +36,7 @@ struct CompilePool::State {
 
   void Work() {
     on_pool_thread = true;
+    pthread_setname_np(pthread_self(), "lazuli-compile");
     std::unique_lock<std::mutex> lock(mutex);
     for (;;) {
       changed.wait(lock, [this] { return !waiting.empty() && !closed && !forking; });

@@ -108,6 +108,7 @@ class LaunchThread {
   }
 
   static void Work(State* state) {
+    pthread_setname_np(pthread_self(), "lazuli-launch");
     std::unique_lock<std::mutex> lock(state->mutex);
     for (;;) {
       lock.unlock();

@@ -1,5 +1,6 @@
 #include "codegen/cuda/nvrtc_compiler.h"
 
+#include <atomic>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -33,7 +34,8 @@ class Program {
   }
 
   absl::Status Compile(const std::vector<const char*>& options) {
-    if (error_ == 0) error_ = nvrtc_.compile_program(program_, static_cast<int>(options.size()), options.data());
+    if (error_ == 0) error_ = CompileQuickly(options);
+    if (error_ == kInvalidOption) error_ = CompileWith(options);
     if (error_ == 0) return absl::OkStatus();
     return absl::InternalError(absl::StrCat("NVRTC ", nvrtc_.version_text, ": ", nvrtc_.get_error_string(error_), "\n", Log()));
   }
@@ -48,6 +50,23 @@ class Program {
   }
 
  private:
+  static constexpr int kInvalidOption = 5;
+
+  int CompileWith(const std::vector<const char*>& options) {
+    return nvrtc_.compile_program(program_, static_cast<int>(options.size()), options.data());
+  }
+
+  // NVRTC reads one program at a time, whatever thread asks, and most of that is what it declares by itself. Its newer versions can leave
+  // out much of it, none of which kernels use, and the driver's cache on disk, a second one beside this library's.
+  int CompileQuickly(std::vector<const char*> options) {
+    static std::atomic<bool> knows_options{true};
+    if (!knows_options.load(std::memory_order_relaxed)) return kInvalidOption;
+    options.insert(options.end(), {"--minimal", "--no-cache"});
+    const int error = CompileWith(options);
+    if (error == kInvalidOption) knows_options.store(false, std::memory_order_relaxed);
+    return error;
+  }
+
   std::string Log() {
     size_t size = 0;
     if (program_ == nullptr || nvrtc_.get_log_size(program_, &size) != 0 || size == 0) return "";
