@@ -14,6 +14,7 @@
 #include "runtime/device.h"
 #include "runtime/mode_keys.h"
 #include "tracer/captured_memory.h"
+#include "tracer/live_bytes.h"
 #include "tracer/recorder.h"
 #include "tracer/shared_storages.h"
 
@@ -128,21 +129,19 @@ const void* VtableOfNewStorage() { return VtableOf(c10::make_intrusive<LazyStora
 
 const Vtables kVtables = {VtableOfNew<c10::TensorImpl>(), VtableOfNew<LazyTensorImpl>(), VtableOfNewStorage()};
 
-__thread int64_t internal::live_bytes __attribute__((tls_model("initial-exec"))) = 0;
-
 LazyStorage::LazyStorage(int64_t nbytes, c10::Device device, Recorder* in_recorder, uint64_t epoch, int32_t id)
     : c10::StorageImpl(use_byte_size_t(), nbytes, at::DataPtr(nullptr, device), runtime::AllocatorOf(device), /*resizable=*/true),
       recorder(in_recorder),
       number_(Pack(epoch, id)),
       live_bytes_(nbytes) {
   SetPending(this, true);
-  internal::live_bytes += live_bytes_;
+  AddLiveBytes(live_bytes_);
 }
 
 LazyStorage::~LazyStorage() { LetGo(); }
 
 void LazyStorage::LetGo() {
-  internal::live_bytes -= std::exchange(live_bytes_, 0);
+  AddLiveBytes(-std::exchange(live_bytes_, 0));
   if (Recorder* pending_in = recorder.load(std::memory_order_acquire)) pending_in->OnStorageReleased(this);
 }
 

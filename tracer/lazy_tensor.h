@@ -20,14 +20,6 @@ namespace lazuli::tracer {
 
 class Recorder;
 
-namespace internal {
-extern __thread int64_t live_bytes __attribute__((tls_model("initial-exec")));
-}
-
-// Bytes of the results that this thread recorded, pending or not, and that the program still holds. What another thread lets go of is
-// subtracted there: to be compared within a short time only.
-inline int64_t LiveBytes() { return internal::live_bytes; }
-
 class LazyStorage final : public c10::StorageImpl {
  public:
   // Pending in `recorder` as storage number `id` of its trace `epoch`.

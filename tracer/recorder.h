@@ -30,6 +30,7 @@
 #include "tracer/foreign_memory.h"
 #include "tracer/head_start.h"
 #include "tracer/lazy_tensor.h"
+#include "tracer/live_bytes.h"
 #include "tracer/loop_finder.h"
 #include "tracer/reentrant_lock.h"
 #include "tracer/scopes.h"
@@ -188,7 +189,7 @@ class Recorder {
   bool IsBetterAhead() const;
   // After each op: whether a round of a loop ends here, or a block, if this trace is recorded in those.
   void FollowLoops() {
-    if (!loops_.EndsAfter(log_.ops.back().op_id, LiveBytes(), in_blocks_)) return;
+    if (!loops_.EndsAfter(log_.ops.back().op_id, live_bytes_.Count(), in_blocks_)) return;
     max_ops_ = log_.ops.size();
     due_ = kLoop;
   }
@@ -298,6 +299,7 @@ class Recorder {
   std::string_view due_ = kFull;  // Cause of the cut at max_ops_.
   BlockCutter block_cutter_;
   LoopFinder loops_;
+  LiveBytes live_bytes_;
   HeadStart head_start_;
   size_t run_ahead_at_ = HeadStart::kNever;                 // So many operators into the trace.
   c10::ScalarType default_dtype_ = c10::ScalarType::Float;  // torch::get_default_dtype() for all operators of the trace.

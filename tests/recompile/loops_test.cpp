@@ -1,7 +1,15 @@
 // Programs that go round without reading results: they are cut once a round.
 
+#include <ATen/ThreadLocalState.h>
 #include <gmock/gmock.h>
 #include <torch/torch.h>
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "tests/support/same_as_eager.h"
 
@@ -84,6 +92,78 @@ TEST_P(LoopsTest, Simulation) {
   EXPECT_GE(late.cuts("loop"), 100);
   EXPECT_EQ(late.cuts("trace_limit"), 0);
   EXPECT_EQ(late.of(&Stats::programs_compiled), 0);
+}
+
+// Goes on where another thread is, as LibTorch's own do with the gradients of a GPU's tensors.
+class HelperThread {
+ public:
+  ~HelperThread() {
+    Run(nullptr);
+    thread_.join();
+  }
+  // Returns when `work` is done; null ends the thread.
+  void Run(std::function<void()> work) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    state_ = at::ThreadLocalState();
+    work_ = std::move(work);
+    has_work_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return !has_work_; });
+  }
+
+ private:
+  void Work() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (bool goes_on = true; goes_on;) {
+      changed_.wait(lock, [this] { return has_work_; });
+      goes_on = work_ != nullptr;
+      if (goes_on) {
+        const at::ThreadLocalStateGuard guard(state_);
+        work_();
+      }
+      has_work_ = false;
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::function<void()> work_;
+  bool has_work_ = false;
+  at::ThreadLocalState state_;
+  std::thread thread_{[this] { Work(); }};  // The last, which uses the others.
+};
+
+// What one thread makes another one lets go of: between rounds, where nothing of them is alive, is still where they are cut.
+TEST_P(LoopsTest, GradientsOfAnotherThread) {
+  constexpr int kRounds = 300;
+  const torch::NoGradGuard no_grad;
+  HelperThread helper;
+  const auto run = [&](int rounds) {
+    Tensor weight = torch::linspace(0, 1, 1000);
+    for (int round = 0; round < rounds; ++round) {
+      Tensor h = weight.cos(), gradient;  // A cosine comes once a round, first.
+      std::vector<Tensor> kept;
+      for (int i = 0; i < 20; ++i) kept.push_back(h = torch::sin(h) * 0.5 + 0.1);
+      helper.Run([&] {
+        for (gradient = h * 2; !kept.empty(); kept.pop_back()) gradient = gradient * (kept.back() + 0.9);
+        h = Tensor();
+        gradient = gradient.tanh();
+      });
+      weight = weight - gradient * 0.01;
+    }
+    return weight.sum().item<float>();
+  };
+  const float expected = run(kRounds);
+  const lazuli::DeviceMode mode(options());
+  for (int i = 0; i < 3; ++i) EXPECT_NEAR(run(kRounds), expected, exact() ? 0 : 1e-2);
+  const StatsDelta late;
+  EXPECT_NEAR(run(kRounds), expected, exact() ? 0 : 1e-2);
+  EXPECT_GE(late.cuts("loop"), kRounds / 2);
+  EXPECT_EQ(late.of(&Stats::programs_compiled), 0);
+  const std::string sites = lazuli::explain();
+  EXPECT_THAT(sites, ::testing::HasSubstr("after loop; aten::cos,"));
+  EXPECT_THAT(sites, ::testing::Not(::testing::HasSubstr("after loop; aten::tanh,"))) << "least is alive between rounds";
 }
 
 TEST_P(LoopsTest, NoGraphBreaks) {
