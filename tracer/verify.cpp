@@ -68,6 +68,7 @@ c10::intrusive_ptr<c10::StorageImpl> CopyOf(c10::StorageImpl& storage) {
 struct Written {
   TensorRef window;
   size_t op;
+  bool has_values = false;  // Some op has written some, after it was perhaps only allocated.
 };
 
 // Calls visit(window) for each one that `op` writes: its results, then arguments.
@@ -90,6 +91,7 @@ std::vector<std::optional<Written>> Writers(const Trace& trace) {
   for (size_t i = 0; i < trace.ops.size(); ++i) {
     VisitWritten(trace.ops[i], [&](const TensorRef& ref) {
       if (!writers[ref.storage].has_value()) writers[ref.storage] = Written{ref, i};
+      writers[ref.storage]->has_values |= !trace.ops[i].info->is_allocation;
     });
   }
   return writers;
@@ -212,7 +214,7 @@ void Verification::Compare(const runtime::RunArgs& args, const runtime::RunResul
   const auto writers = Writers(trace);
   const std::vector<double> epsilons = RoundedTo(trace);
   for (size_t s = 0; s < writers.size(); ++s) {
-    if (!writers[s].has_value() || (first_op.has_value() && *first_op <= writers[s]->op)) continue;
+    if (!writers[s].has_value() || !writers[s]->has_values || (first_op.has_value() && *first_op <= writers[s]->op)) continue;
     const auto& storage = trace.storages[s];
     if (!storage.is_input && !storage.live_out) continue;
     const c10::ScalarType dtype = writers[s]->window.dtype;

@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
 #include "codegen/ir/trace.h"
 #include "tests/support/log_file.h"
@@ -72,6 +74,25 @@ TEST_P(VerifyTest, WhatWasRoundedBeforeIsNoNearerAfterwards) {
     EXPECT_NEAR(wide.sum().item<double>(), 1100, type == torch::kFloat ? 1e-3 : 1);
   }
   EXPECT_GE(lazuli::stats().verify_runs, 2);
+  EXPECT_EQ(lazuli::stats().verify_mismatches, 0);
+  EXPECT_EQ(log_.text(), "");
+}
+
+// Memory that is only allocated holds whatever was there, and nobody's values differ.
+TEST_P(VerifyTest, AllocatedMemoryHasNoValues) {
+  const lazuli::DeviceMode mode(verifying(8));
+  // Each allocation holds something else than the last one did.
+  for (int i = 0; i < 8; ++i) {
+    std::vector<torch::Tensor> before;
+    for (int k = 0; k < 8; ++k) before.push_back(torch::full({64}, 1.0 + i * 8 + k).mul_(3));
+    lazuli::sync();
+    before.clear();
+    const auto x = torch::ones({64}) * 2, y = torch::empty_like(x), z = torch::empty({64}).fill_(4);
+    EXPECT_EQ(x.data_ptr<float>()[0], 2);  // Cuts, while the others are pending.
+    std::fill_n(y.data_ptr<float>(), 64, 5.0F);
+    EXPECT_EQ((y + z).sum().item<float>(), 64 * 9);
+  }
+  EXPECT_GE(lazuli::stats().verify_runs, 4);
   EXPECT_EQ(lazuli::stats().verify_mismatches, 0);
   EXPECT_EQ(log_.text(), "");
 }
