@@ -1,6 +1,5 @@
 #include "tracer/live_bytes.h"
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 
@@ -27,9 +26,13 @@ std::atomic<int64_t>* internal::MakeLiveBytes() {
 
 int64_t LiveBytes::Count() {
   const Bytes own = internal::ThreadLiveBytes();
-  if (std::find(followed_.begin(), followed_.end(), own) == followed_.end()) Follow(own);
   int64_t count = others_;
-  for (const Bytes bytes : followed_) count += bytes->load(std::memory_order_relaxed);
+  bool follows = false;
+  for (const Bytes bytes : followed_) {
+    count += bytes->load(std::memory_order_relaxed);
+    follows |= bytes == own;
+  }
+  if (!follows) Follow(own);  // Which changes no count.
   return count;
 }
 
