@@ -1,5 +1,6 @@
 #include "guards/eager_trial.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/median.h"
@@ -15,6 +16,18 @@ constexpr int kMismatch = 8;
 constexpr int kMaxMismatches = 3 * kMismatch;
 // So many samples of the program tell whether its time is that of calls.
 constexpr size_t kFirstSamples = 5;
+
+using Sample = EagerTrial::Sample;
+
+bool IsEndKnown(const std::vector<Sample>& samples) {
+  return std::all_of(samples.begin(), samples.end(), [](const Sample& sample) { return sample.own != Sample::kUnknown; });
+}
+
+int64_t MedianOf(const std::vector<Sample>& samples, bool own) {
+  std::vector<int64_t> times;
+  for (const Sample& sample : samples) times.push_back(own ? sample.own : sample.until_next);
+  return runtime::Median(times);
+}
 
 }  // namespace
 
@@ -40,23 +53,34 @@ EagerTrial::Way EagerTrial::Choose() {
   return Way::kProgram;
 }
 
-bool EagerTrial::AddSample(Way way, int64_t nanoseconds) {
+bool EagerTrial::AddSample(Way way, const Sample& sample) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!timing()) return false;
   // The first one after a change pays for the change.
   if (std::exchange(last_way_, way) != way) return false;
   auto& samples = samples_[static_cast<int>(way)];
-  if (samples.size() < kSamples) samples.push_back(nanoseconds);
-  if (samples_[1].empty() && samples.size() == kFirstSamples && runtime::Median(samples) > num_ops_ * kMaxNanosecondsPerOp) {
+  if (samples.size() < kSamples) samples.push_back(sample);
+  if (samples_[1].empty() && samples.size() == kFirstSamples && MedianOf(samples, IsEndKnown(samples)) > num_ops_ * kMaxNanosecondsPerOp) {
     state_.store(State::kProgram, std::memory_order_relaxed);
     return false;
   }
   if (samples_[0].size() < kSamples || samples_[1].size() < kSamples) return false;
-  program_ns_ = runtime::Median(samples_[0]);
-  eager_ns_ = runtime::Median(samples_[1]);
+  const bool own = IsEndKnown(samples_[0]) && IsEndKnown(samples_[1]);
+  program_ns_ = MedianOf(samples_[0], own);
+  eager_ns_ = MedianOf(samples_[1], own);
   const bool eager = static_cast<double>(program_ns_) > kMargin * static_cast<double>(eager_ns_);
   state_.store(eager ? State::kEager : State::kProgram, std::memory_order_relaxed);
   return eager;
+}
+
+void EagerTrial::NoteEnd(std::string_view cause) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  end_ = cause;
+}
+
+bool EagerTrial::EndsAt(std::string_view cause) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return end_ == cause;
 }
 
 void EagerTrial::NoteMismatch() {

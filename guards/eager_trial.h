@@ -8,6 +8,8 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace lazuli::guards {
@@ -41,8 +43,20 @@ class EagerTrial {
   // Whether this occurrence is to be timed.
   bool timing() const { return state_.load(std::memory_order_relaxed) == State::kTiming; }
 
-  // An occurrence that ran in `way` took `nanoseconds`. True when this ended the trial in favour of eager.
-  bool AddSample(Way way, int64_t nanoseconds);
+  // What an occurrence took, in nanoseconds.
+  struct Sample {
+    static constexpr int64_t kUnknown = -1;
+    // From its first operator to its end, when its work was done: where it was cut or, run eagerly, would have been.
+    int64_t own = kUnknown;
+    // From its first operator to the next trace's, with whatever runs between them.
+    int64_t until_next = 0;
+  };
+  // An occurrence ran in `way`. True when this ended the trial in favour of eager. What is known of all occurrences is compared.
+  bool AddSample(Way way, const Sample& sample);
+
+  // What ends occurrences: the cause of the last one's cut.
+  void NoteEnd(std::string_view cause);
+  bool EndsAt(std::string_view cause);
 
   // Something else came than the trace that ran eagerly. After a few times of that in not many, its program runs for good.
   void NoteMismatch();
@@ -64,7 +78,8 @@ class EagerTrial {
   std::atomic<int64_t> num_ops_{0};
   std::mutex mutex_;  // Of what follows.
   Way last_way_ = Way::kProgram;
-  std::vector<int64_t> samples_[2];  // By way.
+  std::string end_;
+  std::vector<Sample> samples_[2];  // By way.
   int64_t program_ns_ = 0, eager_ns_ = 0;
 };
 

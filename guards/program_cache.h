@@ -37,6 +37,7 @@ struct CachedTrace {
   Skeleton* skeleton = nullptr;  // Never freed while it has traces.
   Successors successors;         // Traces that followed. Guarded by the cache's lock.
   bool specialized = false;      // It is none of the cache's (ProgramCache::Specialize).
+  bool foreseen = false;         // Its kernels are compiled in case it comes again.
   uint64_t last_use = 0;
   std::atomic<int> wider_runs{0};            // In place of traces of which less was visible.
   std::unique_ptr<runtime::Program> replay;  // While `body` is not ready. Guarded by its run_mutex.
@@ -122,6 +123,8 @@ class ProgramCache {
   // `log`, for which there is `entry`, null for none, is new. Whether the traces that begin like it, after a cut for `cause`, are too many
   // for a program each: their site has no room for this one, or more than the recompile limit were new one after the other.
   bool HasTooMany(const CachedTracePtr& entry, const codegen::TraceLog& log, std::string_view cause);
+  // Whether `entry`, which may be null, is the only trace that ever was at its site.
+  bool IsFirstAtSite(const CachedTracePtr& entry);
   // From here on these are cut into pieces that come back: what was known of them is forgotten.
   void NoteLoops(const codegen::TraceLog& log, std::string_view cause);
 
@@ -164,6 +167,8 @@ class ProgramCache {
   CachedTracePtr MakeServed(const codegen::TraceLog& log, Skeleton* skeleton);
   void Insert(const CachedTracePtr& entry);
   void InsertServed(const CachedTracePtr& entry);
+  // Compiles the kernels of `entry`, which is only remembered, where that may pay, unless most of what was foreseen never came.
+  void Foresee(const CachedTracePtr& entry);
   // Compiles `entry`, unless `policy` or a limit forbids it.
   bool Request(const CachedTracePtr& entry, std::string_view location, CompilePolicy* policy);
   // Gives `entry` a program with symbols, if its sizes call for one.
@@ -187,6 +192,7 @@ class ProgramCache {
   size_t log_bytes_ = 0;
   int64_t next_serial_ = 0;
   int64_t recompiles_ = 0;
+  int foreseen_ = 0;  // Traces whose kernels were compiled beforehand, and that have not come again.
   uint64_t clock_ = 0;
 };
 

@@ -100,7 +100,11 @@ void Recorder::Flush(std::string_view cause, Cut cut) {
   const guards::CachedTracePtr entry = FindOrCompile(cut, &policy, &found);
   if (!forks_.empty() && cut != Cut::kTransient) guards::ProgramCache::Get().NoteTrace(forks_, log_, StartCause(), entry);
   if (policy.kept_eager()) counters.stance_replays.Add();
-  if (found == runtime::TraceRun::Found::kMiss && cut != Cut::kTransient) LookForLoops(entry);
+  if (cut != Cut::kTransient) {
+    const bool is_new = found == runtime::TraceRun::Found::kMiss;
+    if (is_new) LookForLoops(entry);
+    novelty_.Note(is_new && guards::ProgramCache::Get().IsFirstAtSite(entry));
+  }
   events.Found(entry, found);
   const bool predicted = found == runtime::TraceRun::Found::kPredicted;
   if (predicted) counters.predicted_hits.Add();
@@ -114,6 +118,8 @@ void Recorder::Flush(std::string_view cause, Cut cut) {
   std::optional<RecordedArgs> learnt;
   if (entry != nullptr && head_start_.Learns(*entry)) learnt = Recorded(*entry, /*only_foretellable=*/true);
   const bool may_gain = learnt.has_value() && found != runtime::TraceRun::Found::kMiss && stream_.has_value();
+  // On a GPU it is only launched by now.
+  if (predicted && !stream_.has_value() && Current() == this) NoteTraceRan(cause);
   head_start_.OnCut(entry, may_gain, /*waits=*/cut == Cut::kGraphBreak, learnt);
   if (entry != nullptr && !predicted) guards::ProgramCache::Get().NoteSuccessor(previous_, start_cause_, entry);
   StartTrace(cause, entry);

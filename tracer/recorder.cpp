@@ -351,6 +351,8 @@ bool Recorder::MayStepAside() const {
          scopes_.stance() == runtime::Stance::kDefault && !scopes_.InFullGraph();
 }
 
+bool Recorder::LooksAtNextTrace() { return !runtime::Active().async || !MayStepAside() || !novelty_.StepsAside(); }
+
 void Recorder::CutDue(int32_t op_id) {
   if (due_ == kFull) loops_.OnFullTrace();
   Flush(due_, Cut::kHousekeeping);
@@ -412,6 +414,7 @@ void Recorder::ForgetPrediction() {
   CompleteOutputs();
   previous_ = nullptr;
   loops_ = LoopFinder();
+  novelty_ = guards::Novelty();
 }
 
 bool Recorder::FollowsPrediction(size_t code_begin, size_t shapes_begin) {
@@ -480,7 +483,9 @@ void Recorder::StartTrace(std::string_view cause, const guards::CachedTracePtr& 
   stream_.reset();
   previous_ = previous;
   prediction_ = guards::ProgramCache::Get().Successor(previous, cause);
-  if (prediction_ != nullptr && Current() == this && !scopes_.InFullGraph()) ExpectTrace(this, prediction_);
+  if (Current() != this) return;
+  if (prediction_ != nullptr && !scopes_.InFullGraph()) ExpectTrace(this, prediction_);
+  if (prediction_ == nullptr && novelty_.ever_new() && !LooksAtNextTrace()) StepAsideAcrossCuts(this);
 }
 
 }  // namespace lazuli::tracer

@@ -20,6 +20,7 @@
 #include "codegen/ir/op_info.h"
 #include "codegen/ir/trace_log.h"
 #include "guards/alias_pattern.h"
+#include "guards/novelty.h"
 #include "guards/program_cache.h"
 #include "guards/shape_plan.h"
 #include "runtime/cuda_driver.h"
@@ -130,6 +131,9 @@ class Recorder {
 
   // Whether nothing is pending.
   bool IsEmpty() const { return log_.ops.empty(); }
+
+  // Whether the trace that begins now, of which nothing is known, is to be recorded. Call once per trace.
+  bool LooksAtNextTrace();
 
   // For operators that run eagerly where blocks would be recorded: whether one of `size` operators ends after this one.
   bool EndsBlockAfter(int32_t op_id, size_t size) { return block_cutter_.EndsAfter(codegen::OpInfoById(op_id).name_hash, size); }
@@ -299,6 +303,7 @@ class Recorder {
   std::string_view due_ = kFull;  // Cause of the cut at max_ops_.
   BlockCutter block_cutter_;
   LoopFinder loops_;
+  guards::Novelty novelty_;
   LiveBytes live_bytes_;
   HeadStart head_start_;
   size_t run_ahead_at_ = HeadStart::kNever;                 // So many operators into the trace.

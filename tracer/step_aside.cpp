@@ -1,6 +1,7 @@
 #include "tracer/step_aside.h"
 
 #include <chrono>
+#include <limits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -39,7 +40,7 @@ void ReportSlower(const guards::CachedTrace& trace) {
                             " with its program and ", us(trial.eager_nanoseconds()), " eagerly: its operators run eagerly from here"));
 }
 
-// Times occurrences of traces in a trial, from their first operator to the next trace's.
+// Times occurrences of traces in a trial.
 class TrialTimer {
  public:
   // The first operator of a trace that is expected to be `trace`, or null, and runs in `way`.
@@ -48,21 +49,41 @@ class TrialTimer {
     if (!timed && trace_ == nullptr) return;
     const auto now = Clock::now();
     if (trace_ != nullptr) {
-      const auto elapsed = std::chrono::duration_cast<std::chrono::nanoseconds>(now - start_).count();
-      if (trace_->body->trial.AddSample(way_, elapsed)) ReportSlower(*trace_);
+      sample_.until_next = Since(start_, now);
+      if (trace_->body->trial.AddSample(way_, sample_)) ReportSlower(*trace_);
     }
     trace_ = timed ? trace : nullptr;
     way_ = way;
     start_ = now;
+    sample_ = {};
+  }
+
+  // The trace's program has run, after a cut for `cause`.
+  void OnRan(std::string_view cause) {
+    if (trace_ == nullptr || way_ != EagerTrial::Way::kProgram) return;
+    sample_.own = Since(start_, Clock::now());
+    trace_->body->trial.NoteEnd(cause);
+  }
+
+  // All of the trace's operators have run eagerly, and `cause` came: an operator that is part of no trace, or a cut.
+  void OnEnd(std::string_view cause) {
+    if (trace_ == nullptr || way_ != EagerTrial::Way::kEager || sample_.own != EagerTrial::Sample::kUnknown) return;
+    if (trace_->body->trial.EndsAt(cause)) sample_.own = Since(start_, Clock::now());
   }
 
   void Discard() { trace_ = nullptr; }
 
  private:
   using Clock = std::chrono::steady_clock;
+
+  static int64_t Since(Clock::time_point start, Clock::time_point now) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(now - start).count();
+  }
+
   CachedTracePtr trace_;
   EagerTrial::Way way_ = EagerTrial::Way::kProgram;
   Clock::time_point start_;
+  EagerTrial::Sample sample_;
 };
 
 // The traces that a thread follows: a path along their successors, which often closes to a loop.
@@ -139,16 +160,20 @@ class Cursor : public internal::AsidePosition {
   size_t at_ = 0;
 };
 
-// The rest of one trace, whatever it is.
+// The rest of one trace, whatever it is, or trace after trace.
 class Rest : public internal::AsidePosition {
  public:
   void Start(Recorder* recorder, bool in_blocks, size_t max_ops) {
     recorder_ = recorder;
     in_blocks_ = in_blocks;
-    begun_ = ended_ = false;
+    begun_ = ended_ = across_cuts_ = false;
     taken_ = 0;
     most_ = max_ops;
     internal::aside = this;
+  }
+  void StartAcrossCuts(Recorder* recorder) {
+    Start(recorder, /*in_blocks=*/false, std::numeric_limits<size_t>::max());
+    begun_ = across_cuts_ = true;
   }
   void Stop() {
     if (recorder_ == nullptr) return;
@@ -166,6 +191,9 @@ class Rest : public internal::AsidePosition {
   Recorder* recorder() const { return recorder_; }
   bool begun() const { return begun_; }
 
+  // Whether what comes after the cut that would be here runs eagerly, too.
+  bool GoesOnAfterCut() const { return across_cuts_ && recorder_->IsEmpty() && !recorder_->LooksAtNextTrace(); }
+
   // Whether operator `op_id` is part of it. Ends where it is not.
   bool Take(int32_t op_id) {
     if (!begun_) {
@@ -177,7 +205,7 @@ class Rest : public internal::AsidePosition {
       return false;
     }
     const codegen::OpInfo& info = codegen::OpInfoById(op_id);
-    if (!info.recordable && ReadsTensors(info)) {
+    if (!info.recordable && ReadsTensors(info) && !GoesOnAfterCut()) {
       End(info.name);
       return false;
     }
@@ -194,6 +222,7 @@ class Rest : public internal::AsidePosition {
   bool in_blocks_ = false;
   bool begun_ = false;  // What was recorded of the trace has run.
   bool ended_ = false;
+  bool across_cuts_ = false;
   size_t taken_ = 0, most_ = 0;
 };
 
@@ -233,6 +262,7 @@ bool internal::EnterAside(int32_t op_id, bool on_numbers) {
   ThreadState& state = State();
   if (state.rest.recorder() != nullptr) return state.rest.Take(op_id);
   Cursor& cursor = state.cursor;
+  if (cursor.at_end()) state.timer.OnEnd(codegen::OpInfoById(op_id).name);
   if (cursor.at_end() && !cursor.Advance(op_id)) {
     if (on_numbers) return true;
     const CachedTracePtr finished = cursor.trace();
@@ -262,26 +292,41 @@ void NotePredictionLeft() { State().timer.Discard(); }
 
 void NoteRecordedTrace(const CachedTracePtr& prediction) { State().timer.OnTraceStart(prediction, EagerTrial::Way::kProgram); }
 
+void NoteTraceRan(std::string_view cause) { State().timer.OnRan(cause); }
+
 bool StepsAsideAcrossCut(Recorder* recorder, std::string_view cause) {
   if (internal::aside == nullptr) return false;
-  if (State().rest.recorder() == recorder) {
-    State().rest.Stop();
+  Rest& rest = State().rest;
+  if (rest.recorder() == recorder) {
+    if (rest.GoesOnAfterCut()) return true;
+    rest.Stop();
     return false;
   }
   Cursor& cursor = State().cursor;
   if (cursor.recorder() != recorder) return false;
-  if (!cursor.at_end() && !cursor.at_start()) LeaveInTheMiddle(&State(), cause);
+  if (cursor.at_end()) {
+    State().timer.OnEnd(cause);
+  } else if (!cursor.at_start()) {
+    LeaveInTheMiddle(&State(), cause);
+  }
   return true;
 }
 
 void internal::EndAsideAt(const codegen::OpInfo& info) {
-  Rest& rest = State().rest;
-  if (rest.recorder() != nullptr && rest.begun() && Rest::ReadsTensors(info)) rest.End(info.name);
+  ThreadState& state = State();
+  if (state.cursor.recorder() != nullptr && state.cursor.at_end()) state.timer.OnEnd(info.name);
+  Rest& rest = state.rest;
+  if (rest.recorder() != nullptr && rest.begun() && Rest::ReadsTensors(info) && !rest.GoesOnAfterCut()) rest.End(info.name);
 }
 
 void StepAsideUntilCut(Recorder* recorder, bool in_blocks, size_t max_ops) {
   State().timer.Discard();
   State().rest.Start(recorder, in_blocks, max_ops);
+}
+
+void StepAsideAcrossCuts(Recorder* recorder) {
+  State().timer.Discard();
+  State().rest.StartAcrossCuts(recorder);
 }
 
 void CancelStepAsideUntilCut(const Recorder* recorder) {

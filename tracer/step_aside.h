@@ -4,7 +4,7 @@
 // is recorded as a trace of its own.
 //
 // Where a site has all the programs that it may have and few of its traces are theirs, it runs the rest of a trace eagerly, up to where it
-// would have been cut.
+// would have been cut; where a program's traces are ever new ones (guards/novelty.h), trace after trace.
 #pragma once
 
 #include <cstddef>
@@ -53,6 +53,9 @@ inline void NoteUnrecorded(const codegen::OpInfo& info) {
 // most `max_ops` operators.
 void StepAsideUntilCut(Recorder* recorder, bool in_blocks, size_t max_ops);
 
+// The next traces of `recorder`, this thread's own, in which nothing is recorded yet, run eagerly until Recorder::LooksAtNextTrace.
+void StepAsideAcrossCuts(Recorder* recorder);
+
 // `recorder` is being cut: what was to follow does not.
 void CancelStepAsideUntilCut(const Recorder* recorder);
 
@@ -64,6 +67,9 @@ void NotePredictionLeft();
 
 // The first operator of a trace is recorded, after all, and `prediction`, which may be null, is what it is expected to be.
 void NoteRecordedTrace(const guards::CachedTracePtr& prediction);
+
+// The expected trace was cut for `cause` and has run: its work is done.
+void NoteTraceRan(std::string_view cause);
 
 // A cut for `cause` with nothing pending in `recorder`. True when nothing is to be done for it.
 bool StepsAsideAcrossCut(Recorder* recorder, std::string_view cause);

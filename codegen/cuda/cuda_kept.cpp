@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "codegen/cuda/cuda_plan.h"
+#include "codegen/cuda/online_sums.h"
 #include "codegen/emit_llvm_plan.h"
 #include "codegen/kernel_weight.h"
 
@@ -26,6 +27,9 @@ class ValueKeeper {
     plan_.row_place.assign(num_insts(), -1);
     plan_.iterations = (plan_.num_passes > 1 || sums_columns_) && !plan_.has_scans ? KnownIterations() : 0;
     if (plan_.iterations > kFewIterations && !sums_columns_ && HasRoomForRows()) plan_.iterations = 0;
+    plan_.online.assign(num_insts(), -1);
+    // What is kept must change no bit of a result, so this is for rows that are never kept.
+    if (plan_.iterations == 0) ChooseOnlineSums(&plan_);
     cache_words_ = SummingWords();
     FindNeeds();
     if (cache_words_ != 0) return;
@@ -161,7 +165,8 @@ class ValueKeeper {
         if (needs[i] && first_pass[i] >= 0 && TryCache(i, first_pass[i])) continue;
         if (needs[i] && first_pass[i] < 0) first_pass[i] = pass;
         for (int k = 0; k < KOpArity(inst(i).op); ++k) {
-          if (plan_.IsFull(inst(i).in[k])) needs[inst(i).in[k]] = true;
+          const int operand = plan_.IsOnlineSum(i) ? inst(plan_.online[i]).in[0] : inst(i).in[k];
+          if (plan_.IsFull(operand)) needs[operand] = true;
         }
       }
       plan_.pass_needs.push_back(std::move(needs));

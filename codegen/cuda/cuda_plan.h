@@ -121,6 +121,7 @@ struct CudaPlan : StagedKernel {
   std::vector<bool> cached;                   // Kept from pass to pass,
   std::vector<int> cache_pass;                // since this one:
   std::vector<int64_t> row_place;             // so many bytes into the row's shared memory, each thread its own points; -1: in registers.
+  std::vector<int> online;                    // Of a maximum and the sum that comes with it (online_sums.h): the other one. Else -1.
   std::vector<bool> rough;                    // Computed by the hardware's own functions (rough_functions.h); empty: none is.
   std::vector<std::vector<bool>> pass_needs;  // [pass][instruction]: values at every point that the pass uses.
 
@@ -157,6 +158,8 @@ struct CudaPlan : StagedKernel {
   bool IsLight() const { return kernel.insts.size() <= kLightInsts; }
   bool IsLight(int p) const { return static_cast<size_t>(std::count(pass_needs[p].begin(), pass_needs[p].end(), true)) <= kLightInsts; }
   bool IsCachedBefore(int inst, int p) const { return cached[inst] && cache_pass[inst] < p; }
+  bool IsOnlineSum(int inst) const { return online[inst] >= 0 && kernel.insts[inst].op == KOp::kReduceSum; }
+  bool IsOnlineMaximum(int inst) const { return online[inst] >= 0 && kernel.insts[inst].op == KOp::kReduceMax; }
   bool IsInRegisters(int inst) const { return cached[inst] && row_place[inst] < 0; }
   bool IsInRow(int inst) const { return cached[inst] && row_place[inst] >= 0; }
   // Whether all pieces of a row are whole vectors, wherever the row begins.

@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "codegen/cuda/online_sums.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -261,6 +262,7 @@ template <int W, class T, class F> D T warps(T a, F f, unsigned mask) {
   return a;
 }
 )"},
+      {{"online("}, kOnlineSumsText},
       {{"scan<"}, R"(
 // All N numbers of each of W neighbouring threads, put together in order (BACK: of the last number first), and `before` in front of them,
 // which becomes all of them together. `warps`: shared memory for what each warp comes to, where there are several.

@@ -13,8 +13,8 @@ namespace lazuli::codegen {
 //   b3 buffer, s0 symbol, x0 scalar, i2 coordinate of loop 2 (of the vector loop: of its first lane), n valid lanes, shift points that the
 //   first piece of a row lacks, r2 number of a piece of loop 2, a8 accumulator, t7 value of instruction 7, c7 the same kept in registers
 //   between passes, e9 scan 9 of a thread's points, row what is kept in shared memory, m7 as it lies in memory, l7
-//   that of several turns, o9 places that scatter 9 adds up for its block, g7 and f7 random numbers and where they begin, y9 what store 9
-//   stores, w partial results, p9 sums of columns for kPartialSum 9, v lane.
+//   that of several turns, o9 places that scatter 9 adds up for its block, g7 and f7 random numbers and where they begin, q9 a
+//   vector for maximum 9 (online_sums.h), y9 what store 9 stores, w partial results, p9 sums of columns for kPartialSum 9, v lane.
 class CudaFunctionEmitter {
  public:
   // Passes [begin, end) of the plan, and what is done once for each kept point when `kept_effects`.
@@ -101,6 +101,7 @@ class CudaFunctionEmitter {
   void EmitStores(const std::vector<bool>& effects, bool lanes);
   void EmitUniformEffect(int i);
   void Accumulate(int i);
+  void AccumulateOnline(const std::vector<bool>& effects);
   std::string Offset(int b, bool in_row = true) const;
   std::string Coordinate(int i) const;
   std::optional<int64_t> StepAlongLanes(int i) const;

@@ -9,7 +9,10 @@
 namespace lazuli::codegen {
 
 // Rows: lanes are added up apart. Columns: each lane has its own result, if lanes differ at all.
-int CudaFunctionEmitter::AccumulatorLanes(int reduce) const { return plan_.rows || plan_.HasLanes(reduce) ? plan_.lanes : 1; }
+int CudaFunctionEmitter::AccumulatorLanes(int reduce) const {
+  if (plan_.IsOnlineMaximum(reduce)) return 1;
+  return plan_.rows || plan_.HasLanes(reduce) ? plan_.lanes : 1;
+}
 
 void CudaFunctionEmitter::BeginAccumulators(int pass) {
   for (int i = 0; i < num_insts(); ++i) {
@@ -22,6 +25,11 @@ void CudaFunctionEmitter::BeginAccumulators(int pass) {
 }
 
 void CudaFunctionEmitter::Accumulate(int i) {
+  if (plan_.IsOnlineSum(i)) return;
+  if (plan_.IsOnlineMaximum(i)) {
+    const std::string none = CudaIdentity(inst(i).op, inst(i).type);
+    return Line(absl::StrCat("q", i, "[v] = ", InLanes(), " ? ", Operand(inst(i).in[0], true), " : ", none, ";"));
+  }
   const std::string combine = CudaCombiner(inst(i).op), value = Operand(inst(i).in[0], true);
   const int lanes = AccumulatorLanes(i);
   if (plan_.rows) {
@@ -33,9 +41,24 @@ void CudaFunctionEmitter::Accumulate(int i) {
   }
 }
 
+// The lanes of maxima and of sums below them, all at once.
+void CudaFunctionEmitter::AccumulateOnline(const std::vector<bool>& effects) {
+  for (int i = 0; i < num_insts(); ++i) {
+    if (!effects[i] || !plan_.IsOnlineSum(i)) continue;
+    const int exp = inst(i).in[0], maximum = plan_.online[i];
+    const bool rough = !plan_.rough.empty() && plan_.rough[exp];
+    const std::string term = rough ? CudaRoughOp(KOp::kExp, "x", "") : CudaOp(inst(exp), inst(exp).type, "x", "", "");
+    const char* const type = CudaType(inst(i).type);
+    Line(absl::StrCat("online(q", maximum, ", a", maximum, "[0], a", i, ", [](", type, " x) { return ", term, "; });"));
+  }
+}
+
 void CudaFunctionEmitter::Combine(const std::vector<int>& reduces) {
-  if (plan_.rows) return CombineInRow(reduces);
-  CombineInColumn(reduces);
+  if (!plan_.rows) return CombineInColumn(reduces);
+  std::vector<int> first, online;
+  for (const int i : reduces) (plan_.IsOnlineSum(i) ? online : first).push_back(i);
+  CombineInRow(first);
+  CombineInRow(online);
 }
 
 void CudaFunctionEmitter::CombineInRow(const std::vector<int>& reduces) {
@@ -45,7 +68,9 @@ void CudaFunctionEmitter::CombineInRow(const std::vector<int>& reduces) {
   const std::string rows = HasRowsOfWarps() ? absl::StrCat("[", phase_.threads_y, "]") : "", row = HasRowsOfWarps() ? "[threadIdx.y]" : "";
   for (const int i : reduces) {
     const std::string combine = CudaCombiner(inst(i).op);
-    const std::string own = absl::StrCat("lanes<", CudaType(inst(i).type), ">(a", i, ", ", combine, ")");
+    std::string own = absl::StrCat("lanes<", CudaType(inst(i).type), ">(a", i, ", ", combine, ")");
+    // This thread's terms are below its own maximum.
+    if (plan_.IsOnlineSum(i)) absl::StrAppend(&own, " * down(a", plan_.online[i], "[0], ", Value(plan_.online[i]), ")");
     const std::string all = threads > 1 ? absl::StrCat("warps<", std::min(threads, 32), ">(", own, ", ", combine, ", mask)") : own;
     Line(absl::StrCat(warps > 1 ? "" : "const ", CudaType(inst(i).type), " ", Value(i), " = ", all, ";"));
     if (warps <= 1) continue;

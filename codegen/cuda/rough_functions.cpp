@@ -1,9 +1,9 @@
 #include "codegen/cuda/rough_functions.h"
 
 #include <cstddef>
-#include <cstdint>
-#include <cstring>
 #include <vector>
+
+#include "codegen/cuda/online_sums.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -60,15 +60,15 @@ class RoughChooser {
       if (!plan_.live[i]) continue;
       for (int k = 0; k < KOpArity(at.op); ++k) {
         const auto of = static_cast<size_t>(at.in[k]);
-        may_be[of] = may_be[of] && LosesBits(at, may_be[i], insts_[of]);
+        may_be[of] = may_be[of] && LosesBits(at, may_be[i], at.in[k]);
       }
     }
     return may_be;
   }
 
   // Whether `user`, which may itself be rough, loses the last bits of its operand `value`.
-  bool LosesBits(const KInst& user, bool may_be_rough, const KInst& value) const {
-    if (value.type != ScalarType::Float) return true;  // Nobody asks for it.
+  bool LosesBits(const KInst& user, bool may_be_rough, int value) const {
+    if (insts_[value].type != ScalarType::Float) return true;  // Nobody asks for it.
     if (user.op == KOp::kCast) return c10::isReducedFloatingType(user.type);
     if (user.op == KOp::kReduceSum) return may_be_rough || IsAtMostOne(value);
     return user.type == ScalarType::Float && may_be_rough && PassesErrorsOn(user.op);
@@ -76,23 +76,7 @@ class RoughChooser {
 
   // Whether it is the exponential of how far a number is below the largest. The smaller one is, the larger is its error, and the less does
   // it weigh in a sum.
-  bool IsAtMostOne(const KInst& value) const {
-    if (value.op != KOp::kExp) return false;
-    const KInst& below = insts_[value.in[0]];
-    if (below.op == KOp::kSub) return IsLargestOf(below.in[0], below.in[1]);
-    return below.op == KOp::kFma && IsMinusOne(below.in[1]) && IsLargestOf(below.in[2], below.in[0]);
-  }
-  bool IsLargestOf(int number, int i) const { return insts_[i].op == KOp::kReduceMax && insts_[i].in[0] == number; }
-  bool IsMinusOne(int i) const {
-    const KInst& at = insts_[i];
-    if (at.op == KOp::kNeg) return IsNumber(at.in[0], 1);
-    return IsNumber(i, -1);
-  }
-  bool IsNumber(int i, double number) const {
-    int64_t bits;
-    std::memcpy(&bits, &number, sizeof(bits));
-    return insts_[i].op == KOp::kConst && insts_[i].imm == bits;
-  }
+  bool IsAtMostOne(int value) const { return MaximumAbove(insts_, value) >= 0; }
 
   const CudaPlan& plan_;
   const std::vector<KInst>& insts_;

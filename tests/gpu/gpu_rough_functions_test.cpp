@@ -2,6 +2,7 @@
 #include <torch/torch.h>
 
 #include <functional>
+#include <limits>
 
 #include "tests/support/gpu_modes.h"
 
@@ -64,15 +65,48 @@ TEST_F(GpuRoughFunctionsTest, SumsOfExponentialsAreAsGoodAsEagerOnes) {
       {"softmax", [](const torch::Tensor& x) { return torch::softmax(x, -1); }},
   };
   for (const double scale : {0.1, 1.0, 20.0, 100.0}) {
-    torch::manual_seed(3);
-    const auto x = torch::randn({512, 1000}, OnGpu()) * scale;
-    for (const auto& [name, f] : functions) {
-      SCOPED_TRACE(std::string(name) + " at scale " + std::to_string(scale));
-      const auto exact = f(x.to(torch::kDouble));
-      const auto off = [&](const torch::Tensor& y) {
-        return ((y.to(torch::kDouble) - exact).abs() / (exact.abs() + 1)).max().item<double>();
-      };
-      EXPECT_LE(off(ByKernels(f, x)), 2 * off(f(x)) + 2e-7);
+    for (const int64_t columns : {1000, 70000, 131072}) {
+      torch::manual_seed(3);
+      const auto x = torch::randn({512, columns}, OnGpu()) * scale;
+      for (const auto& [name, f] : functions) {
+        SCOPED_TRACE(std::string(name) + " of " + std::to_string(columns) + " at scale " + std::to_string(scale));
+        const auto exact = f(x.to(torch::kDouble));
+        const auto off = [&](const torch::Tensor& y) {
+          return ((y.to(torch::kDouble) - exact).abs() / (exact.abs() + 1)).max().item<double>();
+        };
+        EXPECT_LE(off(ByKernels(f, x)), 2 * off(f(x)) + 2e-7);
+      }
+    }
+  }
+}
+
+// Rows too long for registers, in which what comes first or last is the largest, or no number, or all of them are infinite.
+TEST_F(GpuRoughFunctionsTest, LongRowsOfUnusualNumbers) {
+  constexpr int64_t kColumns = 140000;
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const auto row = [&](auto fill) {
+    const auto x = torch::randn({kColumns}, OnGpu());
+    fill(x);
+    return x;
+  };
+  const auto rows =
+      torch::stack({
+                       row([](const torch::Tensor& x) { x.copy_(torch::linspace(-50, 50, kColumns, x.options())); }),
+                       row([](const torch::Tensor& x) { x.copy_(torch::linspace(50, -50, kColumns, x.options())); }),
+                       row([](const torch::Tensor& x) { x.fill_(-kInfinity).select(0, kColumns - 1).fill_(3); }),
+                       row([](const torch::Tensor& x) { x.fill_(-kInfinity).select(0, 0).fill_(-1000); }),
+                       row([](const torch::Tensor& x) { x.fill_(-kInfinity); }),
+                       row([](const torch::Tensor& x) { x.select(0, 77).fill_(kInfinity); }),
+                       row([](const torch::Tensor& x) { x.select(0, kColumns / 2).fill_(std::numeric_limits<float>::quiet_NaN()); }),
+                       row([](const torch::Tensor& x) { x.slice(0, 0, kColumns / 2).fill_(-kInfinity); }),
+                       row([](const torch::Tensor& x) { x.fill_(-1e30); }),
+                   })
+          .repeat({40, 1});
+  for (const torch::Dtype dtype : {torch::kFloat, torch::kBFloat16, torch::kDouble}) {
+    const auto x = rows.to(dtype);
+    for (const auto& f : {Function([](const torch::Tensor& x) { return torch::log_softmax(x, -1); }),
+                          Function([](const torch::Tensor& x) { return torch::softmax(x, -1); })}) {
+      ExpectSame(f(x).cpu(), ByKernels(f, x).cpu(), /*exact=*/false, c10::toString(dtype));
     }
   }
 }

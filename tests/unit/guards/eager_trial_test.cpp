@@ -8,7 +8,7 @@ namespace {
 using Way = EagerTrial::Way;
 
 // Plays occurrences until the trial is over, with the given times. Returns how many ran eagerly meanwhile.
-int PlayTrial(EagerTrial* trial, int64_t program_ns, int64_t eager_ns, bool* eager_won) {
+int PlayTrial(EagerTrial* trial, const EagerTrial::Sample& program, const EagerTrial::Sample& eager_run, bool* eager_won) {
   int eager = 0;
   *eager_won = false;
   for (int i = 0; i < EagerTrial::kWarmUp; ++i) EXPECT_EQ(trial->Choose(), Way::kProgram);
@@ -16,10 +16,15 @@ int PlayTrial(EagerTrial* trial, int64_t program_ns, int64_t eager_ns, bool* eag
   for (int i = 0; i < 1000 && trial->timing(); ++i) {
     const Way way = trial->Choose();
     eager += way == Way::kEager ? 1 : 0;
-    *eager_won |= trial->AddSample(way, way == Way::kEager ? eager_ns : program_ns);
+    *eager_won |= trial->AddSample(way, way == Way::kEager ? eager_run : program);
   }
   EXPECT_FALSE(trial->timing());
   return eager;
+}
+
+// The same with occurrences of which nobody knows when they ended.
+int PlayTrial(EagerTrial* trial, int64_t program_ns, int64_t eager_ns, bool* eager_won) {
+  return PlayTrial(trial, {EagerTrial::Sample::kUnknown, program_ns}, {EagerTrial::Sample::kUnknown, eager_ns}, eager_won);
 }
 
 TEST(EagerTrialTest, NotEligibleRunsItsProgramForGood) {
@@ -94,6 +99,35 @@ TEST(EagerTrialTest, LongOperatorsAreNotTriedEagerly) {
   EXPECT_EQ(PlayTrial(&trial, 4 * EagerTrial::kMaxNanosecondsPerOp + 1, 1000, &eager_won), 0);
   EXPECT_FALSE(eager_won);
   EXPECT_EQ(trial.Choose(), Way::kProgram);
+}
+
+// What runs between traces is not theirs, however long it takes.
+TEST(EagerTrialTest, ComparesWhatOccurrencesTakeThemselves) {
+  EagerTrial trial;
+  trial.SetEligible(/*num_ops=*/1);
+  bool eager_won = false;
+  PlayTrial(&trial, {1500, 2 * EagerTrial::kMaxNanosecondsPerOp}, {1000, 2 * EagerTrial::kMaxNanosecondsPerOp}, &eager_won);
+  EXPECT_TRUE(eager_won);
+  EXPECT_EQ(trial.program_nanoseconds(), 1500);
+  EXPECT_EQ(trial.eager_nanoseconds(), 1000);
+}
+
+TEST(EagerTrialTest, ComparesTimesToTheNextTraceWhereAnEndIsUnknown) {
+  EagerTrial trial;
+  trial.SetEligible(/*num_ops=*/4);
+  bool eager_won = false;
+  PlayTrial(&trial, {1500, 3000}, {EagerTrial::Sample::kUnknown, 2990}, &eager_won);
+  EXPECT_FALSE(eager_won);
+  EXPECT_EQ(trial.program_nanoseconds(), 3000);
+  EXPECT_EQ(trial.eager_nanoseconds(), 2990);
+}
+
+TEST(EagerTrialTest, KnowsWhatEndsOccurrences) {
+  EagerTrial trial;
+  EXPECT_FALSE(trial.EndsAt("aten::nonzero"));
+  trial.NoteEnd("aten::nonzero");
+  EXPECT_TRUE(trial.EndsAt("aten::nonzero"));
+  EXPECT_FALSE(trial.EndsAt("aten::item"));
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ void LetRunEagerly(const CachedTrace& trace) {
   eager.SetEligible(1);
   while (!eager.runs_eagerly()) {
     const EagerTrial::Way way = eager.Choose();
-    eager.AddSample(way, way == EagerTrial::Way::kEager ? 100 : 200);
+    eager.AddSample(way, {EagerTrial::Sample::kUnknown, way == EagerTrial::Way::kEager ? 100 : 200});
   }
 }
 
