@@ -29,7 +29,6 @@ absl::StatusOr<ProgramKernel> Make(const KernelRequest& request) {
 
 // What leaves a thread ends the process.
 absl::StatusOr<ProgramKernel> MakeOrExplain(const KernelRequest& request) {
-  if (request.target.may_give_up && runtime::CompilePool::Hurries()) return absl::UnavailableError("nobody waits for this kernel");
   try {
     return Make(request);
   } catch (const std::exception& error) {

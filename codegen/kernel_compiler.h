@@ -60,7 +60,6 @@ struct KernelTarget {
   std::string schedule = "default";    // Of its loops, as PrintSchedule of schedule.h writes it, or PrintCudaSchedule.
   int64_t autotune_ms = 0;             // For choosing that of each kernel by timing. 0: it is `schedule`.
   bool cached_only = false;            // Fail with Unavailable where code would have to be generated.
-  bool may_give_up = false;            // The same once others wait for compiles to end (CompilePool::Hurries).
   std::string cuda_arch;               // "sm_90": for that GPU; `isa` is then no matter. Empty: for this CPU.
   bool batches = false;                // On a GPU: with code that runs many of one kernel, which takes as long again to compile.
 };

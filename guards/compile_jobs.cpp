@@ -176,33 +176,6 @@ void ScheduleStatic(const CachedTracePtr& entry) {
   Schedule(entry->body, entry->skeleton->profile->HasStatic(entry->log), job, [] {});
 }
 
-bool IsWorthForeseeing(const codegen::TraceLog& log) {
-  constexpr size_t kFewOps = 64;
-  const auto& active = runtime::Active();
-  const bool compiles = active.backend == runtime::Backend::kLlvm && active.autotune_ms == 0;
-  return active.async && compiles && log.ops.size() >= kFewOps && !RunsOnCpu(log);
-}
-
-void ForeseeKernels(const CachedTracePtr& entry) {
-  codegen::PipelineOptions options = PipelineOptionsFromActive();
-  options.serial = entry->serial;
-  options.target.may_give_up = true;
-  const auto compile = [weak = std::weak_ptr<CachedTrace>(entry), options] {
-    CachedTracePtr seen = weak.lock();
-    if (seen == nullptr) return;
-    const codegen::Trace trace = codegen::DecodeTrace(seen->log);
-    seen = nullptr;
-    const runtime::CompileTimer timer;
-    codegen::CompileReport report;
-    // Whatever fails will do so again when the program is wanted, and say why.
-    (void)CompileOrExplain(trace, options, &report);
-    Counters::Get().kernels_compiled.Add(report.kernels_compiled);
-    runtime::GiveCompilerBack();
-  };
-  runtime::CompilePool::Get().Submit(std::shared_ptr<const runtime::CompileDemand>(entry->body, &entry->body->demand), compile,
-                                     runtime::Active().compile_threads);
-}
-
 void ScheduleDynamic(DynamicJob job, std::function<void(const DynamicJob&)> then) {
   const auto shared = std::make_shared<const DynamicJob>(std::move(job));
   Schedule(

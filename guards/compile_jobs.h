@@ -14,14 +14,6 @@ namespace lazuli::guards {
 // program with symbols serves it as well, it is better not run (CompiledProgram::compiled).
 void ScheduleStatic(const CachedTracePtr& entry);
 
-// Whether the kernels of `log`, which came once, are worth compiling before it comes again: they take long, and most long traces on a GPU
-// are steps of a loop, of which the first is another one only at its end.
-bool IsWorthForeseeing(const codegen::TraceLog& log);
-
-// Compiles the kernels of `entry` in the background, unless it is gone by then, and nothing else of its program. Counted in
-// kernels_compiled.
-void ForeseeKernels(const CachedTracePtr& entry);
-
 // What a program with symbols is compiled of.
 struct DynamicJob {
   std::shared_ptr<CompiledProgram> body;

@@ -26,7 +26,7 @@ class Novelty {
 
   // Whether the trace that begins now, of which nothing is known, is best not recorded. Call once per trace.
   bool StepsAside() {
-    constexpr int64_t kFewest = 4, kRarely = 256;
+    constexpr int64_t kFewest = 4, kRarely = 64;
     if (!ever_new()) return false;
     if (++asides_ < next_look_) return true;
     next_look_ = asides_ + std::clamp(asides_ / 4, kFewest, kRarely);

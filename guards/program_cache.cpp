@@ -187,24 +187,14 @@ CachedTracePtr ProgramCache::Compile(const codegen::TraceLog& log, std::string_v
     Forget(entry.get());
     return nullptr;
   }
-  if (wait_for_more) Foresee(entry);
   skeleton.AddExample(NumbersOf(log));
   Insert(entry);
   return entry;
 }
 
-void ProgramCache::Foresee(const CachedTracePtr& entry) {
-  constexpr int kMostInVain = 3;
-  if (foreseen_ == kMostInVain || !IsWorthForeseeing(entry->log)) return;
-  entry->foreseen = true;
-  ++foreseen_;
-  ForeseeKernels(entry);
-}
-
 CachedTracePtr ProgramCache::CompileSeen(const CachedTracePtr& entry, std::string_view location, CompilePolicy* policy) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (entry->skeleton == nullptr || !entry->body->seen_once()) return entry;
-  if (std::exchange(entry->foreseen, false)) --foreseen_;
   // Other threads may be running it: what compiles is a trace of its own.
   if (const CachedTracePtr served = MakeServed(entry->log, entry->skeleton)) {
     Evict(entry);
@@ -333,7 +323,6 @@ void ProgramCache::Clear() {
   log_bytes_ = 0;
   next_serial_ = 0;
   recompiles_ = 0;
-  foreseen_ = 0;
 }
 
 size_t ProgramCache::size() {

@@ -37,7 +37,6 @@ struct CachedTrace {
   Skeleton* skeleton = nullptr;  // Never freed while it has traces.
   Successors successors;         // Traces that followed. Guarded by the cache's lock.
   bool specialized = false;      // It is none of the cache's (ProgramCache::Specialize).
-  bool foreseen = false;         // Its kernels are compiled in case it comes again.
   uint64_t last_use = 0;
   std::atomic<int> wider_runs{0};            // In place of traces of which less was visible.
   std::unique_ptr<runtime::Program> replay;  // While `body` is not ready. Guarded by its run_mutex.
@@ -167,8 +166,6 @@ class ProgramCache {
   CachedTracePtr MakeServed(const codegen::TraceLog& log, Skeleton* skeleton);
   void Insert(const CachedTracePtr& entry);
   void InsertServed(const CachedTracePtr& entry);
-  // Compiles the kernels of `entry`, which is only remembered, where that may pay, unless most of what was foreseen never came.
-  void Foresee(const CachedTracePtr& entry);
   // Compiles `entry`, unless `policy` or a limit forbids it.
   bool Request(const CachedTracePtr& entry, std::string_view location, CompilePolicy* policy);
   // Gives `entry` a program with symbols, if its sizes call for one.
@@ -192,7 +189,6 @@ class ProgramCache {
   size_t log_bytes_ = 0;
   int64_t next_serial_ = 0;
   int64_t recompiles_ = 0;
-  int foreseen_ = 0;  // Traces whose kernels were compiled beforehand, and that have not come again.
   uint64_t clock_ = 0;
 };
 

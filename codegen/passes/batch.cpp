@@ -17,8 +17,6 @@ constexpr int kAnySlot = -1;
 constexpr int kMaxDistance = 256;                   // Slots that a launch moves past.
 constexpr int64_t kSmallBytes = int64_t{64} << 10;  // Launches that touch more only join the slot before them.
 constexpr int64_t kSmallBytesOnGpu = int64_t{16} << 20;
-// What launches of a batch on a GPU may touch when those behind it are to wait for one more: a launch is nothing beside as much.
-constexpr int64_t kMostBytesAheadOnGpu = int64_t{32} << 20;
 
 const KernelLaunch* BatchableLaunch(const StepSpec& step) {
   const auto* launch = std::get_if<KernelLaunch>(&step.work);
@@ -31,7 +29,6 @@ struct Slot {
   const KernelLaunch* launch = nullptr;  // The first one; null: not a batch.
   int64_t live_bytes = 0;                // Arena memory in use.
   int32_t known_at = 0;                  // So many operators have what these steps need, or any before them.
-  int64_t touched_bytes = 0;             // By all of its launches.
 };
 
 class Batcher {
@@ -115,8 +112,7 @@ class Batcher {
     const StepSpec& step = spec_->steps[s];
     const KernelLaunch* launch = BatchableLaunch(step);
     if (launch == nullptr) return -1;
-    const bool on_gpu = runtime::IsOnGpu(*spec_, step);
-    const int64_t small = on_gpu ? kSmallBytesOnGpu : kSmallBytes;
+    const int64_t small = runtime::IsOnGpu(*spec_, step) ? kSmallBytesOnGpu : kSmallBytes;
     const int end = static_cast<int>(slots_.size());
     const int distance = launch->touched_bytes > small ? 1 : kMaxDistance;
     int found = -1;
@@ -126,9 +122,7 @@ class Batcher {
     for (int slot = end - 1; slot >= std::max(EarliestSlot(step), end - distance); --slot) {
       if (fresh > 0 && slots_[slot].live_bytes + fresh > peak_) break;
       if (slot < last_ahead && slots_[slot].known_at < least) break;
-      if (slots_[slot].launch == nullptr || !GoTogether(*slots_[slot].launch, *launch)) continue;
-      const bool holds_up = on_gpu && slot < end - 1 && slots_[slot].touched_bytes + launch->touched_bytes > kMostBytesAheadOnGpu;
-      if (!holds_up) found = slot;
+      if (slots_[slot].launch != nullptr && GoTogether(*slots_[slot].launch, *launch)) found = slot;
     }
     return found;
   }
@@ -144,7 +138,6 @@ class Batcher {
       slots_.push_back({{}, BatchableLaunch(step), live_, slot == 0 ? 0 : slots_.back().known_at});
     }
     slots_[slot].steps.push_back(s);
-    if (const KernelLaunch* launch = BatchableLaunch(step)) slots_[slot].touched_bytes += launch->touched_bytes;
     for (size_t i = static_cast<size_t>(slot); i < slots_.size(); ++i) {
       slots_[i].live_bytes += fresh;
       slots_[i].known_at = std::max(slots_[i].known_at, known_at_[s]);

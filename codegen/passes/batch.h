@@ -9,8 +9,8 @@ namespace lazuli::codegen {
 // Reorders steps and sets StepSpec::batch; before memories are placed in the arena. A launch that can batch (KernelLaunch::run_batch) moves
 // to the first batch that comes after all that it depends on. Other steps stay in order. What is alive at a time never takes more memory
 // than before at its peak, and a launch that touches much memory, for its device, only joins its neighbours: others still need what is in
-// the caches. Nor does it join a batch on a GPU where others would wait for operators that are recorded much later (recorded_apart.h), or
-// for much memory to be allocated and moved. Sizes that hold symbols count as their first values.
+// the caches. Nor does it join a batch on a GPU where others would wait for operators that are recorded much later (recorded_apart.h).
+// Sizes that hold symbols count as their first values.
 void BatchKernels(runtime::ProgramSpec* spec);
 
 }  // namespace lazuli::codegen

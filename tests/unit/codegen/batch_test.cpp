@@ -155,20 +155,6 @@ TEST(BatchPassTest, MuchMemoryIsMoreOnAGpu) {
   }
 }
 
-// What comes behind a batch waits for all of it, its neighbour would anyway.
-TEST(BatchPassTest, OthersWaitForNoMoreThanMuchMemoryOnAGpu) {
-  const auto spec = [](int64_t touched_bytes, bool apart) {
-    ProgramSpec spec = SpecOf(11, {Launch(0, 1), Launch(0, 2), Launch(3, 4, false), Launch(0, 5), Launch(0, 6), Launch(0, 7)});
-    if (!apart) std::swap(spec.steps[2], spec.steps[5]);
-    for (StepSpec& step : spec.steps) std::get<KernelLaunch>(step.work).touched_bytes = touched_bytes;
-    for (MemorySpec& memory : spec.memories) memory.device = c10::Device(c10::kCUDA, 0);
-    return spec;
-  };
-  EXPECT_EQ(Batched(spec(int64_t{1} << 20, true)), "0>1 0>2 0>5 0>6 0>7 | 3>4");
-  EXPECT_EQ(Batched(spec(int64_t{12} << 20, true)), "0>1 0>2 | 3>4 | 0>5 0>6 0>7");
-  EXPECT_EQ(Batched(spec(int64_t{12} << 20, false)), "0>1 0>2 0>7 0>5 0>6 | 3>4");
-}
-
 // Inputs of one float each, from 1 on, run through `spec`.
 struct Memories {
   explicit Memories(int count) {

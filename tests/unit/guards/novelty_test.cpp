@@ -43,9 +43,9 @@ TEST(NoveltyTest, LooksAgainLessAndLessOften) {
     since = 0;
     novelty.Note(/*new_place=*/true);
   }
-  EXPECT_GT(recorded, 20000 / 256);
-  EXPECT_LT(recorded, 200);
-  EXPECT_EQ(longest, 256);
+  EXPECT_GT(recorded, 20000 / 64);
+  EXPECT_LT(recorded, 400);
+  EXPECT_EQ(longest, 64);
 }
 
 }  // namespace
