@@ -156,6 +156,8 @@ void Schedule(const std::shared_ptr<CompiledProgram>& body, bool known, std::fun
     body->from_disk = [job, cached_only] { return job(cached_only); };
   }
   const auto compile = [body, job = std::move(job), then = std::move(then), options] {
+    // A program whose traces do not come back asks for more than can be compiled: what is forgotten by its turn is left out.
+    if (!body->wanted.load(std::memory_order_relaxed)) return body->state.store(State::kFailed, std::memory_order_release);
     if (!body->MakeFromDisk()) job(options);
     then();
   };

@@ -1,8 +1,9 @@
 // Whether a program's traces are ever new ones (random expressions, searches over programs): recording those costs more than it can give,
-// so that their operators are best run eagerly, all but a few traces in which something that comes back would be found.
+// so that their operators are best run eagerly, all but a few traces in which something that comes back is found.
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 
 namespace lazuli::guards {
@@ -10,33 +11,44 @@ namespace lazuli::guards {
 // Of the traces of one recorder. Not thread-safe.
 class Novelty {
  public:
-  // So many new places in a row, and the program is one of those.
-  static constexpr int64_t kMany = 256;
+  using Clock = std::chrono::steady_clock;
 
-  // A trace was cut. `new_place`: none that was at its site, and began like it, is known.
-  void Note(bool new_place) {
-    if (new_place) {
-      ++new_in_a_row_;
-    } else {
+  // So many new traces in a row, and the program is one of those.
+  static constexpr int64_t kMany = 256;
+  // Traces that are recorded at a time: the first one may begin anywhere in a loop.
+  static constexpr int kTracesOfLook = 2;
+  // Nobody looks at more traces than one look in so many, and no longer than this ago.
+  static constexpr int64_t kFewest = 4, kRarely = 128;
+  static constexpr Clock::duration kLongest = std::chrono::milliseconds(200);
+
+  // A trace was cut that is new, or came before. True when the program has just become one of those.
+  bool Note(bool is_new) {
+    if (!is_new) {
       *this = Novelty();
+      return false;
     }
+    left_of_look_ = std::max(left_of_look_ - 1, 0);
+    return ++new_in_a_row_ == kMany;
   }
 
   bool ever_new() const { return new_in_a_row_ >= kMany; }
 
-  // Whether the trace that begins now, of which nothing is known, is best not recorded. Call once per trace.
-  bool StepsAside() {
-    constexpr int64_t kFewest = 4, kRarely = 64;
-    if (!ever_new()) return false;
-    if (++asides_ < next_look_) return true;
+  // Whether the trace that begins `now`, of which nothing is known, is best not recorded.
+  bool StepsAside(Clock::time_point now) {
+    if (!ever_new() || left_of_look_ > 0) return false;
+    if (++asides_ < next_look_ && now - last_look_ < kLongest) return true;
     next_look_ = asides_ + std::clamp(asides_ / 4, kFewest, kRarely);
+    last_look_ = now;
+    left_of_look_ = kTracesOfLook;
     return false;
   }
 
  private:
   int64_t new_in_a_row_ = 0;
-  int64_t asides_ = 0;     // Traces that came since then.
-  int64_t next_look_ = 4;  // Of so many, one is recorded, to see whether they still are new.
+  int64_t asides_ = 0;  // Traces that came since then.
+  int64_t next_look_ = kFewest;
+  int left_of_look_ = 0;
+  Clock::time_point last_look_ = Clock::now();
 };
 
 }  // namespace lazuli::guards

@@ -298,6 +298,7 @@ void ProgramCache::Evict(CachedTracePtr entry) {
   if (entries.empty()) traces_.erase(it);
   --size_;
   log_bytes_ -= BytesOf(entry->log);
+  if (entry->symbols.empty()) entry->body->wanted = false;
   Forget(entry.get());
 }
 

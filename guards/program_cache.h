@@ -122,8 +122,6 @@ class ProgramCache {
   // `log`, for which there is `entry`, null for none, is new. Whether the traces that begin like it, after a cut for `cause`, are too many
   // for a program each: their site has no room for this one, or more than the recompile limit were new one after the other.
   bool HasTooMany(const CachedTracePtr& entry, const codegen::TraceLog& log, std::string_view cause);
-  // Whether `entry`, which may be null, is the only trace that ever was at its site.
-  bool IsFirstAtSite(const CachedTracePtr& entry);
   // From here on these are cut into pieces that come back: what was known of them is forgotten.
   void NoteLoops(const codegen::TraceLog& log, std::string_view cause);
 

@@ -78,11 +78,6 @@ bool ProgramCache::HasTooMany(const CachedTracePtr& entry, const codegen::TraceL
   return IsFull(site) && (entry == nullptr || entry->body->seen_once());
 }
 
-bool ProgramCache::IsFirstAtSite(const CachedTracePtr& entry) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return entry != nullptr && entry->site->new_in_a_row == 1 && entry->site->variants.empty();
-}
-
 void ProgramCache::NoteLoops(const codegen::TraceLog& log, std::string_view cause) {
   std::lock_guard<std::mutex> lock(mutex_);
   forks_.clear();

@@ -49,7 +49,8 @@ struct CompiledProgram {
   explicit CompiledProgram(int64_t trace_serial) : serial(trace_serial) {}
 
   std::atomic<State> state{State::kSeen};
-  const int64_t serial;  // Of the trace that it is compiled for.
+  std::atomic<bool> wanted{true};  // The cache has a trace for it.
+  const int64_t serial;            // Of the trace that it is compiled for.
   runtime::CompileDemand demand;
   // What follows belongs to the compiler until `state` is one of the last two.
   std::unique_ptr<runtime::Program> program;

@@ -103,7 +103,7 @@ void Recorder::Flush(std::string_view cause, Cut cut) {
   if (cut != Cut::kTransient) {
     const bool is_new = found == runtime::TraceRun::Found::kMiss;
     if (is_new) LookForLoops(entry);
-    novelty_.Note(is_new && guards::ProgramCache::Get().IsFirstAtSite(entry));
+    NoteNovelty(is_new);
   }
   events.Found(entry, found);
   const bool predicted = found == runtime::TraceRun::Found::kPredicted;

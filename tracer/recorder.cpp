@@ -328,31 +328,6 @@ void Recorder::EndBlock() {
   due_ = kBlock;
 }
 
-void Recorder::FollowAdvice() {
-  constexpr size_t kTimesLonger = 16;  // A trace may be than the last one there.
-  size_t num_ops = 0;
-  guards::ForkKeys forks;
-  const guards::Advice advice = guards::ProgramCache::Get().AdviceFor(log_, StartCause(), &forks, &num_ops);
-  if (forks.same_ops != 0) forks_.push_back(forks);
-  if (advice == guards::Advice::kBlocks && prediction_ == nullptr) in_blocks_ = true;
-  if (advice != guards::Advice::kEagerly || Current() != this || !MayStepAside()) return;
-  StepAsideUntilCut(this, in_blocks_, kTimesLonger * num_ops);
-}
-
-void Recorder::LookForLoops(const guards::CachedTracePtr& entry) {
-  if (in_blocks_) return;
-  auto& cache = guards::ProgramCache::Get();
-  if (loops_.OnNewTrace(log_.ops.size(), cache.HasTooMany(entry, log_, StartCause()))) cache.NoteLoops(log_, StartCause());
-}
-
-bool Recorder::MayStepAside() const {
-  const auto& active = runtime::Active();
-  return active.step_aside && active.verify == 0 && !active.error_on_recompile && !active.fail_on_recompile_limit_hit &&
-         scopes_.stance() == runtime::Stance::kDefault && !scopes_.InFullGraph();
-}
-
-bool Recorder::LooksAtNextTrace() { return !runtime::Active().async || !MayStepAside() || !novelty_.StepsAside(); }
-
 void Recorder::CutDue(int32_t op_id) {
   if (due_ == kFull) loops_.OnFullTrace();
   Flush(due_, Cut::kHousekeeping);
@@ -485,7 +460,7 @@ void Recorder::StartTrace(std::string_view cause, const guards::CachedTracePtr& 
   prediction_ = guards::ProgramCache::Get().Successor(previous, cause);
   if (Current() != this) return;
   if (prediction_ != nullptr && !scopes_.InFullGraph()) ExpectTrace(this, prediction_);
-  if (prediction_ == nullptr && novelty_.ever_new() && !LooksAtNextTrace()) StepAsideAcrossCuts(this);
+  if (prediction_ == nullptr && novelty_.ever_new() && ModeKeysIncluded() && !LooksAtNextTrace()) StepAsideAcrossCuts(this);
 }
 
 }  // namespace lazuli::tracer

@@ -132,8 +132,10 @@ class Recorder {
   // Whether nothing is pending.
   bool IsEmpty() const { return log_.ops.empty(); }
 
-  // Whether the trace that begins now, of which nothing is known, is to be recorded. Call once per trace.
+  // Whether the trace that begins now, of which nothing is known, is to be recorded.
   bool LooksAtNextTrace();
+  // Whether the options and scopes leave it open what runs eagerly, trace after trace.
+  bool MayStepAsideAcrossCuts() const;
 
   // For operators that run eagerly where blocks would be recorded: whether one of `size` operators ends after this one.
   bool EndsBlockAfter(int32_t op_id, size_t size) { return block_cutter_.EndsAfter(codegen::OpInfoById(op_id).name_hash, size); }
@@ -205,6 +207,8 @@ class Recorder {
   void FollowAdvice();
   // Of the cut before this trace, or, where traces are cut into pieces that come back, what these have in common.
   std::string_view StartCause() const { return in_blocks_ ? kBlock : due_ == kLoop ? kLoop : std::string_view(start_cause_); }
+  // A trace was cut for which there was none in the cache, or one.
+  void NoteNovelty(bool is_new);
   // Where a trace is new, with `entry` for it, null where it may have none: whether such traces are to be cut between rounds of a loop.
   void LookForLoops(const guards::CachedTracePtr& entry);
   // Whether the options and scopes leave it open what runs eagerly.

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -178,7 +179,7 @@ class Rest : public internal::AsidePosition {
   void Stop() {
     if (recorder_ == nullptr) return;
     internal::aside = nullptr;
-    runtime::Counters::Get().ops_stepped_aside.Add(static_cast<int64_t>(taken_));
+    CountTaken();
     recorder_ = nullptr;
   }
   // Records again, after a cut for `cause`.
@@ -192,7 +193,11 @@ class Rest : public internal::AsidePosition {
   bool begun() const { return begun_; }
 
   // Whether what comes after the cut that would be here runs eagerly, too.
-  bool GoesOnAfterCut() const { return across_cuts_ && recorder_->IsEmpty() && !recorder_->LooksAtNextTrace(); }
+  bool GoesOnAfterCut() {
+    if (!across_cuts_ || recorder_->LooksAtNextTrace()) return false;
+    CountTaken();
+    return true;
+  }
 
   // Whether operator `op_id` is part of it. Ends where it is not.
   bool Take(int32_t op_id) {
@@ -200,6 +205,9 @@ class Rest : public internal::AsidePosition {
       begun_ = true;
       recorder_->Flush(in_blocks_ ? guards::kBlock : "recompile_limit", Cut::kTransient);
       if (recorder_ == nullptr) return false;  // Another thread has cut the trace meanwhile.
+    } else if (across_cuts_ && (!recorder_->MayStepAsideAcrossCuts() || (taken_ == kMostWithoutCut && !GoesOnAfterCut()))) {
+      End(kAside);
+      return false;
     } else if (ended_ || taken_ == most_ || !recorder_->IsEmpty()) {
       End(in_blocks_ ? guards::kBlock : kAside);
       return false;
@@ -218,6 +226,11 @@ class Rest : public internal::AsidePosition {
   static bool ReadsTensors(const codegen::OpInfo& info) { return (info.tensor_args & ~info.mutated_args) != 0; }
 
  private:
+  // Nobody sees reads of memory of which nothing is pending: after so many operators there may have been one.
+  static constexpr size_t kMostWithoutCut = 256;
+
+  void CountTaken() { runtime::Counters::Get().ops_stepped_aside.Add(static_cast<int64_t>(std::exchange(taken_, 0))); }
+
   Recorder* recorder_ = nullptr;
   bool in_blocks_ = false;
   bool begun_ = false;  // What was recorded of the trace has run.

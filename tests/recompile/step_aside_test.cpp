@@ -1,6 +1,5 @@
 // A hot trace whose program is slower than eager runs eagerly, says so, and records again when the program goes elsewhere.
 #include "tests/support/step_aside.h"
-#include "guards/novelty.h"
 #include "tests/support/log_file.h"
 #include "tests/support/same_as_eager.h"
 
@@ -185,54 +184,6 @@ TEST_P(StepAsideTest, TracesThatTakeTurnsAreTried) {
   const StatsDelta late;
   for (int64_t i = 0; i < 3; ++i) ExpectTiny(i);
   EXPECT_GT(late.of(&Stats::ops_stepped_aside), 0);
-}
-
-// The `number`th of many expressions, each of other operators.
-torch::Tensor Expression(const torch::Tensor& x, int64_t number) {
-  torch::Tensor y = x;
-  for (int i = 0; i < 8; ++i, number /= 5) {
-    switch (number % 5) {
-      case 0:
-        y = y * 1.5;
-        break;
-      case 1:
-        y = y + 0.25;
-        break;
-      case 2:
-        y = -y;
-        break;
-      case 3:
-        y = y.abs();
-        break;
-      default:
-        y = y.relu();
-    }
-  }
-  return y.sum();
-}
-
-TEST_P(StepAsideTest, ProgramsOfWhichEachTraceIsANewOne) {
-  constexpr int64_t kMany = 2 * guards::Novelty::kMany, kLate = 100, kPrime = 7919;  // Of 5^8 expressions.
-  const torch::NoGradGuard no_grad;
-  const torch::Tensor x = torch::arange(-4.0, 4.0);
-  std::vector<float> eager;
-  for (int64_t i = 0; i < kMany + kLate; ++i) eager.push_back(Expression(x, i * kPrime).item<float>());
-  const lazuli::DeviceMode mode(options().async(true));
-  const auto expect_same = [&](int64_t i) { ASSERT_EQ(Expression(x, i * kPrime).item<float>(), eager[static_cast<size_t>(i)]) << i; };
-  for (int64_t i = 0; i < kMany; ++i) ASSERT_NO_FATAL_FAILURE(expect_same(i));
-  const StatsDelta aside;
-  for (int64_t i = kMany; i < kMany + kLate; ++i) ASSERT_NO_FATAL_FAILURE(expect_same(i));
-  EXPECT_GT(aside.of(&Stats::ops_stepped_aside), 9 * kLate / 2);
-  EXPECT_GE(aside.of(&Stats::ops_recorded), 9) << "now and then one is looked at";
-  EXPECT_LT(aside.of(&Stats::ops_recorded), 9 * kLate / 2);
-  // What comes again is found, and has a program then.
-  const auto same = [&] { EXPECT_EQ((x * 2 + 1).sum().item<float>(), 0); };
-  for (int64_t i = 0; i < 400; ++i) same();
-  lazuli::wait_for_compiles();
-  const StatsDelta late;
-  for (int64_t i = 0; i < 20; ++i) same();
-  EXPECT_EQ(late.of(&Stats::traces), 20);
-  EXPECT_EQ(late.of(&Stats::cache_hits), 20);
 }
 
 LAZULI_FOR_EACH_BACKEND(StepAsideTest);

@@ -1,0 +1,48 @@
+// What a recorder does about traces that have no program: in blocks, between rounds of loops, or run eagerly without being recorded.
+#include "absl/strings/str_cat.h"
+#include "runtime/log.h"
+#include "runtime/options.h"
+#include "tracer/recorder.h"
+#include "tracer/step_aside.h"
+
+namespace lazuli::tracer {
+
+void Recorder::FollowAdvice() {
+  constexpr size_t kTimesLonger = 16;  // A trace may be than the last one there.
+  size_t num_ops = 0;
+  guards::ForkKeys forks;
+  const guards::Advice advice = guards::ProgramCache::Get().AdviceFor(log_, StartCause(), &forks, &num_ops);
+  if (forks.same_ops != 0) forks_.push_back(forks);
+  if (advice == guards::Advice::kBlocks && prediction_ == nullptr) in_blocks_ = true;
+  if (advice != guards::Advice::kEagerly || Current() != this || !MayStepAside()) return;
+  StepAsideUntilCut(this, in_blocks_, kTimesLonger * num_ops);
+}
+
+void Recorder::LookForLoops(const guards::CachedTracePtr& entry) {
+  if (in_blocks_) return;
+  auto& cache = guards::ProgramCache::Get();
+  if (loops_.OnNewTrace(log_.ops.size(), cache.HasTooMany(entry, log_, StartCause()))) cache.NoteLoops(log_, StartCause());
+}
+
+bool Recorder::MayStepAside() const {
+  const auto& active = runtime::Active();
+  return active.step_aside && active.verify == 0 && !active.error_on_recompile && !active.fail_on_recompile_limit_hit &&
+         scopes_.stance() == runtime::Stance::kDefault && !scopes_.InFullGraph();
+}
+
+// Where compiles are waited for, what is computed depends on no clock.
+bool Recorder::MayStepAsideAcrossCuts() const { return runtime::Active().async && MayStepAside(); }
+
+bool Recorder::LooksAtNextTrace() {
+  RecorderLock lock(this);
+  return !IsEmpty() || !MayStepAsideAcrossCuts() || !novelty_.StepsAside(guards::Novelty::Clock::now());
+}
+
+void Recorder::NoteNovelty(bool is_new) {
+  if (!novelty_.Note(is_new) || !MayStepAsideAcrossCuts() || !runtime::LogEnabled(runtime::LogCategory::kPerfHints)) return;
+  runtime::Log(runtime::LogCategory::kPerfHints,
+               absl::StrCat(guards::Novelty::kMany, " traces in a row were new ones: what comes next runs eagerly, but for two traces in ",
+                            guards::Novelty::kFewest, " to ", guards::Novelty::kRarely, ", until one comes again"));
+}
+
+}  // namespace lazuli::tracer
