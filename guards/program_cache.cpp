@@ -167,8 +167,7 @@ bool ProgramCache::LimitAllows(Site* site, const codegen::TraceLog& log, int64_t
   policy->HitLimit(limit, *site, log, serial, location);
   auto& history = runtime::History::Get();
   history.HitLimit(serial, site->id, limit, history.WantsReason(site->id) ? NearestFailure(*site, log) : runtime::RecompileReason());
-  if (site->limit_logged) return false;
-  site->limit_logged = true;
+  if (std::exchange(site_full ? site->limit_logged : accumulated_limit_logged_, true)) return false;
   ReportCompile(*site, log, serial, location);
   runtime::LogAlways(absl::StrCat("hit ", limit, " at site ", site->id, ": running eagerly from here; ", site->programs,
                                   " programs stay in use. To log all recompilation reasons, use LAZULI_LOGS=\"recompiles\""));
@@ -280,14 +279,27 @@ bool ProgramCache::MakeDynamic(CachedTrace* entry) {
 }
 
 void ProgramCache::EvictOverCapacity() {
-  while (size_ > static_cast<size_t>(runtime::Active().cache_size) || (log_bytes_ > most_log_bytes_ && size_ > 1)) {
-    CachedTracePtr oldest;
-    for (const auto& [hash, entries] : traces_) {
-      for (const auto& entry : entries) {
-        if (oldest == nullptr || entry->last_use < oldest->last_use) oldest = entry;
-      }
+  while (size_ > static_cast<size_t>(runtime::Active().cache_size) || (log_bytes_ > most_log_bytes_ && size_ > 1)) Evict(Oldest());
+}
+
+// Several are looked for at a time: what is used afterwards is newer than all of them.
+CachedTracePtr ProgramCache::Oldest() {
+  constexpr size_t kPart = 16;
+  for (;;) {
+    while (!oldest_.empty()) {
+      const auto [last_use, weak] = std::move(oldest_.back());
+      oldest_.pop_back();
+      CachedTracePtr entry = weak.lock();
+      if (entry != nullptr && entry->skeleton != nullptr && entry->last_use == last_use) return entry;
     }
-    Evict(oldest);
+    for (const auto& [hash, entries] : traces_) {
+      for (const auto& entry : entries) oldest_.emplace_back(entry->last_use, entry);
+    }
+    const auto newer = [](const auto& a, const auto& b) { return a.first > b.first; };
+    const auto first = oldest_.end() - static_cast<std::ptrdiff_t>(oldest_.size() / kPart + 1);
+    std::nth_element(oldest_.begin(), first, oldest_.end(), newer);
+    oldest_.erase(oldest_.begin(), first);
+    std::sort(oldest_.begin(), oldest_.end(), newer);
   }
 }
 
@@ -324,6 +336,8 @@ void ProgramCache::Clear() {
   log_bytes_ = 0;
   next_serial_ = 0;
   recompiles_ = 0;
+  accumulated_limit_logged_ = false;
+  oldest_.clear();
 }
 
 size_t ProgramCache::size() {

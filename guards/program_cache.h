@@ -169,6 +169,8 @@ class ProgramCache {
   // Gives `entry` a program with symbols, if its sizes call for one.
   bool MakeDynamic(CachedTrace* entry);
   void EvictOverCapacity();
+  // The trace that was used least recently; there is one.
+  CachedTracePtr Oldest();
   void Evict(CachedTracePtr entry);
   // Takes `entry` out of the counts of its site and its skeleton.
   void Forget(CachedTrace* entry);
@@ -187,6 +189,8 @@ class ProgramCache {
   size_t log_bytes_ = 0;
   int64_t next_serial_ = 0;
   int64_t recompiles_ = 0;
+  bool accumulated_limit_logged_ = false;
+  std::vector<std::pair<uint64_t, std::weak_ptr<CachedTrace>>> oldest_;  // By last use as it was then, the newest first.
   uint64_t clock_ = 0;
 };
 

@@ -3,6 +3,10 @@
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <iterator>
+#include <list>
+
 #include "guards/compile_policy.h"
 #include "runtime/counters.h"
 #include "runtime/options.h"
@@ -131,6 +135,28 @@ TEST_F(ProgramCacheTest, EvictsTheLeastRecentlyUsed) {
   Compile("aten::exp", 4);
   Compile("aten::exp", 5);
   EXPECT_TRUE(first.expired());
+}
+
+TEST_F(ProgramCacheTest, EvictsInTheOrderOfUseHoweverManyThereAre) {
+  constexpr size_t kSize = 64;
+  Use(Options().cache_size(kSize).dynamic("0").recompile_limit(1000).accumulated_recompile_limit(1000));
+  std::list<int64_t> by_use;  // The sizes that are there, the last used first.
+  uint64_t random = 1;
+  for (int64_t next = 1; next < 400;) {
+    random = random * 6364136223846793005 + 1442695040888963407;
+    if (by_use.size() > 8 && (random >> 33) % 3 != 0) {
+      const auto used = std::next(by_use.begin(), static_cast<std::ptrdiff_t>((random >> 40) % by_use.size()));
+      ASSERT_NE(Find("aten::exp", *used), nullptr) << *used;
+      by_use.splice(by_use.begin(), by_use, used);
+      continue;
+    }
+    ASSERT_NE(Compile("aten::exp", next), nullptr);
+    by_use.push_front(next++);
+    if (by_use.size() <= kSize) continue;
+    ASSERT_EQ(Find("aten::exp", by_use.back()), nullptr) << by_use.back();
+    by_use.pop_back();
+    ASSERT_EQ(cache_.size(), kSize);
+  }
 }
 
 TEST_F(ProgramCacheTest, SuccessorsArePredictionsUntilEvicted) {
