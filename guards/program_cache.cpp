@@ -285,22 +285,25 @@ void ProgramCache::EvictOverCapacity() {
 // Several are looked for at a time: what is used afterwards is newer than all of them.
 CachedTracePtr ProgramCache::Oldest() {
   constexpr size_t kPart = 16;
-  for (;;) {
-    while (!oldest_.empty()) {
-      const auto [last_use, weak] = std::move(oldest_.back());
-      oldest_.pop_back();
-      CachedTracePtr entry = weak.lock();
-      if (entry != nullptr && entry->skeleton != nullptr && entry->last_use == last_use) return entry;
-    }
-    for (const auto& [hash, entries] : traces_) {
-      for (const auto& entry : entries) oldest_.emplace_back(entry->last_use, entry);
-    }
-    const auto newer = [](const auto& a, const auto& b) { return a.first > b.first; };
-    const auto first = oldest_.end() - static_cast<std::ptrdiff_t>(oldest_.size() / kPart + 1);
-    std::nth_element(oldest_.begin(), first, oldest_.end(), newer);
-    oldest_.erase(oldest_.begin(), first);
-    std::sort(oldest_.begin(), oldest_.end(), newer);
+  const auto take = [this] {
+    auto oldest = std::move(oldest_.back());
+    oldest_.pop_back();
+    return oldest;
+  };
+  while (!oldest_.empty()) {
+    const auto [last_use, weak] = take();
+    const CachedTracePtr entry = weak.lock();
+    if (entry != nullptr && entry->skeleton != nullptr && entry->last_use == last_use) return entry;
   }
+  for (const auto& [hash, entries] : traces_) {
+    for (const auto& entry : entries) oldest_.emplace_back(entry->last_use, entry);
+  }
+  const auto newer = [](const auto& a, const auto& b) { return a.first > b.first; };
+  const auto first = oldest_.end() - static_cast<std::ptrdiff_t>(oldest_.size() / kPart + 1);
+  std::nth_element(oldest_.begin(), first, oldest_.end(), newer);
+  oldest_.erase(oldest_.begin(), first);
+  std::sort(oldest_.begin(), oldest_.end(), newer);
+  return take().second.lock();
 }
 
 void ProgramCache::Evict(CachedTracePtr entry) {
