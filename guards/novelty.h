@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cstdint>
 
+#include "guards/looks.h"
+
 namespace lazuli::guards {
 
 // Of the traces of one recorder. Not thread-safe.
@@ -28,7 +30,9 @@ class Novelty {
       return false;
     }
     left_of_look_ = std::max(left_of_look_ - 1, 0);
-    return ++new_in_a_row_ == kMany;
+    if (++new_in_a_row_ != kMany) return false;
+    last_look_ = Clock::now();
+    return true;
   }
 
   bool ever_new() const { return new_in_a_row_ >= kMany; }
@@ -36,8 +40,7 @@ class Novelty {
   // Whether the trace that begins `now`, of which nothing is known, is best not recorded.
   bool StepsAside(Clock::time_point now) {
     if (!ever_new() || left_of_look_ > 0) return false;
-    if (++asides_ < next_look_ && now - last_look_ < kLongest) return true;
-    next_look_ = asides_ + std::clamp(asides_ / 4, kFewest, kRarely);
+    if (!looks_.Due(/*overdue=*/now - last_look_ >= kLongest)) return true;
     last_look_ = now;
     left_of_look_ = kTracesOfLook;
     return false;
@@ -45,10 +48,9 @@ class Novelty {
 
  private:
   int64_t new_in_a_row_ = 0;
-  int64_t asides_ = 0;  // Traces that came since then.
-  int64_t next_look_ = kFewest;
+  Looks looks_{kFewest, kRarely};  // Traces that came since then.
   int left_of_look_ = 0;
-  Clock::time_point last_look_ = Clock::now();
+  Clock::time_point last_look_;  // At first, when the program became one of those.
 };
 
 }  // namespace lazuli::guards

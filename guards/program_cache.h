@@ -19,6 +19,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "codegen/ir/trace_log.h"
+#include "guards/looks.h"
 #include "guards/skeleton.h"
 #include "runtime/program.h"
 
@@ -63,8 +64,9 @@ enum class Advice : uint8_t {
 struct Fork {
   double program_share = 1;  // Of late, those that had a program or got one.
   size_t last_ops = 0;       // Of the last one without.
-  int64_t asides = 0;        // Those that were best run eagerly.
-  int64_t next_look = 16;    // Of so many, one is recorded, to see whether they still are.
+  // Of those that were best run eagerly some are recorded, to see whether they still are.
+  static constexpr int64_t kFewest = 16, kRarely = 256;
+  Looks asides{kFewest, kRarely};
 };
 // 0: none.
 struct ForkKeys {

@@ -37,7 +37,6 @@ bool ProgramCache::IsFull(const Site& site) const {
 
 Advice ProgramCache::AdviceFor(const codegen::TraceLog& log, std::string_view cause, ForkKeys* forks, size_t* num_ops) {
   constexpr double kFew = 0.125;
-  constexpr int64_t kLookAgain = 16, kRarely = 256;
   constexpr size_t kMostForks = 1 << 14;
   forks->same_ops = KeyOf(log, log.ops.size(), cause);
   forks->same_trace = codegen::HashWords(log.code.data(), log.code.size(), forks->same_ops);
@@ -52,16 +51,13 @@ Advice ProgramCache::AdviceFor(const codegen::TraceLog& log, std::string_view ca
   for (const uint64_t key : {forks->same_ops, forks->same_trace}) {
     Fork& fork = forks_[key];
     if (fork.program_share >= kFew) continue;
-    if (++fork.asides >= fork.next_look) {
-      fork.next_look = fork.asides + std::clamp(fork.asides / 4, kLookAgain, kRarely);
-      continue;
-    }
+    if (fork.asides.Due()) continue;
     *num_ops = fork.last_ops;
-    if (fork.asides == 1 && runtime::LogEnabled(runtime::LogCategory::kPerfHints)) {
+    if (fork.asides.count() == 1 && runtime::LogEnabled(runtime::LogCategory::kPerfHints)) {
       runtime::Log(runtime::LogCategory::kPerfHints,
                    absl::StrCat("site ", site.id, " has all the programs that it may have, and few of the traces that go on after ",
                                 codegen::OpInfoById(log.ops.back().op_id).name, " (op ", log.ops.size() - 1,
-                                ") are theirs: their operators run eagerly, but for one trace in ", kLookAgain, " to ", kRarely));
+                                ") are theirs: their operators run eagerly, but for one trace in ", Fork::kFewest, " to ", Fork::kRarely));
     }
     return Advice::kEagerly;
   }

@@ -49,7 +49,7 @@ struct CompiledProgram {
   explicit CompiledProgram(int64_t trace_serial) : serial(trace_serial) {}
 
   std::atomic<State> state{State::kSeen};
-  std::atomic<bool> wanted{true};  // The cache has a trace for it.
+  std::atomic<bool> wanted{true};  // False once the cache has forgotten its trace.
   const int64_t serial;            // Of the trace that it is compiled for.
   runtime::CompileDemand demand;
   // What follows belongs to the compiler until `state` is one of the last two.

@@ -1,7 +1,6 @@
 #include "tracer/step_aside.h"
 
 #include <chrono>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -173,7 +172,7 @@ class Rest : public internal::AsidePosition {
     internal::aside = this;
   }
   void StartAcrossCuts(Recorder* recorder) {
-    Start(recorder, /*in_blocks=*/false, std::numeric_limits<size_t>::max());
+    Start(recorder, /*in_blocks=*/false, kMostWithoutCut);
     begun_ = across_cuts_ = true;
   }
   void Stop() {
@@ -205,10 +204,7 @@ class Rest : public internal::AsidePosition {
       begun_ = true;
       recorder_->Flush(in_blocks_ ? guards::kBlock : "recompile_limit", Cut::kTransient);
       if (recorder_ == nullptr) return false;  // Another thread has cut the trace meanwhile.
-    } else if (across_cuts_ && (!recorder_->MayStepAsideAcrossCuts() || (taken_ == kMostWithoutCut && !GoesOnAfterCut()))) {
-      End(kAside);
-      return false;
-    } else if (ended_ || taken_ == most_ || !recorder_->IsEmpty()) {
+    } else if (IsOver()) {
       End(in_blocks_ ? guards::kBlock : kAside);
       return false;
     }
@@ -228,6 +224,11 @@ class Rest : public internal::AsidePosition {
  private:
   // Nobody sees reads of memory of which nothing is pending: after so many operators there may have been one.
   static constexpr size_t kMostWithoutCut = 256;
+
+  bool IsOver() {
+    if (ended_ || !recorder_->IsEmpty() || (across_cuts_ && !recorder_->MayStepAsideAcrossCuts())) return true;
+    return taken_ == most_ && !GoesOnAfterCut();
+  }
 
   void CountTaken() { runtime::Counters::Get().ops_stepped_aside.Add(static_cast<int64_t>(std::exchange(taken_, 0))); }
 

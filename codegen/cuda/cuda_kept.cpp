@@ -27,9 +27,8 @@ class ValueKeeper {
     plan_.row_place.assign(num_insts(), -1);
     plan_.iterations = (plan_.num_passes > 1 || sums_columns_) && !plan_.has_scans ? KnownIterations() : 0;
     if (plan_.iterations > kFewIterations && !sums_columns_ && HasRoomForRows()) plan_.iterations = 0;
-    plan_.online.assign(num_insts(), -1);
     // What is kept must change no bit of a result, so this is for rows that are never kept.
-    if (plan_.iterations == 0) ChooseOnlineSums(&plan_);
+    ChooseOnlineSums(&plan_);
     cache_words_ = SummingWords();
     FindNeeds();
     if (cache_words_ != 0) return;

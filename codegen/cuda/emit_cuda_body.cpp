@@ -275,8 +275,6 @@ void CudaFunctionEmitter::EmitBlock(const std::vector<bool>& chosen, const std::
   for (int i = 0; i < num_insts(); ++i) {
     if (effects[i] && (inst(i).op == KOp::kStore || AddsVectors(i)))
       Line(absl::StrCat(CudaMemoryType(inst(i).type), " y", i, "[", plan_.lanes, "];"));
-  }
-  for (int i = 0; i < num_insts(); ++i) {
     if (effects[i] && plan_.IsOnlineMaximum(i)) Line(absl::StrCat(CudaType(inst(i).type), " q", i, "[", plan_.lanes, "];"));
   }
   if (scanned_ >= 0 && !plan_.HasLanes(scanned_)) SetScanned(/*lanes=*/false);
@@ -335,8 +333,7 @@ void CudaFunctionEmitter::EmitPass(int pass) {
     effects[i] = plan_.live[i] && plan_.pass[i] == pass;
     if (effects[i] && IsReduce(inst(i).op)) reduces.push_back(i);
   }
-  const auto is_there = [](bool there) { return there; };
-  if (std::none_of(effects.begin(), effects.end(), is_there)) return;  // Done by an earlier one (online_sums.h).
+  if (std::find(effects.begin(), effects.end(), true) == effects.end()) return;  // Done by an earlier one (online_sums.h).
   for (int i = 0; i < num_insts(); ++i) {
     if (!plan_.IsInRegisters(i) || plan_.cache_pass[i] != pass) continue;
     const bool packed = plan_.IsPacked(i);

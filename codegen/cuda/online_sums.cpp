@@ -58,7 +58,7 @@ void ChooseOnlineSums(CudaPlan* plan) {
   const std::vector<KInst>& insts = plan->kernel.insts;
   const int count = static_cast<int>(insts.size());
   plan->online.assign(insts.size(), -1);
-  if (!plan->rows || plan->launch.split || plan->has_scans) return;
+  if (!plan->rows || plan->iterations > 0 || plan->launch.split || plan->has_scans) return;
   for (int pass = 0; pass + 1 < plan->num_passes; ++pass) {
     // All that the next pass does has to be done in this one.
     std::vector<int> maxima(insts.size(), -1);

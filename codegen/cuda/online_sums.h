@@ -11,7 +11,8 @@ namespace lazuli::codegen {
 // The maximum below which instruction `exp` is the exponential of a number: exp(number - max(number)). -1: it is something else.
 int MaximumAbove(const std::vector<KInst>& insts, int exp);
 
-// Sets CudaPlan::online, and the pass of the sums, in rows where that spares a pass. Before it is found what passes need.
+// Sets CudaPlan::online, and the pass of the sums, in rows that are not unrolled and where that spares a pass. Before it is found what
+// passes need.
 void ChooseOnlineSums(CudaPlan* plan);
 
 // What kernels with such sums call.
