@@ -311,7 +311,7 @@ bool Matches(const TraceLog& expected, const TraceLog& actual) {
 
 bool MatchesButForDead(const TraceLog& expected, const TraceLog& actual) {
   if (expected.code.size() != actual.code.size() || expected.shapes != actual.shapes) return false;
-  const auto bits = static_cast<std::ptrdiff_t>((static_cast<size_t>(actual.num_storages) + 63) / 64);
+  const auto bits = static_cast<std::ptrdiff_t>(LiveOutWords(actual));
   const auto end = actual.code.end() - bits;
   if (!std::equal(actual.code.begin(), end, expected.code.begin())) return false;
   return std::equal(end, actual.code.end(), expected.code.end() - bits, [](Word now, Word then) { return (now & ~then) == 0; });

@@ -60,6 +60,9 @@ std::vector<Operand> OperandsOf(const codegen::TraceLog& log);
 // All clauses at once.
 bool Matches(const codegen::TraceLog& expected, const codegen::TraceLog& actual);
 
+// The last words of a complete log's code: a bit for each of its storages, whether it is visible after the trace.
+inline size_t LiveOutWords(const codegen::TraceLog& log) { return (static_cast<size_t>(log.num_storages) + 63) / 64; }
+
 // Whether they match but for storages that only `expected` says are visible after the trace: its program makes all that `actual` asks for.
 bool MatchesButForDead(const codegen::TraceLog& expected, const codegen::TraceLog& actual);
 

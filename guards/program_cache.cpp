@@ -54,6 +54,14 @@ size_t BytesOf(const codegen::TraceLog& log) {
 
 uint64_t HashCode(const codegen::TraceLog& log) { return codegen::HashWords(log.code.data(), log.code.size(), 0x536B656Cull); }
 
+// The fingerprint of what `log` does, whatever can be seen of its results.
+uint64_t WorkOf(const codegen::TraceLog& log) {
+  const uint64_t seed = codegen::HashWords(log.shapes.data(), log.shapes.size(), 0x576F726Bull);
+  return codegen::HashWords(log.code.data(), log.code.size() - LiveOutWords(log), seed);
+}
+
+constexpr size_t kMostWorks = 1 << 16;
+
 }  // namespace
 
 ProgramCache& ProgramCache::Get() {
@@ -181,12 +189,17 @@ CachedTracePtr ProgramCache::Compile(const codegen::TraceLog& log, std::string_v
   const CachedTracePtr entry = MakeTrace(log, FindSite(log, cause), &skeleton, std::make_shared<CompiledProgram>(next_serial_++));
   skeleton.ShareStaticMarks(&entry->log.marks);
   if (skeleton.examples.empty()) ++entry->site->new_in_a_row;
-  const bool wait_for_more = skeleton.examples.empty() && policy->DeferNewCode(skeleton.profile->Knows(log));
+  // What came with other results that could be seen is no news.
+  const uint64_t work = WorkOf(log);
+  const bool is_known = works_.contains(work) || skeleton.profile->Knows(log);
+  const bool wait_for_more = skeleton.examples.empty() && policy->DeferNewCode(is_known);
   if (!wait_for_more && !Request(entry, location, policy)) {
     Forget(entry.get());
     return nullptr;
   }
   skeleton.AddExample(NumbersOf(log));
+  if (works_.size() >= kMostWorks) works_.clear();
+  works_.insert(work);
   Insert(entry);
   return entry;
 }
@@ -340,6 +353,8 @@ void ProgramCache::Clear() {
   next_serial_ = 0;
   recompiles_ = 0;
   accumulated_limit_logged_ = false;
+  works_.clear();
+  WaitBudget::Get().Reset();
   oldest_.clear();
 }
 

@@ -23,6 +23,7 @@ const ActiveOptions* internal::MakeActive(const Options& options) {
   active->dynamic = WhenOf(options.dynamic());
   active->async = options.async();
   active->compile_threads = options.compile_threads();
+  active->compile_wait_ms = options.compile_wait_ms();
   active->threads = options.threads();
   active->record_scalars = options.record_scalars();
   active->step_aside = options.step_aside();

@@ -131,4 +131,11 @@ void CompilePool::Wait() {
   state->changed.wait(lock, [state] { return state->waiting.empty() && state->running == 0; });
 }
 
+void CompilePool::WaitUntil(absl::FunctionRef<bool()> done, std::chrono::nanoseconds most) {
+  State* const state = state_;
+  std::unique_lock<std::mutex> lock(state->mutex);
+  if (state->threads == 0) state->StartThreads(1);  // After fork().
+  state->changed.wait_for(lock, most, [&] { return done() || state->closed; });
+}
+
 }  // namespace lazuli::runtime

@@ -5,9 +5,12 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+
+#include "absl/functional/function_ref.h"
 
 namespace lazuli::runtime {
 
@@ -26,6 +29,9 @@ class CompilePool {
 
   // Returns when every job submitted before has run.
   void Wait();
+
+  // Returns when `done` says so, which is asked after each job, or after `most`. It must not call the pool.
+  void WaitUntil(absl::FunctionRef<bool()> done, std::chrono::nanoseconds most);
 
   // Whether the calling thread is one of its own.
   static bool OnItsThread();

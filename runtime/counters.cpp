@@ -36,6 +36,7 @@ std::string Stats::ToJson() const {
 #undef LAZULI_APPEND_COUNTER
   json += "\"packed_weight_bytes\": " + std::to_string(packed_weight_bytes) + ", ";
   json += "\"compile_seconds\": " + SecondsText(compile_seconds) + ", ";
+  json += "\"compile_wait_seconds\": " + SecondsText(compile_wait_seconds) + ", ";
   AppendJsonMap("eager_fallbacks", eager_fallbacks, json);
   json += ", ";
   AppendJsonMap("eager_uncut", eager_uncut, json);
@@ -85,6 +86,7 @@ Stats Counters::Snapshot() const {
 #undef LAZULI_READ_COUNTER
   stats.packed_weight_bytes = packed_weight_bytes.value();
   stats.compile_seconds = static_cast<double>(compile_nanoseconds.value()) * 1e-9;
+  stats.compile_wait_seconds = static_cast<double>(compile_wait_nanoseconds.value()) * 1e-9;
   std::lock_guard<std::mutex> lock(mutex_);
   CopyNames(eager_fallbacks_, &stats.eager_fallbacks);
   CopyNames(eager_uncut_, &stats.eager_uncut);
@@ -97,6 +99,7 @@ void Counters::Reset() {
   LAZULI_COUNTERS(LAZULI_RESET_COUNTER)
 #undef LAZULI_RESET_COUNTER
   compile_nanoseconds.Reset();
+  compile_wait_nanoseconds.Reset();
   std::lock_guard<std::mutex> lock(mutex_);
   ResetNames(&eager_fallbacks_);
   ResetNames(&eager_uncut_);

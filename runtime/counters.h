@@ -30,6 +30,7 @@ namespace lazuli::runtime {
   X(eager_replays)          \
   X(background_replays)     \
   X(stance_replays)         \
+  X(compile_waits)          \
   X(kernels_compiled)       \
   X(kernel_cache_hits)      \
   X(kernels_replanned)      \
@@ -84,6 +85,7 @@ class Counters {
 #undef LAZULI_DECLARE_COUNTER
   Counter packed_weight_bytes;  // What there is now: never reset.
   Counter compile_nanoseconds;
+  Counter compile_wait_nanoseconds;
 
   // `op` was cut and run eagerly ("aten::nonzero"), for a reason that belongs to it.
   void CountEagerFallback(std::string_view op, int64_t amount = 1, std::string_view why = "cannot be recorded");

@@ -140,6 +140,10 @@ std::string Explain() {
     absl::StrAppend(&text, "not compiled for the stance or error_on_recompile, and run op by op: ", Plural(stats.stance_replays, "trace"),
                     "\n");
   }
+  if (stats.compile_waits > 0) {
+    absl::StrAppend(&text, "waited for programs: ", Plural(stats.compile_waits, "trace"), ", ",
+                    absl::StrFormat("%.2f s", stats.compile_wait_seconds), "\n");
+  }
   if (stats.cpu_scalar_ops > 0) {
     absl::StrAppend(&text, "run at once on 0-dim tensors: ", Plural(stats.cpu_scalar_ops, "op"), "\n");
   }

@@ -54,6 +54,7 @@ struct OptionAccess {
   LAZULI_MEMBER(int64_t, trace_bytes)
   LAZULI_MEMBER(bool, async)
   LAZULI_MEMBER(int64_t, compile_threads)
+  LAZULI_MEMBER(int64_t, compile_wait_ms)
   LAZULI_MEMBER(bool, threads)
   LAZULI_MEMBER(bool, record_scalars)
   LAZULI_MEMBER(bool, step_aside)
@@ -177,6 +178,10 @@ std::vector<OptionRow> MakeTable() {
            "first "
            "sight, and waits."),
       Int("LAZULI_COMPILE_THREADS", A::compile_threads(), "1", 1, "Threads that compile in the background."),
+      Int("LAZULI_COMPILE_WAIT_MS", A::compile_wait_ms(), "4000", 0,
+          "Milliseconds that traces which come again wait, in all, for programs that are compiled in the background, so that a loop runs "
+          "compiled from its third or fourth step on. What was waited for a program is given back once it has run 16 times. 0: nobody "
+          "waits."),
       Bool(
           "LAZULI_THREADS", A::threads(), "0",
           "1 turns the mode on, each with a trace of its own, for the threads that a recording thread starts. Needs liblazuli.so linked or "

@@ -31,6 +31,7 @@ struct ActiveOptions {
   When dynamic = When::kAuto;
   bool async = true;
   int64_t compile_threads = 1;
+  int64_t compile_wait_ms = 0;
   bool threads = false;
   bool record_scalars = false;
   bool step_aside = true;

@@ -11,6 +11,7 @@
 #include "codegen/caller_location.h"
 #include "codegen/emit_aten.h"
 #include "guards/compile_policy.h"
+#include "guards/compile_wait.h"
 #include "runtime/counters.h"
 #include "runtime/cuda_driver.h"
 #include "runtime/device.h"
@@ -105,6 +106,7 @@ void Recorder::Flush(std::string_view cause, Cut cut) {
     if (is_new) LookForLoops(entry);
     NoteNovelty(is_new);
   }
+  const bool waited = entry != nullptr && !policy.kept_eager() && guards::AwaitProgram(entry->body.get());
   events.Found(entry, found);
   const bool predicted = found == runtime::TraceRun::Found::kPredicted;
   if (predicted) counters.predicted_hits.Add();
@@ -117,7 +119,7 @@ void Recorder::Flush(std::string_view cause, Cut cut) {
   Distribute(&binding, result);
   std::optional<RecordedArgs> learnt;
   if (entry != nullptr && head_start_.Learns(*entry)) learnt = Recorded(*entry, /*only_foretellable=*/true);
-  const bool may_gain = learnt.has_value() && found != runtime::TraceRun::Found::kMiss && stream_.has_value();
+  const bool may_gain = learnt.has_value() && !waited && found != runtime::TraceRun::Found::kMiss && stream_.has_value();
   // On a GPU it is only launched by now.
   if (predicted && !stream_.has_value() && Current() == this) NoteTraceRan(cause);
   head_start_.OnCut(entry, may_gain, /*waits=*/cut == Cut::kGraphBreak, learnt);
@@ -341,6 +343,7 @@ runtime::RunResult Recorder::RunPrograms(const guards::CachedTracePtr& entry, bo
   if (entry == nullptr) return RunReplay(log_, args);
   guards::CompiledProgram& body = *entry->body;
   if (!body.ready()) return RunMeanwhile(entry.get(), in_background, args);
+  body.waited_for.NoteRun();
   if (!body.compiled) counters.eager_replays.Add();
   counters.kernel_launches.Add(body.program->num_kernels());
   counters.aten_calls.Add(body.program->num_aten_calls());

@@ -162,6 +162,9 @@ bool OpRecording::AddTensorItem(const at::Tensor& tensor) {
     if (number < 0) return false;
     if (first_use) recorder_->slots_[number].parameter = tensor.requires_grad() && tensor.is_leaf();
   }
+  if (mutated && !writes_parameters_) {
+    writes_parameters_ = recorder_->slots_[number].parameter || (tensor.requires_grad() && tensor.is_leaf());
+  }
   NoteDevice(*device, impl->dim() == 0 && !mutated);
   only_settled_numbers_ = only_settled_numbers_ && impl->dim() == 0 && !IsPending(*storage) && (first_use || !mutated);
   Adopt(impl);
@@ -441,6 +444,7 @@ bool OpRecording::Commit() {
   if (predicted_ && outputs_ != nullptr && r.symbols_.active()) predicted_ = r.symbols_.TakeResults(r.log_.ops.size(), *outputs_);
   if (!predicted_ && r.prediction_ != nullptr) r.CompleteOutputs();
   for (const Operand& operand : operands_) r.slots_[operand.storage].unwritten = false;
+  if (writes_parameters_ && !at::GradMode::is_enabled()) r.parameters_updated_ = true;
   codegen::TraceLog::Op op;
   op.code_begin = static_cast<uint32_t>(code_begin_);
   op.shapes_begin = static_cast<uint32_t>(shapes_begin_);

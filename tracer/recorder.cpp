@@ -283,6 +283,8 @@ void Recorder::BeginTrace(int32_t op_id) {
   keeps_stacks_ = runtime::Active().stacks;
   all_dynamic_ = runtime::Active().dynamic == runtime::When::kAlways;
   record_start_ = runtime::EventTime();
+  has_forward_pass_ = at::GradMode::is_enabled();
+  parameters_updated_ = false;
 }
 
 void Recorder::BeginPrediction() {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/core/stack.h>
 #include <c10/core/DefaultDtype.h>
 
@@ -13,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -88,11 +90,15 @@ class Recorder {
   // overwrites it.
   bool IsSettledNumber(const at::Tensor& tensor, bool writes);
 
-  // Operator `op_id` is next. Cuts when the trace has reached its budget of ops or pending bytes, or the end of a block, and where the
-  // default dtype, or what kernels read of settings, has become another one. The lock is held.
+  // Operator `op_id` is next. Cuts when the trace has reached its budget of ops or pending bytes, the end of a block, or that of a step of
+  // training, so that a loop in which nobody waits is cut as one that waits after each step; and where the default dtype, or what kernels
+  // read of settings, has become another one. The lock is held.
   void CutOverBudget(int32_t op_id) {
     if (log_.ops.empty()) {
       BeginTrace(op_id);
+    } else if (parameters_updated_ && at::GradMode::is_enabled() && EndsStep()) {
+      due_ = kStep;
+      CutDue(op_id);
     } else if (log_.ops.size() >= max_ops_ || pending_bytes_ >= max_pending_bytes_ ||
                (input_bytes_ >= look_at_inputs_at_ && HoldsTooMuch())) {
       CutDue(op_id);
@@ -178,10 +184,16 @@ class Recorder {
   // A program that changes settings oftener than this does not only do so before its work begins.
   static constexpr int kMostSettingsAtStart = 8;
   // Causes of cuts where a trace may as well end, and of those where it must.
-  static constexpr std::string_view kBlock = guards::kBlock, kLoop = guards::kLoop, kFull = "trace_limit", kDefaultDtype = "default_dtype",
-                                    kSettings = "settings";
+  static constexpr std::string_view kBlock = guards::kBlock, kLoop = guards::kLoop, kFull = "trace_limit", kStep = "step",
+                                    kDefaultDtype = "default_dtype", kSettings = "settings";
 
   void CutDue(int32_t op_id);
+  // The next op is recorded with grad mode on, after parameters were updated. Whether it begins another step than the trace has: not where
+  // that began with an update, as between a loss that is read and the next.
+  bool EndsStep() {
+    parameters_updated_ = false;
+    return std::exchange(has_forward_pass_, true);
+  }
   // Whether the sizes that make the predicted program's symbols are recorded.
   bool SymbolsAreSeen() const;
   // Runs what can run of the predicted program.
@@ -291,7 +303,9 @@ class Recorder {
   bool better_ahead_ = false;
   size_t max_ops_ = 0;  // Budgets of the current trace, read at its first op.
   int64_t max_pending_bytes_ = 0;
-  int64_t record_start_ = 0;  // EventTime() at its first op.
+  int64_t record_start_ = 0;         // EventTime() at its first op.
+  bool has_forward_pass_ = false;    // It has ops that were recorded with grad mode on.
+  bool parameters_updated_ = false;  // After those, if any, it has written parameters with grad mode off: an optimizer's work.
 
   guards::CachedTracePtr prediction_;  // The trace that the current one has followed so far; null when it left it.
   std::optional<c10::Stream> stream_;  // That work for the trace's GPU goes to; none while it has no op on one.
@@ -424,7 +438,8 @@ class OpRecording {
   runtime::DeviceCode device_ = runtime::kCpuCode;   // Of the operands.
   std::optional<runtime::DeviceCode> asked_device_;  // For the results.
   bool on_cpu_ = false;                              // An operand is there that has to be where the others are.
-  bool refused_ = false;                             // Operands are on two GPUs, or what is asked for is not recorded.
+  bool writes_parameters_ = false;
+  bool refused_ = false;  // Operands are on two GPUs, or what is asked for is not recorded.
   bool predicted_ = false;
   bool committed_ = false;
   codegen::OutputMetasPtr outputs_;

@@ -56,6 +56,7 @@ class LAZULI_API Options {
   LAZULI_OPTION(std::string, dynamic);                  // "auto", "0" or "1".
   LAZULI_OPTION(bool, async);                           // Compile in the background.
   LAZULI_OPTION(int64_t, compile_threads);              // At most so many threads do.
+  LAZULI_OPTION(int64_t, compile_wait_ms);              // That traces wait for it, in all.
   LAZULI_OPTION(int64_t, specialize_after);             // Runs with the same sizes before they get a program of their own.
   LAZULI_OPTION(int64_t, recompile_limit);              // Programs per site.
   LAZULI_OPTION(int64_t, accumulated_recompile_limit);  // Programs over all sites.

@@ -25,6 +25,7 @@ struct LAZULI_API Stats {
   int64_t eager_replays = 0;        // Traces run op by op without a compiled program, for any reason.
   int64_t background_replays = 0;   // Those among them whose program was being compiled in the background.
   int64_t stance_replays = 0;       // Those among them that would have been compiled but for the stance or error_on_recompile.
+  int64_t compile_waits = 0;        // Traces that waited for a program to be compiled. See LAZULI_COMPILE_WAIT_MS.
   int64_t kernels_compiled = 0;     // Kernels that code was generated for.
   int64_t kernel_cache_hits = 0;    // Kernels that this process had already.
   int64_t kernels_replanned = 0;    // Kernels on a GPU compiled again, with a plan for sizes far from those that they were planned for.
@@ -58,6 +59,7 @@ struct LAZULI_API Stats {
   int64_t verify_mismatches = 0;       // Those whose results differed.
   int64_t packed_weight_bytes = 0;     // That packed weights take now. reset() leaves it.
   double compile_seconds = 0;
+  double compile_wait_seconds = 0;                 // For which traces waited.
   std::map<std::string, int64_t> eager_fallbacks;  // By operator: cut and run eagerly.
   std::map<std::string, int64_t> eager_uncut;  // By operator: run eagerly at once, without a cut, since none of its operands was pending.
   std::map<std::string, int64_t> cuts;         // By cause: "data_ptr", "aten::_local_scalar_dense", "sync", "mode_end", "trace_limit", ...

@@ -13,7 +13,8 @@ namespace {
 
 class BackgroundTest : public BackendTest {
  protected:
-  Options options() const { return BackendTest::options().async(true); }
+  // Nobody waits for programs: WaitingLoopTest is about those who do.
+  Options options() const { return BackendTest::options().async(true).compile_wait_ms(0); }
 };
 
 float Step() { return (torch::ones({40, 3}) * 2).exp().sum().item<float>(); }

@@ -20,7 +20,7 @@ TEST_F(CountersTest, ListCoversEveryMemberOfStats) {
   LAZULI_COUNTERS(LAZULI_COUNT)
 #undef LAZULI_COUNT
   ++integers;  // packed_weight_bytes is no count: Reset() leaves it.
-  EXPECT_EQ(sizeof(Stats), integers * sizeof(int64_t) + sizeof(double) + 3 * sizeof(std::map<std::string, int64_t>));
+  EXPECT_EQ(sizeof(Stats), integers * sizeof(int64_t) + 2 * sizeof(double) + 3 * sizeof(std::map<std::string, int64_t>));
 }
 
 TEST_F(CountersTest, SnapshotHasWhatWasAdded) {
@@ -79,13 +79,15 @@ TEST(StatsTest, JsonIsOneLineInMemberOrder) {
   Stats stats;
   stats.ops_recorded = 12;
   stats.compile_seconds = 1.25;
+  stats.compile_wait_seconds = 0.5;
   stats.eager_fallbacks["aten::nonzero"] = 2;
   stats.cuts["sync"] = 1;
   stats.cuts["a\"b\\c\n"] = 3;
   const std::string json = stats.ToJson();
   EXPECT_EQ(json.rfind("{\"ops_recorded\": 12, \"views_recorded\": 0, \"traces\": 0, ", 0), 0u) << json;
   const std::string tail =
-      "\"compile_seconds\": 1.250000, \"eager_fallbacks\": {\"aten::nonzero\": 2}, \"eager_uncut\": {}, \"cuts\": {\"a\\\"b\\\\c\\u000a\": "
+      "\"compile_seconds\": 1.250000, \"compile_wait_seconds\": 0.500000, "
+      "\"eager_fallbacks\": {\"aten::nonzero\": 2}, \"eager_uncut\": {}, \"cuts\": {\"a\\\"b\\\\c\\u000a\": "
       "3, \"sync\": 1}}";
   ASSERT_GT(json.size(), tail.size());
   EXPECT_EQ(json.substr(json.size() - tail.size()), tail);
