@@ -346,40 +346,43 @@ void CudaFunctionEmitter::EmitPass(int pass) {
     EmitScanLoop(chosen, effects, pass, scans);
     return Combine(reduces);
   }
-  const std::optional<std::vector<std::string>> aligned = WholeVectors(chosen, effects, pass);
+  const std::optional<std::vector<int>> aligned = WholeVectors(chosen, effects, pass);
   const auto scheduled = [&](int turns) { return std::max(1, CudaSchedule::Shift(turns, plan_.schedule.unroll)); };
   const int unroll = scheduled(!plan_.IsLight(pass) ? 1 : plan_.lanes == 1 ? 8 : 4);
   if (aligned.has_value()) {
     // Where these are constants, no load has a condition, and those of several turns are under way at once.
-    std::vector<std::string> conditions = *aligned;
+    std::vector<std::string> conditions;
+    for (const int b : *aligned) conditions.push_back(absl::StrCat("fast", b));
     if (!plan_.rows) conditions.push_back(absl::StrCat("n == ", plan_.lanes));
     Open(absl::StrCat("if (", absl::StrJoin(conditions, " && "), ")"));
-    for (const std::string& fast : *aligned) Line(absl::StrCat("const bool ", fast, " = true;"));
+    for (const int b : *aligned) Line(absl::StrCat("const bool fast", b, " = true;"));
     if (!plan_.rows) Line(absl::StrCat("const int n = ", plan_.lanes, ";"));
     EmitReducedLoop(chosen, effects, pass, plan_.rows ? unroll : scheduled(aligned->size() > 1 ? 4 : 8), /*staged=*/true);
     Close();
     Open("else");
   }
-  EmitReducedLoop(chosen, effects, pass, unroll, /*staged=*/false);
+  // What is left to memory that begins between two vectors is rarely run, and would be half of what there is to compile.
+  const bool is_rare = aligned.has_value() && std::all_of(aligned->begin(), aligned->end(), [this](int b) { return KeepsVectorsApart(b); });
+  EmitReducedLoop(chosen, effects, pass, is_rare ? 1 : unroll, /*staged=*/false);
   if (aligned.has_value()) Close();
   Combine(reduces);
   if (phase_.split) StorePartials(reduces);
 }
 
-// The buffers of which a pass loads and stores vectors and nothing else, by what says whether they are aligned; none where it does
-// otherwise, too, and where not all pieces of a row are whole. Single elements need not be aligned.
-std::optional<std::vector<std::string>> CudaFunctionEmitter::WholeVectors(const std::vector<bool>& chosen, const std::vector<bool>& effects,
-                                                                          int pass) const {
+// The buffers of which a pass loads and stores vectors and nothing else; none where it does otherwise, too, and where not all pieces of a
+// row are whole. Single elements need not be aligned.
+std::optional<std::vector<int>> CudaFunctionEmitter::WholeVectors(const std::vector<bool>& chosen, const std::vector<bool>& effects,
+                                                                  int pass) const {
   if (plan_.rows && (plan_.lanes == 1 || !plan_.HasWholePieces() || plan_.iterations > 0)) return std::nullopt;
-  std::vector<std::string> aligned;
+  std::vector<int> aligned;
   for (int i = 0; i < num_insts(); ++i) {
     if (!(chosen[i] || effects[i]) || !plan_.HasLanes(i) || !HasBuffer(inst(i).op)) continue;
     if (plan_.IsInRow(i) && plan_.IsCachedBefore(i, pass)) continue;
     if (inst(i).op != KOp::kLoad && inst(i).op != KOp::kStore) return std::nullopt;
     if (plan_.lanes == 1) continue;
-    if (buffer(static_cast<int>(inst(i).imm)).strides[plan_.vector_dim] != 1) return std::nullopt;
-    const std::string fast = absl::StrCat("fast", inst(i).imm);
-    if (std::find(aligned.begin(), aligned.end(), fast) == aligned.end()) aligned.push_back(fast);
+    const int b = static_cast<int>(inst(i).imm);
+    if (buffer(b).strides[plan_.vector_dim] != 1) return std::nullopt;
+    if (std::find(aligned.begin(), aligned.end(), b) == aligned.end()) aligned.push_back(b);
   }
   return plan_.rows && aligned.empty() ? std::nullopt : std::optional(aligned);
 }

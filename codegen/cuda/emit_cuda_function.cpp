@@ -165,6 +165,15 @@ void CudaFunctionEmitter::EmitBatchEntryPoint() {
   Close();
 }
 
+// Whether vectors of the buffer are aligned at any sizes if the first one is.
+bool CudaFunctionEmitter::KeepsVectorsApart(int b) const {
+  for (int d = 0; d < plan_.rank; ++d) {
+    const int64_t stride = buffer(b).strides[d];
+    if (d != plan_.vector_dim && (plan_.kernel.symbols.IsSymbolic(stride) || stride % plan_.lanes != 0)) return false;
+  }
+  return plan_.shift_buffer < 0;
+}
+
 // Whether vectors of the buffer are aligned.
 void CudaFunctionEmitter::EmitFast(int b) {
   const KBuffer& at = buffer(b);

@@ -48,6 +48,7 @@ class CudaFunctionEmitter {
   void EmitFacts();
   void EmitKeptLoop();
   void EmitTileLoop();
+  bool KeepsVectorsApart(int b) const;
   void EmitFast(int b);
   void EmitShift();
   bool SkipsLastTurn(const std::vector<bool>& chosen, int pass) const;
@@ -88,7 +89,7 @@ class CudaFunctionEmitter {
   int ScanLanes(int i) const { return plan_.HasLanes(i) ? plan_.lanes : 1; }
   void EmitStagedTurns(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass, int turns, int threads);
   bool IsStaged(int i, int pass) const;
-  std::optional<std::vector<std::string>> WholeVectors(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass) const;
+  std::optional<std::vector<int>> WholeVectors(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass) const;
   // Instructions `chosen`, in order, where `lanes`: for each lane of the vector loop. `pass`: -1 for kept points.
   void EmitBlock(const std::vector<bool>& chosen, const std::vector<bool>& effects, bool lanes, int pass);
   void EmitValue(int i, int pass, bool in_lanes);

@@ -193,11 +193,11 @@ void CudaFunctionEmitter::StorePartials(const std::vector<int>& reduces) {
   Close();
 }
 
-// Threads take turns at the parts as they do at points. `guarded`: not all lanes are points.
+// Threads take turns at the parts as they do at points. `guarded`: not all lanes are points, as in few threads.
 void CudaFunctionEmitter::EmitPartialsLoop(const std::vector<int>& reduces, bool guarded) {
   const std::string own = plan_.rows ? "threadIdx.x" : "threadIdx.y";
   const int threads = plan_.rows ? phase_.threads_x : phase_.threads_y;
-  Line("#pragma unroll 4");
+  Line(guarded ? "#pragma unroll 1" : "#pragma unroll 4");
   Open(absl::StrCat("for (int p = ", own, "; p < splits; p += ", threads, ")"));
   const std::string split = absl::StrCat("(i64)p * ", ProductText(plan_.launch.kept_points, true), " + ");
   for (const int i : reduces) {
