@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "guards/compile_jobs.h"
 #include "guards/compile_policy.h"
+#include "guards/compile_wait.h"
 #include "guards/guard.h"
 #include "guards/miss_report.h"
 #include "guards/shape_marks.h"
@@ -189,17 +190,17 @@ CachedTracePtr ProgramCache::Compile(const codegen::TraceLog& log, std::string_v
   const CachedTracePtr entry = MakeTrace(log, FindSite(log, cause), &skeleton, std::make_shared<CompiledProgram>(next_serial_++));
   skeleton.ShareStaticMarks(&entry->log.marks);
   if (skeleton.examples.empty()) ++entry->site->new_in_a_row;
-  // What came with other results that could be seen is no news.
-  const uint64_t work = WorkOf(log);
-  const bool is_known = works_.contains(work) || skeleton.profile->Knows(log);
+  // What came once, with other results that could be seen, is no news. What came with many may never settle.
+  if (works_.size() >= kMostWorks) works_.clear();
+  int64_t& came = works_[WorkOf(log)];
+  const bool is_known = came == 1 || skeleton.profile->Knows(log);
   const bool wait_for_more = skeleton.examples.empty() && policy->DeferNewCode(is_known);
   if (!wait_for_more && !Request(entry, location, policy)) {
     Forget(entry.get());
     return nullptr;
   }
   skeleton.AddExample(NumbersOf(log));
-  if (works_.size() >= kMostWorks) works_.clear();
-  works_.insert(work);
+  ++came;
   Insert(entry);
   return entry;
 }

@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/functional/function_ref.h"
 #include "codegen/ir/trace_log.h"
 #include "guards/looks.h"
@@ -188,7 +187,7 @@ class ProgramCache {
   absl::flat_hash_map<uint64_t, Fork> forks_;
   std::map<std::string, Successors, std::less<>> after_cause_;  // Of traces before which no other is known.
   absl::flat_hash_map<uint64_t, uint64_t> alias_patterns_;      // The first trace that came, by what it is separated. Fingerprints.
-  absl::flat_hash_set<uint64_t> works_;                         // Fingerprints of traces without what could be seen of their results.
+  absl::flat_hash_map<uint64_t, int64_t> works_;                // How often traces came, by their fingerprints without what could be seen.
   size_t size_ = 0;
   size_t log_bytes_ = 0;
   int64_t next_serial_ = 0;

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "codegen/ir/trace_log.h"
-#include "guards/compile_wait.h"
 #include "guards/eager_trial.h"
 #include "guards/graph_trial.h"
 #include "guards/hot_sizes.h"
@@ -53,7 +52,6 @@ struct CompiledProgram {
   std::atomic<bool> wanted{true};  // False once the cache has forgotten its trace.
   const int64_t serial;            // Of the trace that it is compiled for.
   runtime::CompileDemand demand;
-  WaitedFor waited_for;
   // What follows belongs to the compiler until `state` is one of the last two.
   std::unique_ptr<runtime::Program> program;
   bool compiled = false;  // False: `program` replays the trace, because compiling it failed.

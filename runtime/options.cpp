@@ -180,8 +180,7 @@ std::vector<OptionRow> MakeTable() {
       Int("LAZULI_COMPILE_THREADS", A::compile_threads(), "1", 1, "Threads that compile in the background."),
       Int("LAZULI_COMPILE_WAIT_MS", A::compile_wait_ms(), "4000", 0,
           "Milliseconds that traces which come again wait, in all, for programs that are compiled in the background, so that a loop runs "
-          "compiled from its third or fourth step on. What was waited for a program is given back once it has run 16 times. 0: nobody "
-          "waits."),
+          "compiled from its second or third step on. A sixteenth of the time that passes is added to what is left. 0: nobody waits."),
       Bool(
           "LAZULI_THREADS", A::threads(), "0",
           "1 turns the mode on, each with a trace of its own, for the threads that a recording thread starts. Needs liblazuli.so linked or "

@@ -444,7 +444,7 @@ bool OpRecording::Commit() {
   if (predicted_ && outputs_ != nullptr && r.symbols_.active()) predicted_ = r.symbols_.TakeResults(r.log_.ops.size(), *outputs_);
   if (!predicted_ && r.prediction_ != nullptr) r.CompleteOutputs();
   for (const Operand& operand : operands_) r.slots_[operand.storage].unwritten = false;
-  if (writes_parameters_ && !at::GradMode::is_enabled()) r.parameters_updated_ = true;
+  r.FollowStep(writes_parameters_);
   codegen::TraceLog::Op op;
   op.code_begin = static_cast<uint32_t>(code_begin_);
   op.shapes_begin = static_cast<uint32_t>(shapes_begin_);

@@ -284,7 +284,7 @@ void Recorder::BeginTrace(int32_t op_id) {
   all_dynamic_ = runtime::Active().dynamic == runtime::When::kAlways;
   record_start_ = runtime::EventTime();
   has_forward_pass_ = at::GradMode::is_enabled();
-  parameters_updated_ = false;
+  has_backward_pass_ = parameters_updated_ = false;
 }
 
 void Recorder::BeginPrediction() {

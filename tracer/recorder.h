@@ -189,10 +189,19 @@ class Recorder {
 
   void CutDue(int32_t op_id);
   // The next op is recorded with grad mode on, after parameters were updated. Whether it begins another step than the trace has: not where
-  // that began with an update, as between a loss that is read and the next.
+  // that began with an update, as between a loss that is read and the next, nor between updates that are computed with grad mode on.
   bool EndsStep() {
     parameters_updated_ = false;
-    return std::exchange(has_forward_pass_, true);
+    const bool has_backward_pass = std::exchange(has_backward_pass_, false);
+    return std::exchange(has_forward_pass_, true) && has_backward_pass;
+  }
+  // An op was recorded.
+  void FollowStep(bool writes_parameters) {
+    if (writes_parameters) {
+      parameters_updated_ = parameters_updated_ || !at::GradMode::is_enabled();
+    } else if (has_forward_pass_ && !has_backward_pass_) {
+      has_backward_pass_ = !at::GradMode::is_enabled();
+    }
   }
   // Whether the sizes that make the predicted program's symbols are recorded.
   bool SymbolsAreSeen() const;
@@ -304,8 +313,9 @@ class Recorder {
   size_t max_ops_ = 0;  // Budgets of the current trace, read at its first op.
   int64_t max_pending_bytes_ = 0;
   int64_t record_start_ = 0;         // EventTime() at its first op.
-  bool has_forward_pass_ = false;    // It has ops that were recorded with grad mode on.
-  bool parameters_updated_ = false;  // After those, if any, it has written parameters with grad mode off: an optimizer's work.
+  bool has_forward_pass_ = false;    // It has ops that were recorded with grad mode on,
+  bool has_backward_pass_ = false;   // after them others with it off,
+  bool parameters_updated_ = false;  // and writes of parameters with it off: an optimizer's work.
 
   guards::CachedTracePtr prediction_;  // The trace that the current one has followed so far; null when it left it.
   std::optional<c10::Stream> stream_;  // That work for the trace's GPU goes to; none while it has no op on one.

@@ -124,6 +124,26 @@ TEST_P(StepsTest, WhatUpdatesWithGradModeOnIsNotCutParameterByParameter) {
   });
 }
 
+TEST_P(StepsTest, UpdatesComputedWithGradModeOnAreCutOnce) {
+  Tensors momenta;
+  for (const torch::Tensor& parameter : net_->parameters()) momenta.push_back(torch::zeros_like(parameter, torch::requires_grad(false)));
+  const Tensors zeros = momenta;
+  int64_t steps = 0;
+  // After the first parameter's update: what comes then is in the next trace, with the next forward and backward pass.
+  ExpectCuts(kSteps, [&](int) {
+    if (steps++ == kSteps) momenta = zeros;
+    net_->zero_grad();
+    Loss().backward();
+    for (size_t i = 0; i < momenta.size(); ++i) {
+      const torch::Tensor parameter = net_->parameters()[i];
+      momenta[i] = 0.9 * momenta[i] + 0.1 * parameter.grad();
+      const torch::Tensor update = 0.1 * momenta[i];
+      const torch::NoGradGuard no_grad;
+      parameter.sub_(update);
+    }
+  });
+}
+
 TEST_P(StepsTest, AccumulatedGradientsAreOneStep) {
   auto optimizer = Optimizer("sgd");
   ExpectCuts(kSteps / 2 - 1, [&](int i) {
@@ -246,6 +266,26 @@ TEST_P(WaitingLoopTest, OtherResultsAreASecondSight) {
   EXPECT_EQ(lazuli::stats().programs_compiled, 0);
   EXPECT_NEAR(step(true), expected, 1e-3);
   EXPECT_EQ(lazuli::stats().programs_compiled, 1);
+}
+
+// But where others can be seen each time, each of them is as good as new: the site's programs are for what stays.
+TEST_P(WaitingLoopTest, EverOtherResultsAreNot) {
+  const lazuli::DeviceMode mode(options(60000));
+  const auto step = [](int kept) {
+    Tensors all{torch::ones({9, 4})};
+    for (int i = 0; i < 12; ++i) all.push_back((all.back() * 2).exp().sigmoid());
+    const torch::Tensor one = all[static_cast<size_t>(kept)], last = all.back();
+    all.clear();
+    lazuli::sync();
+  };
+  for (int kept = 1; kept <= 6; ++kept) step(kept);
+  EXPECT_EQ(lazuli::stats().programs_compiled, 1);
+  EXPECT_EQ(lazuli::stats().recompile_limit_hits, 0);
+  step(5);
+  EXPECT_EQ(lazuli::stats().programs_compiled, 2);
+  const StatsDelta delta;
+  for (int i = 0; i < 5; ++i) step(5);
+  EXPECT_EQ(delta.of(&Stats::eager_replays), 0);
 }
 
 LAZULI_FOR_EACH_BACKEND(WaitingLoopTest);

@@ -87,35 +87,43 @@ TEST_F(CompileWaitTest, NobodyWaitsWithoutABudget) {
 }
 
 TEST_F(CompileWaitTest, TheBudgetIsUsedUp) {
-  Allow(5);
+  Allow(200);
   const auto body = Compiling();
+  const auto begin = WaitBudget::Clock::now();
   EXPECT_TRUE(AwaitProgram(body.get()));
-  EXPECT_FALSE(body->ready());  // It goes on in the background.
-  EXPECT_EQ(WaitBudget::Get().Left(milliseconds(5)).count(), 0);
-  EXPECT_FALSE(AwaitProgram(body.get()));
+  EXPECT_GE(WaitBudget::Clock::now() - begin, milliseconds(200));
+  EXPECT_FALSE(body->ready());             // It goes on in the background.
+  EXPECT_FALSE(AwaitProgram(body.get()));  // A wait for what has come back since would be short.
 }
 
-TEST_F(CompileWaitTest, RunsPayItBack) {
-  Allow(5);
-  const auto body = Compiling();
-  EXPECT_TRUE(AwaitProgram(body.get()));
-  for (int run = 1; run < WaitedFor::kPaidBackAfter; ++run) {
-    body->waited_for.NoteRun();
-    EXPECT_EQ(WaitBudget::Get().Left(milliseconds(5)).count(), 0) << run;
-  }
-  body->waited_for.NoteRun();
-  EXPECT_EQ(WaitBudget::Get().Left(milliseconds(5)), milliseconds(5));
-  for (int run = 0; run < 2 * WaitedFor::kPaidBackAfter; ++run) body->waited_for.NoteRun();
-  EXPECT_EQ(WaitBudget::Get().Left(milliseconds(5)), milliseconds(5));  // Once.
+TEST(WaitBudgetTest, FillsUpSlowly) {
+  WaitBudget budget;
+  const milliseconds most(800);
+  WaitBudget::Clock::time_point now{};
+  EXPECT_EQ(budget.Left(most, now), most);
+  budget.Spend(milliseconds(300));
+  EXPECT_EQ(budget.Left(most, now), milliseconds(500));
+  now += WaitBudget::kRefill * milliseconds(100);
+  EXPECT_EQ(budget.Left(most, now), milliseconds(600));
+  EXPECT_EQ(budget.Left(most, now), milliseconds(600));
+  budget.Spend(milliseconds(900));  // The last wait may take a little more.
+  EXPECT_EQ(budget.Left(most, now).count(), 0);
+  now += WaitBudget::kRefill * milliseconds(100);
+  EXPECT_EQ(budget.Left(most, now).count(), 0);
+  now += WaitBudget::kRefill * milliseconds(500);
+  EXPECT_EQ(budget.Left(most, now), milliseconds(300));
 }
 
-TEST_F(CompileWaitTest, WhatComesBackAfterAResetIsNoMore) {
-  Allow(5);
-  const auto body = Compiling();
-  EXPECT_TRUE(AwaitProgram(body.get()));
-  WaitBudget::Get().Reset();
-  for (int run = 0; run < WaitedFor::kPaidBackAfter; ++run) body->waited_for.NoteRun();
-  EXPECT_EQ(WaitBudget::Get().Left(milliseconds(5)), milliseconds(5));
+TEST(WaitBudgetTest, NeverHoldsMoreThanItHeldAtFirst) {
+  WaitBudget budget;
+  WaitBudget::Clock::time_point now{};
+  budget.Spend(milliseconds(100));
+  now += std::chrono::hours(100);
+  EXPECT_EQ(budget.Left(milliseconds(800), now), milliseconds(800));
+  budget.Spend(milliseconds(300));
+  EXPECT_EQ(budget.Left(milliseconds(800), now), milliseconds(500));
+  budget.Reset();
+  EXPECT_EQ(budget.Left(milliseconds(800), now), milliseconds(800));
 }
 
 TEST_F(CompileWaitTest, WhatIsWaitedForComesFirst) {
