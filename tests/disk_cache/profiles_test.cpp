@@ -68,24 +68,35 @@ TEST_F(ProfilesOnDisk, AnotherConstantIsAnotherProgram) {
 }
 
 TEST_F(ProfilesOnDisk, InTheBackgroundASecondProcessIsCompiledFromTheSecondStepOn) {
-  const Stats first = Run(On().async(true), {16, 16, 16});
+  const Stats first = Run(On().async(true).compile_wait_ms(0), {16, 16, 16});
   EXPECT_GE(first.background_replays, 2);
   EXPECT_EQ(first.programs_compiled, 1);
-  const Stats second = Run(On().async(true), {16, 16, 16});
+  const Stats second = Run(On().async(true).compile_wait_ms(0), {16, 16, 16});
   EXPECT_LE(second.eager_replays, 1);
   EXPECT_EQ(second.kernels_compiled, 0);
   EXPECT_EQ(second.programs_compiled, 1);
   EXPECT_GE(second.kernel_launches, 2);
 }
 
+TEST_F(ProfilesOnDisk, ASecondProcessThatMayWaitIsCompiledFromItsFirstStepOn) {
+  const Options waiting = On().async(true).compile_wait_ms(60000);
+  const Stats first = Run(waiting, {16, 16, 16});
+  EXPECT_EQ(first.background_replays, 1);
+  EXPECT_EQ(first.programs_compiled, 1);
+  const Stats second = Run(waiting, {16, 16, 16});
+  EXPECT_EQ(second.eager_replays, 0);
+  EXPECT_EQ(second.kernels_compiled, 0);
+  EXPECT_EQ(second.programs_compiled, 1);
+}
+
 TEST_F(ProfilesOnDisk, WithoutItsKernelsAKnownProgramIsCompiledInTheBackground) {
-  const Stats first = Run(On().async(true), {16, 16});
+  const Stats first = Run(On().async(true).compile_wait_ms(0), {16, 16});
   for (const std::string& name : Entries()) {
     const auto entry = runtime::DecodeEntry(ReadBytes(folder_ / name));
     ASSERT_TRUE(entry.ok());
     if (entry->kind == "kernel") std::filesystem::remove(folder_ / name);
   }
-  const Stats second = Run(On().async(true), {16});
+  const Stats second = Run(On().async(true).compile_wait_ms(0), {16});
   EXPECT_EQ(second.eager_replays, 1);
   EXPECT_EQ(second.programs_compiled, 1);
   EXPECT_EQ(second.compile_failures, 0);
