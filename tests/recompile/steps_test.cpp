@@ -26,6 +26,12 @@ class StepsTest : public BackendTest {
   torch::Tensor Loss() { return torch::mse_loss(net_->forward(x_), y_); }
   std::unique_ptr<torch::optim::Optimizer> Optimizer(const std::string& name) { return OptimizerNamed(name)(net_->parameters()); }
 
+  void Train(torch::optim::Optimizer& optimizer) {
+    optimizer.zero_grad();
+    Loss().backward();
+    optimizer.step();
+  }
+
   Tensors Parameters() {
     Tensors copies;
     for (const torch::Tensor& parameter : net_->parameters()) copies.push_back(parameter.detach().clone());
@@ -63,14 +69,9 @@ TEST_P(StepsTest, EachStepOfEachOptimizerIsATrace) {
     lazuli::reset();
     auto optimizer = Optimizer(name);
     const lazuli::DeviceMode mode(options());
-    const auto step = [&] {
-      optimizer->zero_grad();
-      Loss().backward();
-      optimizer->step();
-    };
-    for (int i = 0; i < 3; ++i) step();  // The first one makes the optimizer's state.
+    for (int i = 0; i < 3; ++i) Train(*optimizer);  // The first one makes the optimizer's state.
     const StatsDelta delta;
-    for (int i = 0; i < kSteps; ++i) step();
+    for (int i = 0; i < kSteps; ++i) Train(*optimizer);
     EXPECT_EQ(delta.cuts("step"), kSteps);
     EXPECT_EQ(delta.of(&Stats::programs_compiled), 0);
     EXPECT_EQ(delta.of(&Stats::cache_misses), 0);
@@ -81,16 +82,11 @@ TEST_P(StepsTest, EachStepOfEachOptimizerIsATrace) {
 TEST_P(StepsTest, LoopsThatWaitFindWhatTheyCompiled) {
   const lazuli::DeviceMode mode(options());
   auto optimizer = Optimizer("adamw");
-  const auto step = [&] {
-    optimizer->zero_grad();
-    Loss().backward();
-    optimizer->step();
-  };
-  for (int i = 0; i < 4; ++i) step();
+  for (int i = 0; i < 4; ++i) Train(*optimizer);
   lazuli::sync();
   const StatsDelta delta;
   for (int i = 0; i < kSteps; ++i) {
-    step();
+    Train(*optimizer);
     lazuli::sync();
   }
   // Gradients that can still be seen at the cut make a trace of their own, once.
@@ -98,13 +94,9 @@ TEST_P(StepsTest, LoopsThatWaitFindWhatTheyCompiled) {
   EXPECT_EQ(delta.cuts("step"), 0);
 }
 
-TEST_P(StepsTest, ParametersAndLossesAreEagers) {
+TEST_P(StepsTest, ParametersAreEagers) {
   auto optimizer = Optimizer("sgd");
-  ExpectCuts(kSteps - 1, [&](int) {
-    optimizer->zero_grad();
-    Loss().backward();
-    optimizer->step();
-  });
+  ExpectCuts(kSteps - 1, [&](int) { Train(*optimizer); });
 }
 
 TEST_P(StepsTest, UpdatesByHandCount) {
@@ -189,9 +181,7 @@ TEST_P(StepsTest, EachOfTwoOptimizersEndsOne) {
       const torch::NoGradGuard no_grad;
       other->weight.copy_(weight);
     }
-    optimizer->zero_grad();
-    Loss().backward();
-    optimizer->step();
+    Train(*optimizer);
     second.zero_grad();
     torch::mse_loss(other->forward(x_), y_).backward();
     second.step();
@@ -203,18 +193,14 @@ TEST_P(StepsTest, AFullGraphIsNoObstacle) {
   const lazuli::DeviceMode mode(options());
   {
     const lazuli::FullGraph full_graph;
-    for (int i = 0; i < 3; ++i) {
-      optimizer->zero_grad();
-      Loss().backward();
-      optimizer->step();
-    }
+    for (int i = 0; i < 3; ++i) Train(*optimizer);
   }
   EXPECT_EQ(lazuli::stats().cuts["step"], 2);
 }
 
 LAZULI_FOR_EACH_BACKEND(StepsTest);
 
-// A loop whose programs are compiled in the background runs compiled from its third round on, since the second one waits.
+// A loop whose programs are compiled in the background runs compiled from its second round on, which waits.
 class WaitingLoopTest : public BackendTest {
  protected:
   Options options(int64_t wait_ms) const { return BackendTest::options().async(true).compile_wait_ms(wait_ms); }
