@@ -33,7 +33,8 @@ class Replay : public runtime::Program {
       ForEachRef(trace_.ops[i], [&](const TensorRef& ref) { last[ref.storage] = static_cast<int>(i); });
     }
     for (size_t s = 0; s < last.size(); ++s) {
-      if (last[s] >= 0 && !trace_.storages[s].live_out) dying_[static_cast<size_t>(last[s])].push_back(static_cast<StorageId>(s));
+      const bool may_die = trace_.storages[s].is_input || !trace_.storages[s].live_out;
+      if (last[s] >= 0 && may_die) dying_[static_cast<size_t>(last[s])].push_back(static_cast<StorageId>(s));
     }
   }
 
@@ -54,7 +55,7 @@ class Replay : public runtime::Program {
     for (size_t i = 0; i < trace_.ops.size(); ++i) {
       RunOp(trace_.ops[i], args, &stack, &result);
       stack.clear();
-      for (const StorageId storage : dying_[i]) storages_[static_cast<size_t>(storage)] = c10::Storage();
+      for (const StorageId storage : dying_[i]) Release(static_cast<size_t>(storage), args);
     }
     HandOver(args);
     storages_.clear();
@@ -72,6 +73,13 @@ class Replay : public runtime::Program {
     for (const auto& ref : op.results) {
       if (ref.defined()) fn(ref);
     }
+  }
+
+  void Release(size_t storage, const runtime::RunArgs& args) {
+    if (trace_.storages[storage].is_input && !args.unshared.empty() && args.unshared[storage] != 0) {
+      args.storages[storage]->set_data_ptr_noswap(at::DataPtr(nullptr, trace_.storages[storage].device));
+    }
+    storages_[storage] = c10::Storage();
   }
 
   // A result that an earlier failure left without memory fails what reads it.
@@ -135,7 +143,7 @@ class Replay : public runtime::Program {
   }
 
   const Trace trace_;
-  std::vector<std::vector<StorageId>> dying_;  // By op: created storages that nobody needs after it.
+  std::vector<std::vector<StorageId>> dying_;  // By op: storages that it is the last one to use, and nobody after the run.
   std::vector<c10::Storage> storages_;         // Only while running.
 };
 

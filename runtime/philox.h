@@ -2,6 +2,7 @@
 #pragma once
 
 #include <c10/core/Device.h>
+#include <c10/core/GeneratorImpl.h>
 
 #include <cstdint>
 #include <optional>
@@ -17,5 +18,31 @@ struct PhiloxState {
 // Takes the next `increment` numbers of every sequence from the default generator of GPU `device`, as a kernel of LibTorch's that draws so
 // many does. None, with nothing taken: LibTorch is of another version, or a CUDA graph is captured, in which numbers are not known yet.
 std::optional<PhiloxState> TakeRandomNumbers(c10::Device device, uint64_t increment);
+
+// What LibTorch's CUDA generators do while it lives, when a kernel that this thread calls wants numbers of them. Nests.
+class NumbersOfCalls {
+ public:
+  // As always; says what the kernels took of the default generators.
+  NumbersOfCalls();
+  // Nothing is taken from any: numbers begin at `state`.
+  explicit NumbersOfCalls(PhiloxState state);
+  ~NumbersOfCalls();
+  NumbersOfCalls(const NumbersOfCalls&) = delete;
+  NumbersOfCalls& operator=(const NumbersOfCalls&) = delete;
+
+  // This thread's; null for none.
+  static NumbersOfCalls* Current();
+
+  const std::optional<PhiloxState>& state() const { return state_; }
+  void OnTake(const c10::GeneratorImpl& generator, uint64_t increment);
+  int calls() const { return calls_; }
+  uint64_t taken() const { return taken_; }
+
+ private:
+  const std::optional<PhiloxState> state_;
+  NumbersOfCalls* const outer_;
+  int calls_ = 0;
+  uint64_t taken_ = 0;
+};
 
 }  // namespace lazuli::runtime

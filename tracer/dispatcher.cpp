@@ -13,6 +13,7 @@
 #include "codegen/lower.h"
 #include "runtime/counters.h"
 #include "runtime/mode_keys.h"
+#include "tracer/attention_dropout.h"
 #include "tracer/captured_memory.h"
 #include "tracer/composite.h"
 #include "tracer/dropout.h"
@@ -404,6 +405,7 @@ void RecordOrRun(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack
   if (recorder != nullptr) SettleOperandsElsewhere(recorder, info, *stack);
   if (recorder != nullptr && info.is_out && RecordAsFunctional(recorder, info, keys, stack)) return;
   if (info.is_random && RecordDropout(recorder, info, keys, stack)) return;
+  if (info.draws_dropout && RecordAttentionDropout(recorder, info, keys, stack)) return;
   // With grad mode on, oneDNN's LSTM returns a workspace whose size only it knows.
   if (recorder == nullptr || !info.recordable || (at::GradMode::is_enabled() && codegen::ReadsGradMode(info))) {
     RunEagerly(recorder, info, keys, stack);

@@ -19,6 +19,7 @@
 #include "runtime/device.h"
 #include "runtime/mode_keys.h"
 #include "runtime/open_library.h"
+#include "runtime/philox.h"
 #include "runtime/redirect_calls.h"
 #include "tracer/lazy_tensor.h"
 #include "tracer/recorder.h"
@@ -66,7 +67,8 @@ struct ResizeBytes {
   }
 };
 
-// at::CUDAGeneratorImpl's functions that take numbers, by whatever thread: our captures on others are no reason to fail.
+// at::CUDAGeneratorImpl's functions that take numbers, by whatever thread: our captures on others are no reason to fail, and calls may have
+// numbers of their own.
 constexpr char kPhiloxCudaState[] = "_ZN2at17CUDAGeneratorImpl17philox_cuda_stateEm";
 constexpr char kPhiloxEngineInputs[] = "_ZN2at17CUDAGeneratorImpl20philox_engine_inputsEm";
 
@@ -75,6 +77,9 @@ struct TakeNumbers {
   static inline Numbers (*theirs)(c10::GeneratorImpl*, uint64_t) = nullptr;
 
   static Numbers Call(c10::GeneratorImpl* generator, uint64_t increment) {
+    runtime::NumbersOfCalls* const calls = runtime::NumbersOfCalls::Current();
+    if (calls != nullptr && calls->state().has_value()) return Numbers(calls->state()->seed, calls->state()->offset);
+    if (calls != nullptr) calls->OnTake(*generator, increment);
     const runtime::NoCaptureElsewhere drawing(&generator->mutex_);
     return theirs(generator, increment);
   }

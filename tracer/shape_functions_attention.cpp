@@ -114,6 +114,10 @@ Shapes EfficientBackwardShape(Args args) {
 }  // namespace
 
 void AddGpuAttentionShapes(ShapeTable* table) {
+  // attention_dropout.cpp's operators have two numbers more, at the end.
+  table->emplace("lazuli::_scaled_dot_product_flash_attention_dropout", FlashShape);
+  table->emplace("lazuli::_scaled_dot_product_cudnn_attention_dropout", CudnnShape);
+  table->emplace("lazuli::_scaled_dot_product_efficient_attention_dropout", EfficientShape);
   table->emplace("aten::_scaled_dot_product_flash_attention", FlashShape);
   table->emplace("aten::_scaled_dot_product_flash_attention_backward", FlashBackwardShape);
   table->emplace("aten::_scaled_dot_product_cudnn_attention", CudnnShape);

@@ -212,9 +212,11 @@ uint64_t ChoicesOf(c10::ArrayRef<c10::IValue> args) {
 std::vector<codegen::Word> ForetoldKey(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, c10::Device device) {
   std::vector<codegen::Word> key{codegen::MakeWord(codegen::Tag::kLiveOut, static_cast<uint64_t>(info.id)), OperandDtypes(info, args),
                                  static_cast<codegen::Word>(device.type()), ChoicesOf(args)};
-  // Modes, reductions, dimensions: ints that are no sizes.
+  // Modes, reductions, dimensions: ints that are no sizes, nor numbers to compute with.
+  const auto& schema = info.handle.schema().arguments();
   for (const auto i : c10::irange(args.size())) {
-    if (args[i].isInt() && (info.size_args >> i & 1) == 0) key.push_back(static_cast<codegen::Word>(args[i].toInt()));
+    const bool is_number = schema[i].type()->kind() == c10::TypeKind::NumberType && !info.static_scalars;
+    if (args[i].isInt() && !is_number && (info.size_args >> i & 1) == 0) key.push_back(static_cast<codegen::Word>(args[i].toInt()));
   }
   return key;
 }

@@ -319,7 +319,7 @@ void CudaFunctionEmitter::EmitKeptEffects() {
   if (!any) return;
   if (!Reduces()) return EmitBlock(chosen, effects, /*lanes=*/true, -1);
   // Until all threads have read what is overwritten.
-  if (in_place && Syncs()) Line(Barrier());
+  if (in_place && Syncs()) Sync();
   if (in_place && !Syncs() && plan_.rows && phase_.threads_x > 1) Line("__syncwarp(mask);");
   Open(plan_.rows ? "if (threadIdx.x == 0)" : "if (threadIdx.y == 0)");
   EmitBlock(chosen, effects, /*lanes=*/!plan_.rows, -1);

@@ -30,7 +30,7 @@ std::string CudaFunctionEmitter::Run() {
   }
   if (kept_effects_) EmitKeptEffects();
   if (plan_.tile_dim >= 0) Close();
-  if (Syncs()) Line(Barrier());
+  if (Syncs()) Sync();
   Close();
   StorePartialSums();
   AddOwnPlaces();
@@ -46,6 +46,23 @@ bool CudaFunctionEmitter::Syncs() const {
 
 std::string CudaFunctionEmitter::Barrier() const {
   return HasRowsOfWarps() ? absl::StrCat("row_barrier((int)threadIdx.y + 1, ", phase_.threads_x, ");") : "__syncthreads();";
+}
+
+void CudaFunctionEmitter::Sync() {
+  Line(Barrier());
+  ++syncs_;
+}
+
+// Rows of warps may have gone round once less than the block's others, and so lack barriers: compute-sanitizer's racecheck counts them.
+void CudaFunctionEmitter::CatchUpSyncs() {
+  if (!HasRowsOfWarps() || syncs_ == 0) return;
+  const std::string points = absl::StrCat("(U)(", ChunksText(0, plan_.num_kept), ")"),
+                    first = absl::StrCat("block * ", phase_.kept_per_block);
+  Line(absl::StrCat("const U last = ", points, " > ", first, " ? (", points, " - ", first, ") % (blocks * ", phase_.kept_per_block,
+                    ") : 0;"));
+  Open("if (last > 0 && threadIdx.y >= last)");
+  for (int i = 0; i < syncs_; ++i) Line(Barrier());
+  Close();
 }
 
 void CudaFunctionEmitter::Require(int i) {

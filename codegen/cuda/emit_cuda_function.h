@@ -31,6 +31,10 @@ class CudaFunctionEmitter {
   bool Syncs() const;
   // Of blocks whose rows have several warps each: of those of one row.
   std::string Barrier() const;
+  // In the loop over kept points, once for each of them.
+  void Sync();
+  // After that loop, before what all threads of the block wait for.
+  void CatchUpSyncs();
   bool HasRowsOfWarps() const { return plan_.rows && phase_.threads_x > 32 && phase_.threads_y > 1; }
 
   // emit_cuda_function.cpp: the function around the passes.
@@ -136,6 +140,7 @@ class CudaFunctionEmitter {
   std::vector<bool> needs_;
   std::vector<int> drawn_by_;  // By instruction: the kUniform that alone needs it, where its numbers are drawn. -1: none.
   std::string text_;
+  int syncs_ = 0;  // Calls of Sync().
   int depth_ = 0;
   int scanned_ = -1;     // The scan whose operand is being emitted.
   bool staged_ = false;  // What a turn of several loads is there already.

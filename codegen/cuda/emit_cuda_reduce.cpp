@@ -78,7 +78,7 @@ void CudaFunctionEmitter::CombineInRow(const std::vector<int>& reduces) {
     Line(absl::StrCat("if (threadIdx.x % 32 == 0) h", i, row, "[threadIdx.x / 32] = ", Value(i), ";"));
   }
   if (warps <= 1 || reduces.empty()) return;
-  Line(Barrier());
+  Sync();
   for (const int i : reduces) {
     const std::string own = absl::StrCat("threadIdx.x % ", together), held = absl::StrCat("h", i, row, "[", own, "]");
     const std::string value =
@@ -144,6 +144,7 @@ void CudaFunctionEmitter::StorePartialSums() {
     if (at.op == KOp::kPartialSum) bytes = std::max<int64_t>(bytes, ElementBytes(at.type));
   }
   if (bytes == 0) return;
+  CatchUpSyncs();
   const std::string size = Number(plan_.kernel.sizes[plan_.vector_dim]);
   Line(absl::StrCat("__shared__ __align__(16) unsigned char sums[", bytes * y * columns, "];"));
   for (int i = 0; i < num_insts(); ++i) {

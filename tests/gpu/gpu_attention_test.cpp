@@ -118,8 +118,8 @@ TEST_F(GpuAttentionTest, NewLengthsNeedNoPlan) {
   }
 }
 
-// With dropout numbers are drawn at once, and so is what is attended to; gradients are recorded.
-TEST_F(GpuAttentionTest, GradientsWithDropout) {
+// Numbers are taken when a call is recorded, and drawn when it runs: of the same generator's as eagerly, and so is what is drawn later.
+TEST_F(GpuAttentionTest, Dropout) {
   int kernels = 0;
   for (const Kernel kernel : {Kernel::kFlash, Kernel::kCudnn, Kernel::kEfficient}) {
     if (!Runs(kernel, torch::randn({2, 4, 24, 64}, OnGpu(torch::kBFloat16)))) continue;
@@ -127,33 +127,69 @@ TEST_F(GpuAttentionTest, GradientsWithDropout) {
     lazuli::reset();
     const auto packed = torch::randn({2, 32, 3, 4, 64}, OnGpu(torch::kBFloat16)),
                weight = torch::randn({2, 4, 32, 64}, OnGpu(torch::kBFloat16));
-    const Program program = [&] {
+    const auto program = [&](int64_t length) {
       torch::manual_seed(5);
-      const auto qkv = packed.detach().clone().requires_grad_();
+      const auto qkv = packed.narrow(1, 0, length).detach().clone().requires_grad_();
       torch::Tensor x = qkv;
       for (int layer = 0; layer < 2; ++layer) {
         const auto heads = (x * 2).permute({2, 0, 3, 1, 4});
         const auto y = at::scaled_dot_product_attention(heads[0], heads[1], heads[2], {}, 0.25, true);
         x = x + y.permute({0, 2, 1, 3}).unsqueeze(2);
       }
-      const auto loss = (x * weight.permute({0, 2, 1, 3}).unsqueeze(2)).sum();
+      const auto loss = (x * weight.narrow(2, 0, length).permute({0, 2, 1, 3}).unsqueeze(2)).sum();
       return Tensors{torch::autograd::grad({loss}, {qkv})[0], torch::rand({3}, OnGpu(torch::kFloat))};
     };
     for (const std::string mode : {"default", "reduce-overhead"}) {
-      ExpectSameAsEager(program, mode);
+      // A call that is counted and one that is looked at, after which all is known, for other lengths, too.
+      ExpectSameAsEager([&] { return program(32); }, mode);
       const StatsDelta stats;
-      ExpectSameAsEager(program, mode);
-      int64_t forward = 0, backward = 0;
-      for (const char* name : {"flash", "cudnn", "efficient"}) {
-        const std::string attention = std::string("aten::_scaled_dot_product_") + name + "_attention";
-        forward += stats.fallbacks(attention);
-        backward += stats.fallbacks(attention + "_backward");
+      for (const int64_t length : {32, 24, 17, 31}) ExpectSameAsEager([&] { return program(length); }, mode);
+      SCOPED_TRACE(std::to_string(static_cast<int>(kernel)) + " " + mode);
+      for (const char* which : {"flash", "cudnn", "efficient"}) {
+        const std::string attention = std::string("_scaled_dot_product_") + which + "_attention";
+        for (const std::string& called : {"aten::" + attention, "aten::" + attention + "_backward", "lazuli::" + attention + "_dropout"}) {
+          EXPECT_EQ(stats.fallbacks(called), 0) << called;
+        }
       }
-      EXPECT_EQ(forward, 2 * 4) << static_cast<int>(kernel);
-      EXPECT_EQ(backward, 0) << static_cast<int>(kernel);
+      EXPECT_EQ(stats.of(&Stats::observations), 0);
+      EXPECT_GE(stats.of(&Stats::cache_hits), 4);
     }
   }
   EXPECT_GE(kernels, 2);
+}
+
+// Of calls that draw one after the other, in one trace and over several, and of a state that is put back.
+TEST_F(GpuAttentionTest, DropoutDrawsAsEagerDoes) {
+  const auto heads = torch::randn({3, 2, 4, 40, 64}, OnGpu(torch::kBFloat16));
+  const auto attend = [&](double p) { return at::scaled_dot_product_attention(heads[0] * 2, heads[1], heads[2], {}, p, false); };
+  const Program program = [&] {
+    torch::manual_seed(11);
+    const auto first = attend(0.5), second = attend(0.25);
+    auto generator = at::globalContext().defaultGenerator(heads.device());
+    const auto state = generator.get_state();
+    const auto noise = torch::randn({5}, OnGpu(torch::kFloat));
+    const auto third = attend(0.5);
+    generator.set_state(state);
+    const auto noise_again = torch::randn({5}, OnGpu(torch::kFloat));
+    const auto fourth = torch::dropout(attend(0.5), 0.5, true);
+    return Tensors{first, second, noise, third, noise_again, fourth, torch::rand({3}, OnGpu(torch::kFloat))};
+  };
+  const Tensors eager = program();
+  EXPECT_TRUE(torch::equal(eager[2], eager[4]));
+  EXPECT_FALSE(torch::equal(eager[0], eager[3])) << "they draw other numbers";
+  for (const bool async : {false, true}) {
+    for (int run = 0; run < 5; ++run) {
+      Tensors lazy;
+      {
+        const DeviceMode mode(Options().disk_cache(false).async(async));
+        lazy = program();
+        lazuli::sync();
+      }
+      for (size_t i = 0; i < eager.size(); ++i) {
+        EXPECT_TRUE(torch::equal(eager[i], lazy[i])) << "result " << i << ", run " << run << (async ? ", in the background" : "");
+      }
+    }
+  }
 }
 
 // softmax(q k^T / 8 + ...) v by hand, of halves. Eager rounds scores and weights to halves, a kernel does not.

@@ -156,6 +156,29 @@ TEST(PartialSums, LayerNormBackward) {
   EXPECT_TRUE(joined.after[2].kernel.insts.empty()) << "it is part of the other one";
 }
 
+// Rows of several warps have a barrier of their own each, and not all of them go round equally often.
+TEST(PartialSums, AllThreadsPassEquallyManyBarriers) {
+  const auto count = [](const std::string& text, const std::string& part) {
+    int found = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+    return found;
+  };
+  for (const std::string rows : {"8192", "9001"}) {
+    const Joined joined = Join(LayerNormBackward(rows));
+    const codegen::CudaPlan plan = codegen::PlanCuda(joined.after[0].kernel, /*wide=*/false);
+    ASSERT_GT(plan.launch.phases[0].threads_x, 32);
+    ASSERT_GT(plan.launch.phases[0].threads_y, 1);
+    const std::string text = codegen::EmitCuda(plan);
+    const size_t loop = text.find("for (U k ="), caught_up = text.find("if (last > 0 && threadIdx.y >= last)");
+    const size_t end = text.find('}', std::min(caught_up, text.size()));
+    ASSERT_NE(loop, std::string::npos) << text;
+    ASSERT_NE(end, std::string::npos) << text;
+    const int in_loop = count(text.substr(loop, caught_up - loop), "row_barrier(");
+    EXPECT_GE(in_loop, 1);
+    EXPECT_EQ(in_loop, count(text.substr(caught_up, end - caught_up), "row_barrier(")) << text;
+  }
+}
+
 TEST(PartialSums, Compile) {
   LAZULI_SKIP_WITHOUT_NVRTC();
   for (const char* columns : {"32", "100", "257", "768", "2048", "4096"}) {

@@ -1,5 +1,6 @@
 // Traces built from eager runs, compiled and compared with what eager left.
 #include "codegen/pipeline.h"
+#include "codegen/emit_aten.h"
 
 #include <gtest/gtest.h>
 
@@ -54,9 +55,9 @@ TEST_F(PipelineTest, FreesInputsThatNobodyElseHolds) {
   const auto x = t.Op1("aten::mm", {a, b});
   const auto y = t.Op1("aten::relu", {t.Op1("aten::mm", {x, b})});
   t.Keep(y);
-  for (const char* backend : {"aten", "llvm"}) {
+  for (const std::string backend : {"aten", "llvm", "replay"}) {
     SCOPED_TRACE(backend);
-    const auto program = CompileFor(t, backend);
+    const auto program = backend == "replay" ? codegen::MakeReplay(t.trace()) : CompileFor(t, backend);
     EXPECT_TRUE(t.Frees(*program, a));
     EXPECT_TRUE(t.Frees(*program, b));
     EXPECT_FALSE(t.Frees(*program, unread));

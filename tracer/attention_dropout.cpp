@@ -1,0 +1,129 @@
+#include "tracer/attention_dropout.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "runtime/philox.h"
+#include "tracer/captured_memory.h"
+#include "tracer/dispatcher.h"
+
+namespace lazuli::tracer {
+namespace {
+
+enum class Known : uint8_t { kNothing, kNumbers, kOther };
+
+// The numbers of a sequence that a kernel takes for queries and keys of [batch, heads, length, width].
+uint64_t ForEachWeight(const at::Tensor& query, const at::Tensor& key) {
+  return static_cast<uint64_t>(query.size(0) * query.size(1) * query.size(2) * key.size(2));
+}
+uint64_t ForEachHead(const at::Tensor& query, const at::Tensor& /*key*/) {
+  constexpr int64_t kLanes = 32;
+  return static_cast<uint64_t>(query.size(0) * query.size(1) * kLanes);
+}
+
+struct Row {
+  const char* name;
+  uint64_t (*numbers)(const at::Tensor& query, const at::Tensor& key);
+  std::atomic<Known> known{Known::kNothing};
+
+  std::string aten() const { return std::string("aten::") + name; }
+  // The operator of ours: its last two arguments say where the numbers begin.
+  std::string own() const { return std::string("lazuli::") + name + "_dropout"; }
+};
+
+Row rows[] = {{"_scaled_dot_product_flash_attention", ForEachHead},
+              {"_scaled_dot_product_cudnn_attention", ForEachWeight},
+              {"_scaled_dot_product_efficient_attention", ForEachWeight}};
+
+// One for each row.
+std::vector<const codegen::OpInfo*> InfosOf(std::string (Row::*name)() const) {
+  std::vector<const codegen::OpInfo*> infos;
+  for (const Row& row : rows) infos.push_back(codegen::FindOpInfo((row.*name)()));
+  return infos;
+}
+
+// The row of which `infos` has `info`; -1: none.
+int RowOf(const std::vector<const codegen::OpInfo*>& infos, const codegen::OpInfo& info) {
+  for (size_t r = 0; r < infos.size(); ++r) {
+    if (infos[r] == &info) return static_cast<int>(r);
+  }
+  return -1;
+}
+
+const std::vector<const codegen::OpInfo*>& Kernels() {
+  static const auto* infos = new std::vector<const codegen::OpInfo*>(InfosOf(&Row::aten));
+  return *infos;
+}
+const std::vector<const codegen::OpInfo*>& OwnOperators() {
+  static const auto* infos = new std::vector<const codegen::OpInfo*>(InfosOf(&Row::own));
+  return *infos;
+}
+
+void CallWithNumbers(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const int row = RowOf(OwnOperators(), codegen::GetOpInfo(op));
+  const auto offset = static_cast<uint64_t>(torch::jit::pop(*stack).toScalar().toLong());
+  const auto seed = static_cast<uint64_t>(torch::jit::pop(*stack).toScalar().toLong());
+  const runtime::NumbersOfCalls numbers(runtime::PhiloxState{seed, offset});
+  Kernels()[static_cast<size_t>(row)]->handle.callBoxed(stack);
+}
+
+// Runs the call, and learns from it.
+void RunAndCount(Row* row, Recorder* recorder, const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack,
+                 uint64_t expected) {
+  runtime::NumbersOfCalls numbers;
+  RunEagerly(recorder, info, keys, stack);
+  // What was launched before, too, may have drawn.
+  if (numbers.calls() > 1) return;
+  const bool as_expected = numbers.calls() == 1 && numbers.taken() == expected;
+  row->known.store(as_expected ? Known::kNumbers : Known::kOther, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+bool RecordAttentionDropout(Recorder* recorder, const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const int found = recorder == nullptr ? -1 : RowOf(Kernels(), info);
+  if (found < 0 || IsBeingCaptured(keys)) return false;
+  Row& row = rows[found];
+  const codegen::OpInfo* const own = OwnOperators()[static_cast<size_t>(found)];
+  const auto args = torch::jit::last(*stack, info.num_args);
+  const at::Tensor query = args[0].toTensor(), key = args[1].toTensor();
+  const auto is_plain = [](const at::Tensor& heads) {
+    return heads.defined() && heads.is_cuda() && heads.layout() == c10::kStrided && heads.dim() == 4;
+  };
+  if (own == nullptr || !is_plain(query) || !is_plain(key) || !(args[static_cast<size_t>(info.dropout_arg)].toDouble() > 0)) return false;
+  const uint64_t numbers = row.numbers(query, key);
+  const Known known = row.known.load(std::memory_order_relaxed);
+  if (known == Known::kOther) return false;
+  if (known == Known::kNothing) {
+    RunAndCount(&row, recorder, info, keys, stack, numbers);
+    return true;
+  }
+  const auto taken = runtime::TakeRandomNumbers(query.device(), numbers);
+  if (!taken.has_value()) return false;
+  torch::jit::push(*stack, at::Scalar(static_cast<int64_t>(taken->seed)), at::Scalar(static_cast<int64_t>(taken->offset)));
+  RecordOrRun(*own, keys, stack);
+  return true;
+}
+
+TORCH_LIBRARY_FRAGMENT(lazuli, m) {
+  for (const Row& row : rows) {
+    const auto kernel = c10::Dispatcher::singleton().findSchema({row.aten(), ""});
+    if (!kernel.has_value()) continue;
+    std::vector<c10::Argument> arguments = kernel->schema().arguments();
+    for (const char* name : {"seed", "offset"}) {
+      arguments.emplace_back(name, c10::NumberType::get(), std::nullopt, std::nullopt, /*kwarg_only=*/true);
+    }
+    // A graph's launches would all draw the same numbers.
+    m.def(c10::FunctionSchema(row.own(), "", std::move(arguments), kernel->schema().returns()), {at::Tag::cudagraph_unsafe});
+  }
+}
+TORCH_LIBRARY_IMPL(lazuli, CUDA, m) {
+  for (const Row& row : rows) m.impl(row.own().c_str(), torch::CppFunction::makeFromBoxedFunction<&CallWithNumbers>());
+}
+
+}  // namespace lazuli::tracer
