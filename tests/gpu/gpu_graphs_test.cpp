@@ -138,6 +138,18 @@ TEST_F(GpuGraphsTest, Trains) {
   EXPECT_EQ(stats.of(&Stats::cudagraph_failures), 0);
 }
 
+// Which way a trial tries, and for how long, goes by the clock, which other processes on the machine disturb: again from the start, a few
+// times, until `run` says that it has seen what there is to see.
+template <class Run>
+bool IsSeen(const Run& run) {
+  constexpr int kAttempts = 5;
+  for (int attempt = 0; attempt < kAttempts && !::testing::Test::HasFailure(); ++attempt) {
+    if (run()) return true;
+    lazuli::reset();
+  }
+  return false;
+}
+
 // A loop that waits for a result of each round tries both ways, and goes on with the faster one; values do not depend on it.
 TEST_F(GpuGraphsTest, HeadStartsHaveATrialAgainstGraphs) {
   const auto train = [](const std::optional<Options>& options) {
@@ -146,12 +158,13 @@ TEST_F(GpuGraphsTest, HeadStartsHaveATrialAgainstGraphs) {
         [](torch::nn::Sequential&, Tensors*) {});
   };
   const Tensors eager = train(std::nullopt);
-  const StatsDelta stats;
-  ExpectEqual(eager, train(Graphs().head_start("1")));
-  EXPECT_GE(stats.of(&Stats::head_starts), 6) << "the trial's own";
-  EXPECT_GE(stats.of(&Stats::cudagraph_launches), 12);
-  EXPECT_EQ(stats.of(&Stats::cudagraph_failures), 0);
-  EXPECT_LE(stats.of(&Stats::cudagraphs_dropped), 2);
+  EXPECT_TRUE(IsSeen([&] {
+    const StatsDelta stats;
+    ExpectEqual(eager, train(Graphs().head_start("1")));
+    EXPECT_EQ(stats.of(&Stats::cudagraph_failures), 0);
+    EXPECT_LE(stats.of(&Stats::cudagraphs_dropped), 2);
+    return stats.of(&Stats::head_starts) >= 6 && stats.of(&Stats::cudagraph_launches) >= 12;
+  })) << "the trial's own";
 }
 
 // What comes of `step` in so many rounds, each looked at when it is there, eagerly or with graphs and head starts.
@@ -171,12 +184,17 @@ template <class Step>
 void ExpectPartsAsEagerly(const Options& options, const Step& make_step, int more_graphs = 12) {
   constexpr int kRounds = 90;
   const Tensors eager = RoundsLookedAt(kRounds, false, options, make_step());
-  const StatsDelta stats;
-  const Tensors lazy = RoundsLookedAt(kRounds, true, options, make_step());
-  ExpectSame(eager, lazy, /*exact=*/false, "rounds");
-  EXPECT_GE(stats.of(&Stats::head_starts), 6);
-  EXPECT_GE(stats.of(&Stats::cudagraph_launches), kRounds + more_graphs);
-  EXPECT_EQ(stats.of(&Stats::cudagraph_failures), 0);
+  int64_t head_starts = 0, launches = 0;
+  EXPECT_TRUE(IsSeen([&] {
+    const StatsDelta stats;
+    const Tensors lazy = RoundsLookedAt(kRounds, true, options, make_step());
+    ExpectSame(eager, lazy, /*exact=*/false, "rounds");
+    EXPECT_EQ(stats.of(&Stats::cudagraph_failures), 0);
+    head_starts = stats.of(&Stats::head_starts);
+    launches = stats.of(&Stats::cudagraph_launches);
+    return head_starts >= 6 && launches >= kRounds + more_graphs;
+  })) << head_starts
+      << " head starts, " << launches << " launches of graphs";
 }
 
 TEST_F(GpuGraphsTest, PartsOfADeepNetworkRunAhead) {
