@@ -76,10 +76,11 @@ class Replay : public runtime::Program {
   }
 
   void Release(size_t storage, const runtime::RunArgs& args) {
-    if (trace_.storages[storage].is_input && !args.unshared.empty() && args.unshared[storage] != 0) {
-      args.storages[storage]->set_data_ptr_noswap(at::DataPtr(nullptr, trace_.storages[storage].device));
-    }
-    storages_[storage] = c10::Storage();
+    const auto held = c10::intrusive_ptr<c10::StorageImpl>::reclaim(storages_[storage].unsafeReleaseStorageImpl());
+    if (!trace_.storages[storage].is_input || args.unshared.empty() || args.unshared[storage] == 0) return;
+    // The caller and this, unless an operator has kept its operand.
+    if (held.use_count() != 2 || held.weak_use_count() != 1) return;
+    held->set_data_ptr_noswap(at::DataPtr(nullptr, trace_.storages[storage].device));
   }
 
   // A result that an earlier failure left without memory fails what reads it.

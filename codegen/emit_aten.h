@@ -37,7 +37,7 @@ c10::IValue TensorListIValue(const std::vector<at::Tensor>& tensors, const c10::
 
 template <class WindowFn>
 void PushTraceArgs(const TraceOp& op, const uint64_t* scalars, const WindowFn& window, torch::jit::Stack* stack) {
-  const auto& arguments = op.info->handle.schema().arguments();
+  const auto& arguments = op.info->schema().arguments();
   stack->clear();
   for (size_t i = 0; i < op.args.size(); ++i) {
     const TraceArg& arg = op.args[i];

@@ -50,13 +50,13 @@ bool ComputesAside(const OpInfo& info) { return info.name.rfind("aten::_fft_", 0
 
 const OpInfo* Search(const OpInfo& info, c10::DispatchKey key) {
   // Planned memory is of one size and has no contents.
-  if (NeedsMoreThanMemory(info.handle.schema()) || ComputesAside(info)) return nullptr;
+  if (NeedsMoreThanMemory(info.schema()) || ComputesAside(info)) return nullptr;
   const size_t dot = info.name.find('.');
   const std::string base = info.name.substr(0, dot);
   const std::string overload = dot == std::string::npos ? "" : info.name.substr(dot + 1);
   for (const std::string& candidate : {overload.empty() ? base + ".out" : base + "." + overload + "_out", base + ".out"}) {
     const OpInfo* out = FindOpInfo(candidate);
-    if (out != nullptr && out->handle.hasKernelForDispatchKey(key) && IsOutVariantOf(out->handle.schema(), info.handle.schema())) {
+    if (out != nullptr && out->handle.hasKernelForDispatchKey(key) && IsOutVariantOf(out->schema(), info.schema())) {
       return out;
     }
   }

@@ -125,7 +125,7 @@ std::string OpAt(Word word) {
 std::string OpName(const TraceLog& log, int32_t op) { return absl::StrCat("op ", op, " ", OpInfoById(log.ops[op].op_id).name); }
 
 std::string ArgName(const TraceLog& log, const Guard& guard) {
-  return OpInfoById(log.ops[guard.op].op_id).handle.schema().arguments()[guard.arg].name();
+  return OpInfoById(log.ops[guard.op].op_id).schema().arguments()[guard.arg].name();
 }
 
 // For a guard on shapes.

@@ -106,7 +106,7 @@ class Emitter {
   }
 
   std::string OpText(const TraceOp& op, size_t index) const {
-    const auto& arguments = op.info->handle.schema().arguments();
+    const auto& arguments = op.info->schema().arguments();
     std::vector<std::string> args;
     for (size_t i = 0; i < op.args.size(); ++i) args.push_back(ArgText(op.args[i], *arguments[i].type()));
     std::string text = absl::StrCat("  const auto r", index, " = FuzzCall(\"", op.info->name, "\", {", absl::StrJoin(args, ", "), "});\n");

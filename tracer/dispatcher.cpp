@@ -95,7 +95,7 @@ Outcome TryRecord(Recorder* recorder, const OpInfo& info, torch::jit::Stack* sta
                   const std::vector<c10::IValue>* places = nullptr) {
   OpRecording recording(recorder, info);
   const auto args = torch::jit::last(*stack, info.num_args);
-  const auto& arguments = info.handle.schema().arguments();
+  const auto& arguments = info.schema().arguments();
   for (const auto i : c10::irange(info.num_args)) {
     if (!AddBoxed(&recording, args[i], *arguments[i].real_type())) return Outcome::kNotRecordable;
   }

@@ -16,13 +16,13 @@ namespace {
 using codegen::OpInfo;
 
 const OpInfo* SearchTwin(const OpInfo& info) {
-  if (codegen::NeedsMoreThanMemory(info.handle.schema())) return nullptr;
+  if (codegen::NeedsMoreThanMemory(info.schema())) return nullptr;
   const OpInfo* twin = nullptr;
   const std::string& base = info.handle.operator_name().name;
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     if (name.name != base) continue;
     const auto handle = c10::Dispatcher::singleton().findSchema(name);
-    if (!handle.has_value() || !codegen::IsOutVariantOf(info.handle.schema(), handle->schema())) continue;
+    if (!handle.has_value() || !codegen::IsOutVariantOf(info.schema(), handle->schema())) continue;
     if (twin != nullptr) return nullptr;
     twin = &codegen::GetOpInfo(*handle);
   }

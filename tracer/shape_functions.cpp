@@ -95,7 +95,7 @@ std::string SearchFunctional(const std::string& name) {
   for (const c10::OperatorName& other : c10::Dispatcher::singleton().getAllOpNames()) {
     if (name.compare(0, end - 1, other.name) != 0) continue;
     const auto handle = c10::Dispatcher::singleton().findSchema(other);
-    if (handle.has_value() && HaveSameArguments(handle->schema(), info->handle.schema())) return codegen::GetOpInfo(*handle).name;
+    if (handle.has_value() && HaveSameArguments(handle->schema(), info->schema())) return codegen::GetOpInfo(*handle).name;
   }
   return "";
 }

@@ -132,7 +132,7 @@ bool IsPlainDtype(c10::ScalarType dtype) { return codegen::TypeBit(dtype) != 0; 
 
 // Whether `tensor`, in argument `i`, holds positions, classes or a mask rather than numbers to compute with.
 bool HoldsPlaces(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, size_t i, const at::Tensor& tensor) {
-  const std::string& name = info.handle.schema().arguments()[i].name();
+  const std::string& name = info.schema().arguments()[i].name();
   if (tensor.scalar_type() == at::kBool) return name == "mask" || args[i].isOptionalTensorList();
   // Losses take classes of no other type.
   if (name == "target") return tensor.scalar_type() == at::kLong;
@@ -170,7 +170,7 @@ uint64_t ResultDtypes(const codegen::OutputMetas& outputs) {
 // Whether the caller chose the results' dtype: kernels do not convert between all of them.
 bool ConvertsDtype(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args) {
   for (const auto i : c10::irange(args.size())) {
-    if (info.handle.schema().arguments()[i].name() == "dtype" && !args[i].isNone()) return true;
+    if (info.schema().arguments()[i].name() == "dtype" && !args[i].isNone()) return true;
   }
   return false;
 }
@@ -213,7 +213,7 @@ std::vector<codegen::Word> ForetoldKey(const codegen::OpInfo& info, c10::ArrayRe
   std::vector<codegen::Word> key{codegen::MakeWord(codegen::Tag::kLiveOut, static_cast<uint64_t>(info.id)), OperandDtypes(info, args),
                                  static_cast<codegen::Word>(device.type()), ChoicesOf(args)};
   // Modes, reductions, dimensions: ints that are no sizes, nor numbers to compute with.
-  const auto& schema = info.handle.schema().arguments();
+  const auto& schema = info.schema().arguments();
   for (const auto i : c10::irange(args.size())) {
     const bool is_number = schema[i].type()->kind() == c10::TypeKind::NumberType && !info.static_scalars;
     if (args[i].isInt() && !is_number && (info.size_args >> i & 1) == 0) key.push_back(static_cast<codegen::Word>(args[i].toInt()));
@@ -230,7 +230,7 @@ bool IsSameOnAllDevices(const codegen::OpInfo& info) {
 // Whether an operand that the schema does not leave out is undefined: a gradient that there is none of. Kernels answer that in ways of
 // their own, often with undefined results, which shape functions do not know of.
 bool LacksOperand(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args) {
-  const auto& schema = info.handle.schema().arguments();
+  const auto& schema = info.schema().arguments();
   const bool is_attention = info.name.rfind("aten::_scaled_dot_product_", 0) == 0;
   for (size_t i = 0; i < args.size(); ++i) {
     // Attention without a bias, over sequences of one length.
@@ -279,7 +279,7 @@ static std::optional<codegen::OutputMetas> InferBy(const ShapeFunction* function
   }
   codegen::OutputMetas outputs;
   if (info.returns_mutated_self) return outputs;
-  const auto& returns = info.handle.schema().returns();
+  const auto& returns = info.schema().returns();
   TORCH_INTERNAL_ASSERT(stack.size() == returns.size(), info.name, " has ", returns.size(), " results, foretold are ", stack.size());
   for (const auto i : c10::irange(stack.size())) {
     const c10::IValue& result = stack[i];

@@ -221,6 +221,9 @@ uint64_t HashOf(const std::string& name) {
   return hash;
 }
 
+// Those are never deregistered.
+bool IsLibTorchs(const OpInfo& info) { return info.name.rfind("aten::", 0) == 0; }
+
 OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
   const auto& op_name = handle.operator_name();
   OpInfo info{handle, {}};
@@ -228,6 +231,11 @@ OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
   info.name = op_name.overload_name.empty() ? op_name.name : op_name.name + "." + op_name.overload_name;
   info.name_hash = HashOf(info.name);
   if (!handle.hasSchema()) return info;
+  if (IsLibTorchs(info)) {
+    info.schema_ptr = std::shared_ptr<const c10::FunctionSchema>(std::shared_ptr<void>(), &handle.schema());
+  } else {
+    info.schema_ptr = std::make_shared<const c10::FunctionSchema>(handle.schema());
+  }
   bool encodable = true;
   ReadArguments(handle.schema(), &info, &encodable);
   ReadReturns(handle.schema(), &info, &encodable);
@@ -269,13 +277,17 @@ OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
 class Registry {
  public:
   const OpInfo& Get(const c10::OperatorHandle& handle) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    auto [it, inserted] = by_name_.try_emplace(handle.operator_name(), nullptr);
-    if (inserted) {
+    const OpInfo* info = nullptr;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      auto [it, inserted] = by_name_.try_emplace(handle.operator_name(), nullptr);
+      if (!inserted) return *it->second;
       infos_.push_back(Describe(handle, static_cast<int32_t>(infos_.size())));
-      it->second = &infos_.back();
+      info = it->second = &infos_.back();
     }
-    return *it->second;
+    // The dispatcher tells of registrations (Drop) under its own lock.
+    if (!IsLibTorchs(*info)) KeepHandle(handle);
+    return *info;
   }
 
   const OpInfo& ById(int32_t id) {
@@ -293,6 +305,11 @@ class Registry {
    private:
     Registry* registry_;
   };
+
+  // Programs may be compiled, and called, when the operator's library is gone: its handle stays, and calls throw.
+  static void KeepHandle(const c10::OperatorHandle& handle) {
+    (void)new c10::RegistrationHandleRAII(c10::Dispatcher::singleton().registerName(handle.operator_name()));
+  }
 
   void Drop(const c10::OperatorHandle& handle) {
     std::lock_guard<std::mutex> lock(mutex_);

@@ -8,6 +8,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace lazuli::codegen {
@@ -44,8 +45,11 @@ struct OpInfo {
   int dropout_arg = -1;        // The probability of dropout (attention). -1: none.
   bool draws_dropout = false;  // Random numbers are drawn unless that is 0.
   int pin_memory_arg = -1;     // The argument that asks for pinned memory; -1: none.
-  bool recordable = false;     // May enter a trace at all; otherwise always cut and eager.
-  bool has_meta = false;       // Runs on meta tensors: its Meta kernel, or a composite one, gives the shapes.
+  // Stays where it is when the library that registered the operator is unloaded. Null for operators without.
+  std::shared_ptr<const c10::FunctionSchema> schema_ptr = nullptr;
+  const c10::FunctionSchema& schema() const { return *schema_ptr; }
+  bool recordable = false;  // May enter a trace at all; otherwise always cut and eager.
+  bool has_meta = false;    // Runs on meta tensors: its Meta kernel, or a composite one, gives the shapes.
 };
 
 // The info of `handle`, computed on first use; never freed. Thread-safe.

@@ -280,7 +280,7 @@ bool TextReader::ReadArg(TraceArg* arg) {
 }
 
 bool TextReader::ReadArgName(const OpInfo& info, size_t index) {
-  const std::string& name = info.handle.schema().arguments()[index].name();
+  const std::string& name = info.schema().arguments()[index].name();
   SkipSpaces();
   size_t end = at_;
   while (end < line_.size() && IsWordChar(line_[end])) ++end;

@@ -39,7 +39,7 @@ class Decoder {
     out.info = &OpInfoById(OpIdOf(head));
     out.device = runtime::DeviceOf(OpDeviceOf(head));
     out.default_dtype = DefaultDtypeOf(head);
-    const auto& arguments = out.info->handle.schema().arguments();
+    const auto& arguments = out.info->schema().arguments();
     for (const auto i : c10::irange(out.info->num_args)) {
       out.args.push_back(ReadArg(*arguments[i].type()));
       if ((out.info->mutated_args >> i & 1) != 0) MarkMutated(out.args.back());

@@ -234,7 +234,7 @@ std::string ConstText(const c10::IValue& value) {
 }
 
 std::string CallText(const TraceOp& op) {
-  const auto& arguments = op.info->handle.schema().arguments();
+  const auto& arguments = op.info->schema().arguments();
   std::string text = absl::StrCat(op.info->name, "(");
   for (size_t i = 0; i < op.args.size(); ++i) {
     const TraceArg& arg = op.args[i];

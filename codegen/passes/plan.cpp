@@ -261,7 +261,7 @@ class Planner {
   KernelLaunch::Check CheckOf(const Group& group, NodeId n, StepSpec* step) {
     const TraceOp& op = graph_.nodes[n].op;
     KernelLaunch::Check check{{op.info->handle, op.info->name, {}, {}, op.index, op.device}, {}};
-    const auto& schema = op.info->handle.schema().arguments();
+    const auto& schema = op.info->schema().arguments();
     for (size_t i = 0; i < op.args.size(); ++i) {
       check.call.args.push_back(Argument(op.args[i], *schema[i].type(), step));
       const bool target = graph_.nodes[n].is_scatter() && static_cast<int>(i) == graph_.nodes[n].target_arg();
@@ -343,7 +343,7 @@ class Planner {
                   node.op.index,
                   node.op.device,
                   node.op.default_dtype};
-    const auto& schema = node.op.info->handle.schema().arguments();
+    const auto& schema = node.op.info->schema().arguments();
     for (size_t i = 0; i < node.op.args.size(); ++i) call.args.push_back(Argument(node.op.args[i], *schema[i].type(), &step));
     for (size_t i = 0; i < node.op.results.size(); ++i) {
       const ValueId value = node.results[i];

@@ -153,6 +153,29 @@ TEST_P(OperatorErrorsTest, OperatorsThatAreRegisteredAgain) {
   }
 }
 
+// Traces of such operators may be compiled when the library is gone.
+TEST_P(OperatorErrorsTest, OperatorsThatAreGoneWhenTheirTraceIsCompiled) {
+  const lazuli::DeviceMode mode(options().compile_wait_ms(0));
+  constexpr int kLibraries = 20;
+  for (int i = 0; i < kLibraries; ++i) {
+    const std::string name = "lazuli_gone_" + std::to_string(i);
+    {
+      torch::Library library(torch::Library::DEF, name, std::nullopt, __FILE__, __LINE__);
+      library.def("twice(Tensor x) -> Tensor");
+      library.impl("twice", torch::dispatch(torch::kCPU, [](const torch::Tensor& x) { return x * 2; }));
+      library.impl("twice", torch::dispatch(torch::kMeta, [](const torch::Tensor& x) { return torch::empty_like(x); }));
+      const auto op = c10::Dispatcher::singleton().findSchemaOrThrow((name + "::twice").c_str(), "");
+      for (int run = 0; run < 3; ++run) {
+        torch::jit::Stack stack{torch::ones({100 + i}) + 1};
+        op.callBoxed(&stack);
+        EXPECT_EQ((stack[0].toTensor() + 1).sum().item<float>(), 5 * (100 + i));
+      }
+    }
+    EXPECT_EQ((torch::ones({5}) + 1).sum().item<float>(), 10);
+  }
+  lazuli::wait_for_compiles();
+}
+
 TEST_P(OperatorErrorsTest, InPlaceResultThatDoesNotFit) {
   ExpectSameErrorAtOnce([](const torch::Tensor& x) { x.select(1, 0).add_(torch::ones({7, 3})); });
   ExpectSameErrorAtOnce([](const torch::Tensor& x) { (x.to(torch::kInt)).add_(1.5); });

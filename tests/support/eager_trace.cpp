@@ -102,7 +102,7 @@ TraceArg EagerTrace::Arg(const c10::IValue& value, const c10::Type& type, bool s
 std::vector<at::Tensor> EagerTrace::Op(const std::string& name, std::vector<c10::IValue> args) {
   const codegen::OpInfo* info = codegen::FindOpInfo(name);
   TORCH_CHECK(info != nullptr, "no operator ", name);
-  const auto& schema = info->handle.schema().arguments();
+  const auto& schema = info->schema().arguments();
   TraceOp op;
   op.info = info;
   torch::jit::Stack stack;

@@ -3,6 +3,7 @@
 #include "codegen/emit_aten.h"
 
 #include <gtest/gtest.h>
+#include <torch/library.h>
 
 #include "tests/support/eager_trace.h"
 
@@ -62,6 +63,25 @@ TEST_F(PipelineTest, FreesInputsThatNobodyElseHolds) {
     EXPECT_TRUE(t.Frees(*program, b));
     EXPECT_FALSE(t.Frees(*program, unread));
   }
+}
+
+// What an operator has kept of its operand, others still see.
+TEST_F(PipelineTest, ReplayFreesNoInputThatAnOperatorHasKept) {
+  torch::Library library(torch::Library::DEF, "lazuli_keeps", std::nullopt, __FILE__, __LINE__);
+  std::vector<at::Tensor> kept;
+  library.def("operand(Tensor x) -> Tensor");
+  library.impl("operand", torch::dispatch(c10::DispatchKey::CPU, [&kept](const at::Tensor& x) {
+                 kept.push_back(x);
+                 return x + 1;
+               }));
+  EagerTrace t;
+  const auto a = t.Input(at::randn({8})), b = t.Input(at::randn({8}));
+  t.Keep(t.Op1("aten::mul.Tensor", {t.Op1("lazuli_keeps::operand", {a}), b}));
+  kept.clear();
+  const auto replay = codegen::MakeReplay(t.trace());
+  EXPECT_FALSE(t.Frees(*replay, a));
+  ASSERT_EQ(kept.size(), 1u);
+  EXPECT_TRUE(t.Frees(*replay, b));
 }
 
 TEST_F(PipelineTest, InPlaceChainOnAnInput) {
