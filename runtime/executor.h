@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "runtime/operator_life.h"
 #include "runtime/program.h"
 #include "runtime/symbols.h"
 
@@ -94,6 +95,7 @@ struct AtenCall {
   int32_t index = -1;                                      // Place of the recorded op in the trace.
   c10::Device device = c10::kCPU;                          // Of its results.
   c10::ScalarType default_dtype = c10::ScalarType::Float;  // That it is called under.
+  OperatorGone gone;                                       // `op`.
   DirectCall direct = nullptr;                             // Tried before `op` is called.
   std::shared_ptr<KeptCall> kept;                          // Likewise.
   int32_t kept_input = -1;                                 // The memory, an input of the run, that it keeps something of.

@@ -235,6 +235,7 @@ OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
     info.schema_ptr = std::shared_ptr<const c10::FunctionSchema>(std::shared_ptr<void>(), &handle.schema());
   } else {
     info.schema_ptr = std::make_shared<const c10::FunctionSchema>(handle.schema());
+    info.gone = std::make_shared<std::atomic<bool>>(false);
   }
   bool encodable = true;
   ReadArguments(handle.schema(), &info, &encodable);
@@ -277,17 +278,13 @@ OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
 class Registry {
  public:
   const OpInfo& Get(const c10::OperatorHandle& handle) {
-    const OpInfo* info = nullptr;
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      auto [it, inserted] = by_name_.try_emplace(handle.operator_name(), nullptr);
-      if (!inserted) return *it->second;
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto [it, inserted] = by_name_.try_emplace(handle.operator_name(), nullptr);
+    if (inserted) {
       infos_.push_back(Describe(handle, static_cast<int32_t>(infos_.size())));
-      info = it->second = &infos_.back();
+      it->second = &infos_.back();
     }
-    // The dispatcher tells of registrations (Drop) under its own lock.
-    if (!IsLibTorchs(*info)) KeepHandle(handle);
-    return *info;
+    return *it->second;
   }
 
   const OpInfo& ById(int32_t id) {
@@ -306,14 +303,12 @@ class Registry {
     Registry* registry_;
   };
 
-  // Programs may be compiled, and called, when the operator's library is gone: its handle stays, and calls throw.
-  static void KeepHandle(const c10::OperatorHandle& handle) {
-    (void)new c10::RegistrationHandleRAII(c10::Dispatcher::singleton().registerName(handle.operator_name()));
-  }
-
   void Drop(const c10::OperatorHandle& handle) {
     std::lock_guard<std::mutex> lock(mutex_);
-    by_name_.erase(handle.operator_name());
+    const auto it = by_name_.find(handle.operator_name());
+    if (it == by_name_.end()) return;
+    if (it->second->gone != nullptr) it->second->gone->store(true, std::memory_order_release);
+    by_name_.erase(it);
   }
 
   struct NameHash {

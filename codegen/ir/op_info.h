@@ -11,6 +11,8 @@
 #include <memory>
 #include <string>
 
+#include "runtime/operator_life.h"
+
 namespace lazuli::codegen {
 
 struct OpInfo {
@@ -48,8 +50,9 @@ struct OpInfo {
   // Stays where it is when the library that registered the operator is unloaded. Null for operators without.
   std::shared_ptr<const c10::FunctionSchema> schema_ptr = nullptr;
   const c10::FunctionSchema& schema() const { return *schema_ptr; }
-  bool recordable = false;  // May enter a trace at all; otherwise always cut and eager.
-  bool has_meta = false;    // Runs on meta tensors: its Meta kernel, or a composite one, gives the shapes.
+  runtime::OperatorGone gone;  // `handle` must not be used any more when it is.
+  bool recordable = false;     // May enter a trace at all; otherwise always cut and eager.
+  bool has_meta = false;       // Runs on meta tensors: its Meta kernel, or a composite one, gives the shapes.
 };
 
 // The info of `handle`, computed on first use; never freed. Thread-safe.

@@ -13,6 +13,7 @@ namespace lazuli::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 torch::Tensor RefuseNegative(const torch::Tensor& x) {
   TORCH_CHECK_VALUE((x >= 0).all().item<bool>(), "refuse_negative: a value is negative");
@@ -174,6 +175,23 @@ TEST_P(OperatorErrorsTest, OperatorsThatAreGoneWhenTheirTraceIsCompiled) {
     EXPECT_EQ((torch::ones({5}) + 1).sum().item<float>(), 10);
   }
   lazuli::wait_for_compiles();
+}
+
+TEST_P(OperatorErrorsTest, OperatorsThatAreGoneWhenTheirTraceRuns) {
+  const lazuli::DeviceMode mode(options());
+  for (int run = 0; run < 3; ++run) {
+    torch::jit::Stack stack{torch::ones({4}) + 1};
+    {
+      torch::Library library(torch::Library::DEF, "lazuli_left", std::nullopt, __FILE__, __LINE__);
+      library.def("twice(Tensor x) -> Tensor");
+      library.impl("twice", torch::dispatch(torch::kCPU, [](const torch::Tensor& x) { return x * 2; }));
+      library.impl("twice", torch::dispatch(torch::kMeta, [](const torch::Tensor& x) { return torch::empty_like(x); }));
+      c10::Dispatcher::singleton().findSchemaOrThrow("lazuli_left::twice", "").callBoxed(&stack);
+    }
+    const torch::Tensor result = stack[0].toTensor();
+    EXPECT_THAT([&] { result.sum().item<float>(); }, ThrowsMessage<c10::Error>(HasSubstr("its library was unloaded before")));
+    EXPECT_EQ((torch::ones({5}) + 1).sum().item<float>(), 10);
+  }
 }
 
 TEST_P(OperatorErrorsTest, InPlaceResultThatDoesNotFit) {
