@@ -206,6 +206,21 @@ bool ComputesNumber(Recorder* recorder, const at::Tensor& self, const A&... args
   return settled;
 }
 
+// Whether LibTorch's kernel of `Called`, on a CPU, makes the number the first operand, which is cast to the tensor's own type. Its loops
+// take a number that comes second as it is, in the type that halves are computed in.
+template <class Called>
+inline constexpr bool kNumberComesFirst = false;
+
+// The number that such a kernel multiplies `self` by.
+inline at::Scalar AsFirstOperand(const at::Tensor& self, const at::Scalar& number) {
+  if (!self.is_cpu() || !c10::isReducedFloatingType(self.scalar_type()) || number.isComplex()) return number;
+  const auto value = static_cast<float>(number.toDouble());
+  if (self.scalar_type() == at::kHalf) return static_cast<double>(static_cast<float>(static_cast<c10::Half>(value)));
+  return self.scalar_type() == at::kBFloat16 ? at::Scalar(static_cast<double>(static_cast<float>(static_cast<c10::BFloat16>(value))))
+                                             : number;
+}
+inline at::Tensor& AsFirstOperand(const at::Tensor& /*self*/, at::Tensor& argument) { return argument; }
+
 // Records calls with `Schema`'s C++ arguments as operator `Op`. The two differ for scalar twins: mul.Scalar is recorded as mul.Tensor with
 // a wrapped number, which is what its composite kernel would make of it.
 template <class Op, class Schema, class Called = Op>
@@ -214,6 +229,14 @@ struct TypedKernel;
 template <class Op, class R, class... A, class Called>
 struct TypedKernel<Op, R(A...), Called> {
   static R Call(c10::DispatchKeySet keys, A... args) {
+    if constexpr (kNumberComesFirst<Called>) {
+      return Record(keys, AsFirstOperand(First(args...), args)...);
+    } else {
+      return Record(keys, std::forward<A>(args)...);
+    }
+  }
+
+  static R Record(c10::DispatchKeySet keys, A... args) {
     const codegen::OpInfo& info = InfoOf<Op>();
     if (StepsAside(info.id, [&] { return AreNumbers(args...); })) return RunBelowRecorder<Called>(keys, std::forward<A>(args)...);
     if (Recorder* recorder = Recorder::Current()) {

@@ -35,6 +35,27 @@ TEST_P(NumbersTest, NotANumberInfinityAndNegativeZeroInArithmetic) {
   }
 }
 
+// LibTorch's kernels round the number to the type in some of these, and not in others.
+TEST_P(NumbersTest, HalvesTimesNumbers) {
+  for (const auto dtype : {torch::kHalf, torch::kBFloat16}) {
+    SCOPED_TRACE(torch::toString(dtype));
+    ExpectSameAsEager([&] {
+      const auto x = OnTestDevice(torch::arange(1, 200, torch::kFloat) / 7).to(dtype);
+      Tensors results;
+      for (const at::Scalar number : {at::Scalar(0.9), at::Scalar(257), at::Scalar(1e-9), at::Scalar(300.7)}) {
+        Tensors list{x + 1, x * 2};
+        torch::_foreach_mul_(list, number);
+        results.insert(results.end(), list.begin(), list.end());
+        for (const auto& y : {(x + 0).mul_(number), x.mul(number), torch::_foreach_mul({x}, number)[0], (x + 0).div_(number),
+                              (x + 0).add_(number), (x + 0).sub_(number), torch::addcmul(x, x, x, number)}) {
+          results.push_back(y);
+        }
+      }
+      return results;
+    });
+  }
+}
+
 // A sum that the type cannot hold, and one that it would round.
 TEST_P(NumbersTest, MeansOfHalves) {
   for (const auto dtype : {torch::kHalf, torch::kBFloat16}) {
