@@ -42,7 +42,7 @@ TEST_P(NumbersTest, HalvesTimesNumbers) {
     ExpectSameAsEager([&] {
       const auto x = OnTestDevice(torch::arange(1, 200, torch::kFloat) / 7).to(dtype);
       Tensors results;
-      for (const at::Scalar number : {at::Scalar(0.9), at::Scalar(257), at::Scalar(1e-9), at::Scalar(300.7)}) {
+      for (const at::Scalar& number : {at::Scalar(0.9), at::Scalar(257), at::Scalar(1e-9), at::Scalar(300.7)}) {
         Tensors list{x + 1, x * 2};
         torch::_foreach_mul_(list, number);
         results.insert(results.end(), list.begin(), list.end());
