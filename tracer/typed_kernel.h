@@ -213,11 +213,10 @@ inline constexpr bool kNumberComesFirst = false;
 
 // The number that such a kernel multiplies `self` by.
 inline at::Scalar AsFirstOperand(const at::Tensor& self, const at::Scalar& number) {
-  if (!self.is_cpu() || !c10::isReducedFloatingType(self.scalar_type()) || number.isComplex()) return number;
-  const auto value = static_cast<float>(number.toDouble());
-  if (self.scalar_type() == at::kHalf) return static_cast<double>(static_cast<float>(static_cast<c10::Half>(value)));
-  return self.scalar_type() == at::kBFloat16 ? at::Scalar(static_cast<double>(static_cast<float>(static_cast<c10::BFloat16>(value))))
-                                             : number;
+  if (!self.is_cpu() || number.isComplex()) return number;
+  if (self.scalar_type() == at::kHalf) return static_cast<c10::Half>(static_cast<float>(number.toDouble()));
+  if (self.scalar_type() == at::kBFloat16) return static_cast<c10::BFloat16>(static_cast<float>(number.toDouble()));
+  return number;
 }
 inline at::Tensor& AsFirstOperand(const at::Tensor& /*self*/, at::Tensor& argument) { return argument; }
 

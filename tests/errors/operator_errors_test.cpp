@@ -154,6 +154,15 @@ TEST_P(OperatorErrorsTest, OperatorsThatAreRegisteredAgain) {
   }
 }
 
+// A library with an operator that is recorded.
+torch::Library MakeTwice(const std::string& name) {
+  torch::Library library(torch::Library::DEF, name, std::nullopt, __FILE__, __LINE__);
+  library.def("twice(Tensor x) -> Tensor");
+  library.impl("twice", torch::dispatch(torch::kCPU, [](const torch::Tensor& x) { return x * 2; }));
+  library.impl("twice", torch::dispatch(torch::kMeta, [](const torch::Tensor& x) { return torch::empty_like(x); }));
+  return library;
+}
+
 // Traces of such operators may be compiled when the library is gone.
 TEST_P(OperatorErrorsTest, OperatorsThatAreGoneWhenTheirTraceIsCompiled) {
   const lazuli::DeviceMode mode(options().compile_wait_ms(0));
@@ -161,10 +170,7 @@ TEST_P(OperatorErrorsTest, OperatorsThatAreGoneWhenTheirTraceIsCompiled) {
   for (int i = 0; i < kLibraries; ++i) {
     const std::string name = "lazuli_gone_" + std::to_string(i);
     {
-      torch::Library library(torch::Library::DEF, name, std::nullopt, __FILE__, __LINE__);
-      library.def("twice(Tensor x) -> Tensor");
-      library.impl("twice", torch::dispatch(torch::kCPU, [](const torch::Tensor& x) { return x * 2; }));
-      library.impl("twice", torch::dispatch(torch::kMeta, [](const torch::Tensor& x) { return torch::empty_like(x); }));
+      const torch::Library library = MakeTwice(name);
       const auto op = c10::Dispatcher::singleton().findSchemaOrThrow((name + "::twice").c_str(), "");
       for (int run = 0; run < 3; ++run) {
         torch::jit::Stack stack{torch::ones({100 + i}) + 1};
@@ -182,10 +188,7 @@ TEST_P(OperatorErrorsTest, OperatorsThatAreGoneWhenTheirTraceRuns) {
   for (int run = 0; run < 3; ++run) {
     torch::jit::Stack stack{torch::ones({4}) + 1};
     {
-      torch::Library library(torch::Library::DEF, "lazuli_left", std::nullopt, __FILE__, __LINE__);
-      library.def("twice(Tensor x) -> Tensor");
-      library.impl("twice", torch::dispatch(torch::kCPU, [](const torch::Tensor& x) { return x * 2; }));
-      library.impl("twice", torch::dispatch(torch::kMeta, [](const torch::Tensor& x) { return torch::empty_like(x); }));
+      const torch::Library library = MakeTwice("lazuli_left");
       c10::Dispatcher::singleton().findSchemaOrThrow("lazuli_left::twice", "").callBoxed(&stack);
     }
     const torch::Tensor result = stack[0].toTensor();

@@ -17,6 +17,7 @@
 #include "tests/support/cache_fixture.h"
 #include "tests/support/gpu_target.h"
 #include "tests/support/kernel_builder.h"
+#include "tests/support/log_file.h"
 #include "tests/support/nvrtc.h"
 #include "tests/support/random_kernel.h"
 #include "tests/support/scan_kernels.h"
@@ -27,12 +28,6 @@ namespace {
 using T = c10::ScalarType;
 using K = codegen::KOp;
 using codegen::KernelIR;
-
-int Count(const std::string& text, const std::string& part) {
-  int count = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
-  return count;
-}
 
 KernelIR Chain(const c10::DimVector& sizes, T type = T::Float) {
   KernelBuilder b(sizes);
@@ -67,7 +62,7 @@ TEST(CudaText, NoHeadersAndOneFunctionForEachLaunch) {
   for (const KernelIR& kernel : {Chain({1 << 20}), Softmax(4096, 4096), Sum({4096, 4096}, 1, {4096, 1})}) {
     const std::string text = GpuSource(kernel);
     EXPECT_FALSE(absl::StrContains(text, "#include")) << text;
-    EXPECT_EQ(Count(text, "__global__"), 1) << text;
+    EXPECT_EQ(CountOf(text, "__global__"), 1) << text;
     EXPECT_EQ(text, GpuSource(kernel));
   }
 }
@@ -113,7 +108,7 @@ TEST(CudaText, LongRowsLeaveRoomForOtherBlocks) {
 TEST(CudaText, ShortRowsStayInRegisters) {
   EXPECT_GT(codegen::PlanCuda(Softmax(4096, 4096), false).iterations, 0);
   EXPECT_EQ(codegen::PlanCuda(Softmax(512, 1 << 17), false).iterations, 0);
-  EXPECT_EQ(Count(GpuSource(Softmax(4096, 4096)), "ld<true>("), 1) << "memory is read once";
+  EXPECT_EQ(CountOf(GpuSource(Softmax(4096, 4096)), "ld<true>("), 1) << "memory is read once";
 }
 
 // What batch norm does to [rows, columns] of bfloat16 with four numbers for each column.
@@ -148,7 +143,7 @@ TEST(CudaText, WhatIsWidestAtEachPointSaysHowManyAThreadTakes) {
 TEST(CudaText, ColumnsAreReadWithoutConditionsWhereVectorsAreWhole) {
   const std::string text = GpuSource(Sum({256, 1 << 16}, 1, {1, 256}));
   EXPECT_TRUE(absl::StrContains(text, "if (fast0 && n == 4) {")) << text;
-  EXPECT_EQ(Count(text, "ld<true>("), 3) << "of several turns, of one, and with conditions";
+  EXPECT_EQ(CountOf(text, "ld<true>("), 3) << "of several turns, of one, and with conditions";
   EXPECT_TRUE(absl::StrContains(text, "l0[8][4];")) << text;
 }
 
@@ -159,8 +154,8 @@ TEST(CudaText, RowsThatRegistersDoNotHoldAreKeptInSharedMemory) {
   EXPECT_EQ(plan(50304, T::Float).launch.row_bytes, 0) << "too long";
   EXPECT_EQ(plan(50301, T::BFloat16).launch.row_bytes, 0) << "rows do not begin where vectors do";
   const std::string text = GpuSource(Softmax(512, 50304, T::BFloat16));
-  EXPECT_EQ(Count(text, "ld<true>("), 3) << "in the first pass alone";
-  EXPECT_GE(Count(text, "(row + 0)"), 4);
+  EXPECT_EQ(CountOf(text, "ld<true>("), 3) << "in the first pass alone";
+  EXPECT_GE(CountOf(text, "(row + 0)"), 4);
 }
 
 TEST(CudaPlan, PartsOfWhatIsSplitAreWholeTurns) {
@@ -179,10 +174,10 @@ TEST(CudaText, PartsOfColumnsArePutTogetherByManyThreads) {
 }
 
 TEST(CudaText, MuchToReduceForFewPointsIsSplit) {
-  EXPECT_EQ(Count(GpuSource(Sum({1 << 24}, 1, {1})), "__global__"), 2);
-  EXPECT_EQ(Count(GpuSource(Sum({64, 1 << 16}, 1, {1, 64})), "__global__"), 2);
-  EXPECT_EQ(Count(GpuSource(Softmax(2, 1 << 20)), "__global__"), 3);
-  EXPECT_EQ(Count(GpuSource(Sum({1 << 16, 512}, 1, {512, 1})), "__global__"), 1);
+  EXPECT_EQ(CountOf(GpuSource(Sum({1 << 24}, 1, {1})), "__global__"), 2);
+  EXPECT_EQ(CountOf(GpuSource(Sum({64, 1 << 16}, 1, {1, 64})), "__global__"), 2);
+  EXPECT_EQ(CountOf(GpuSource(Softmax(2, 1 << 20)), "__global__"), 3);
+  EXPECT_EQ(CountOf(GpuSource(Sum({1 << 16, 512}, 1, {512, 1})), "__global__"), 1);
 }
 
 TEST(CudaText, CountsWithMoreBitsWhereElementsAreMany) {
@@ -263,7 +258,7 @@ TEST(CudaText, TransposedLoadsComeThroughSharedMemory) {
   const int x = b.Load(b.Buffer(T::Float)), y = b.Load(b.Buffer(T::Float, {1, 512}));
   b.Store(b.Buffer(T::Float, true), b.Op(K::kAdd, x, y));
   EXPECT_EQ(codegen::PlanCuda(b.kernel(), false).tile_dim, 0);
-  EXPECT_EQ(Count(GpuSource(b.kernel()), "__shared__"), 1);
+  EXPECT_EQ(CountOf(GpuSource(b.kernel()), "__shared__"), 1);
 }
 
 // By the hardware, or word by word where it cannot.
@@ -326,14 +321,14 @@ TEST(CudaNvrtc, NothingIsReadBeforeTheWait) {
       const auto ptx = codegen::CompileCuda(text, "sm_9999", false);
       ASSERT_TRUE(ptx.ok()) << ptx.status() << text;
       const std::vector<std::string> entries = absl::StrSplit(*ptx, ".entry");
-      ASSERT_EQ(entries.size(), 1 + Count(text, "__global__"));
+      ASSERT_EQ(entries.size(), 1 + CountOf(text, "__global__"));
       for (size_t e = 1; e < entries.size(); ++e) {
         const size_t wait = entries[e].find("griddepcontrol.wait");
         ASSERT_NE(wait, std::string::npos) << *ptx;
         EXPECT_GT(entries[e].find("ld.global"), wait) << *ptx;
         EXPECT_GT(entries[e].find("st.global"), wait) << *ptx;
         EXPECT_EQ(entries[e].find("ld.global.nc"), std::string::npos) << "memory is no constant yet\n" << *ptx;
-        reads += Count(entries[e], "ld.global");
+        reads += CountOf(entries[e], "ld.global");
       }
     }
   }
@@ -398,8 +393,8 @@ TEST(CudaNvrtc, NumbersAreComparedWithCoordinatesInTheTypeOfCoordinates) {
   b.Store(b.Buffer(T::Bool, true), b.Op(K::kNe, b.Index(0), number));
   b.Store(b.Buffer(T::Bool, true), b.Op(K::kEq, b.Index(0), b.Index(1)));
   const std::string text = GpuSource(b.kernel());
-  EXPECT_EQ(Count(text, "= is_at(t"), 1);
-  EXPECT_EQ(Count(text, "= !is_at(t"), 1);
+  EXPECT_EQ(CountOf(text, "= is_at(t"), 1);
+  EXPECT_EQ(CountOf(text, "= !is_at(t"), 1);
   LAZULI_SKIP_WITHOUT_NVRTC();
   EXPECT_EQ(Compiles(b.kernel()), "");
   EXPECT_EQ(Compiles(b.kernel(), /*wide=*/true), "");
@@ -465,7 +460,7 @@ TEST(CudaScheduleTest, MovesWhatItSays) {
   EXPECT_EQ(plan(rows, "threads=-1").launch.phases[0].threads_x, threads / 2);
   EXPECT_GT(plan(rows, "default").iterations, 0);
   EXPECT_EQ(plan(rows, "keep=-1").iterations, 0);
-  EXPECT_GT(Count(codegen::EmitCuda(plan(rows, "keep=-1")), "ld<true>("), 1) << "memory is read in each pass";
+  EXPECT_GT(CountOf(codegen::EmitCuda(plan(rows, "keep=-1")), "ld<true>("), 1) << "memory is read in each pass";
   EXPECT_TRUE(absl::StrContains(codegen::EmitCuda(plan(chain, "occupancy=3")), "__launch_bounds__(256, 6)"));
   EXPECT_EQ(plan(all, "splits=1").launch.Splits(nullptr, 132), 2 * plan(all, "default").launch.Splits(nullptr, 132));
 }

@@ -18,6 +18,7 @@
 #include "codegen/cuda/nvrtc_compiler.h"
 #include "tests/support/gpu_graph.h"
 #include "tests/support/kernel_reference.h"
+#include "tests/support/log_file.h"
 #include "tests/support/nvrtc.h"
 
 namespace lazuli::testing {
@@ -158,11 +159,6 @@ TEST(PartialSums, LayerNormBackward) {
 
 // Rows of several warps have a barrier of their own each, and not all of them go round equally often.
 TEST(PartialSums, AllThreadsPassEquallyManyBarriers) {
-  const auto count = [](const std::string& text, const std::string& part) {
-    int found = 0;
-    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
-    return found;
-  };
   for (const std::string rows : {"8192", "9001"}) {
     const Joined joined = Join(LayerNormBackward(rows));
     const codegen::CudaPlan plan = codegen::PlanCuda(joined.after[0].kernel, /*wide=*/false);
@@ -173,9 +169,9 @@ TEST(PartialSums, AllThreadsPassEquallyManyBarriers) {
     const size_t end = text.find('}', std::min(caught_up, text.size()));
     ASSERT_NE(loop, std::string::npos) << text;
     ASSERT_NE(end, std::string::npos) << text;
-    const int in_loop = count(text.substr(loop, caught_up - loop), "row_barrier(");
+    const int in_loop = CountOf(text.substr(loop, caught_up - loop), "row_barrier(");
     EXPECT_GE(in_loop, 1);
-    EXPECT_EQ(in_loop, count(text.substr(caught_up, end - caught_up), "row_barrier(")) << text;
+    EXPECT_EQ(in_loop, CountOf(text.substr(caught_up, end - caught_up), "row_barrier(")) << text;
   }
 }
 
