@@ -66,7 +66,7 @@ template <class WindowFn>
 void CallTraceOp(const TraceOp& op, const uint64_t* scalars, const WindowFn& window, torch::jit::Stack* stack) {
   PushTraceArgs(op, scalars, window, stack);
   const runtime::DefaultDtypeScope dtype(op.default_dtype);
-  runtime::CheckNotGone(op.info->gone, op.info->name);
+  runtime::CheckNotGone(op.info->life, op.info->name);
   op.info->handle.callBoxed(stack);
 }
 

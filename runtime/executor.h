@@ -95,7 +95,7 @@ struct AtenCall {
   int32_t index = -1;                                      // Place of the recorded op in the trace.
   c10::Device device = c10::kCPU;                          // Of its results.
   c10::ScalarType default_dtype = c10::ScalarType::Float;  // That it is called under.
-  OperatorGone gone;                                       // `op`.
+  OperatorLifePtr life;                                    // Of `op`.
   DirectCall direct = nullptr;                             // Tried before `op` is called.
   std::shared_ptr<KeptCall> kept;                          // Likewise.
   int32_t kept_input = -1;                                 // The memory, an input of the run, that it keeps something of.

@@ -1,4 +1,4 @@
-// Operators of libraries that may be unloaded (torch.library.Library, dlclose), while traces with them wait.
+// What is learnt, while the process lives, of operators that are not LibTorch's.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -9,14 +9,21 @@
 
 namespace lazuli::runtime {
 
-// Whether the operator is deregistered: its handle is dangling. Null for LibTorch's, which stay.
-using OperatorGone = std::shared_ptr<std::atomic<bool>>;
+struct OperatorLife {
+  // Its library was unloaded (torch.library.Library, dlclose), perhaps while traces with it wait: its handle is dangling.
+  std::atomic<bool> gone{false};
+  // Whether it has run, and whether somebody else then held an operand or a result of it longer than the call took.
+  std::atomic<bool> has_run{false};
+  std::atomic<bool> keeps_tensors{false};
+};
+// Null for LibTorch's, which stay, and keep nothing.
+using OperatorLifePtr = std::shared_ptr<OperatorLife>;
 
-inline bool IsGone(const OperatorGone& gone) { return gone != nullptr && gone->load(std::memory_order_acquire); }
+inline bool IsGone(const OperatorLifePtr& life) { return life != nullptr && life->gone.load(std::memory_order_acquire); }
 
 // Before a call of the operator. Throws c10::Error.
-inline void CheckNotGone(const OperatorGone& gone, const std::string& name) {
-  TORCH_CHECK(!IsGone(gone), "lazuli: ", name,
+inline void CheckNotGone(const OperatorLifePtr& life, const std::string& name) {
+  TORCH_CHECK(!IsGone(life), "lazuli: ", name,
               " was recorded, but its library was unloaded before the trace ran. Call lazuli::sync() before you unload it.");
 }
 

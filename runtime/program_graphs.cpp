@@ -166,7 +166,7 @@ void ProgramGraphs::ReadLaunch(const KernelLaunch& launch, Unit* unit) {
 }
 
 void ProgramGraphs::ReadCall(const AtenCall& call) {
-  if (IsGone(call.gone) || call.op.hasTag(at::Tag::cudagraph_unsafe)) Refuse(absl::StrCat(call.name, " cannot be captured"));
+  if (IsGone(call.life) || call.op.hasTag(at::Tag::cudagraph_unsafe)) Refuse(absl::StrCat(call.name, " cannot be captured"));
   fixed_.Add(call);
   for (const WindowSpec& window : call.results) {
     if (window.memory < 0) continue;

@@ -255,7 +255,7 @@ void StepRunner::Call(PreparedCall* prepared, const RunArgs& args) {
   if (!direct) {
     if (call.kept != nullptr && RunKept(call, prepared->arguments(), args)) return;
     prepared->CopyArguments(&stack_);
-    CheckNotGone(call.gone, call.name);
+    CheckNotGone(call.life, call.name);
     call.op.callBoxed(&stack_);
   }
   for (size_t i = 0; i < call.results.size(); ++i) {

@@ -20,6 +20,7 @@
 #include "tracer/lazy_signs.h"
 #include "tracer/lazy_tensor.h"
 #include "tracer/out_ops.h"
+#include "tracer/own_operators.h"
 #include "tracer/redirected_calls.h"
 #include "tracer/shape_inference.h"
 #include "tracer/shared_storages.h"
@@ -411,6 +412,7 @@ void RecordOrRun(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack
     RunEagerly(recorder, info, keys, stack);
     return;
   }
+  if (info.life != nullptr && RunOwnOperator(recorder, info, keys, stack)) return;
   std::vector<codegen::Word> key;
   switch (TryRecord(recorder, info, stack, &key)) {
     case Outcome::kRecorded:

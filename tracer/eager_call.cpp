@@ -74,19 +74,22 @@ void CallBelow(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* 
   }
 }
 
-void RunEagerly(Recorder* recorder, const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack, Cut cut) {
-  if (recorder != nullptr) {
-    NoteEagerWork();
-    bool needs_cut = false;
-    const auto visit = [&](const at::Tensor& tensor, bool writes) { needs_cut |= recorder->NeedsCut(tensor, writes); };
-    if (!VisitOperands(info, *stack, visit) || needs_cut) {
-      recorder->Flush(info.name, cut);
-      const bool observed = cut == Cut::kTransient;
-      Counters::Get().CountEagerFallback(info.name, 1, observed ? "ran once to learn the shapes of its results" : "cannot be recorded");
-    } else {
-      Counters::Get().EagerUncut(info.name).Add();
-    }
+void CutForEagerCall(Recorder* recorder, const OpInfo& info, const torch::jit::Stack& stack, Cut cut, const char* reason) {
+  if (recorder == nullptr) return;
+  NoteEagerWork();
+  bool needs_cut = false;
+  const auto visit = [&](const at::Tensor& tensor, bool writes) { needs_cut |= recorder->NeedsCut(tensor, writes); };
+  if (!VisitOperands(info, stack, visit) || needs_cut) {
+    recorder->Flush(info.name, cut);
+    Counters::Get().CountEagerFallback(info.name, 1, reason);
+  } else {
+    Counters::Get().EagerUncut(info.name).Add();
   }
+}
+
+void RunEagerly(Recorder* recorder, const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack, Cut cut) {
+  const bool observed = cut == Cut::kTransient;
+  CutForEagerCall(recorder, info, *stack, cut, observed ? "ran once to learn the shapes of its results" : "cannot be recorded");
   CallBelow(info, keys, stack);
 }
 

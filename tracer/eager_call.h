@@ -40,6 +40,9 @@ void AdoptTensors(const c10::IValue& value);
 // Calls the op below the recorder. Keys that hold no backend (no tensor argument) are computed anew.
 void CallBelow(const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
+// Before `info` runs eagerly with the arguments on `stack`: cuts, as `cut` says, if its operands are pending; `reason` goes to the log.
+void CutForEagerCall(Recorder* recorder, const codegen::OpInfo& info, const torch::jit::Stack& stack, Cut cut, const char* reason);
+
 // Runs `info` eagerly with the arguments on `stack`, cutting first only when its operands are pending.
 // `cut` as for Recorder::Flush.
 void RunEagerly(Recorder* recorder, const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack,

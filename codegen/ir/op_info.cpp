@@ -235,7 +235,7 @@ OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
     info.schema_ptr = std::shared_ptr<const c10::FunctionSchema>(std::shared_ptr<void>(), &handle.schema());
   } else {
     info.schema_ptr = std::make_shared<const c10::FunctionSchema>(handle.schema());
-    info.gone = std::make_shared<std::atomic<bool>>(false);
+    info.life = std::make_shared<runtime::OperatorLife>();
   }
   bool encodable = true;
   ReadArguments(handle.schema(), &info, &encodable);
@@ -307,7 +307,7 @@ class Registry {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto it = by_name_.find(handle.operator_name());
     if (it == by_name_.end()) return;
-    if (it->second->gone != nullptr) it->second->gone->store(true, std::memory_order_release);
+    if (it->second->life != nullptr) it->second->life->gone.store(true, std::memory_order_release);
     by_name_.erase(it);
   }
 

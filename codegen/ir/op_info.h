@@ -50,9 +50,9 @@ struct OpInfo {
   // Stays where it is when the library that registered the operator is unloaded. Null for operators without.
   std::shared_ptr<const c10::FunctionSchema> schema_ptr = nullptr;
   const c10::FunctionSchema& schema() const { return *schema_ptr; }
-  runtime::OperatorGone gone;  // `handle` must not be used any more when it is.
-  bool recordable = false;     // May enter a trace at all; otherwise always cut and eager.
-  bool has_meta = false;       // Runs on meta tensors: its Meta kernel, or a composite one, gives the shapes.
+  runtime::OperatorLifePtr life;  // `handle` must not be used any more when it is gone.
+  bool recordable = false;        // May enter a trace at all; otherwise always cut and eager.
+  bool has_meta = false;          // Runs on meta tensors: its Meta kernel, or a composite one, gives the shapes.
 };
 
 // The info of `handle`, computed on first use; never freed. Thread-safe.

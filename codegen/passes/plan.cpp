@@ -343,7 +343,7 @@ class Planner {
                   node.op.index,
                   node.op.device,
                   node.op.default_dtype};
-    call.gone = out != nullptr ? out->gone : node.op.info->gone;
+    call.life = out != nullptr ? out->life : node.op.info->life;
     const auto& schema = node.op.info->schema().arguments();
     for (size_t i = 0; i < node.op.args.size(); ++i) call.args.push_back(Argument(node.op.args[i], *schema[i].type(), &step));
     for (size_t i = 0; i < node.op.results.size(); ++i) {

@@ -38,6 +38,10 @@ torch::Tensor CallCounting(const torch::Tensor& x) {
 class VerifyTest : public BackendTest {
  protected:
   void SetUp() override {
+    {
+      const lazuli::DeviceMode mode;
+      CallCounting(torch::ones({1}));  // It is recorded after its first call.
+    }
     BackendTest::SetUp();
     calls = 0;
     dir_ = std::filesystem::path(::testing::TempDir()) / ("lazuli_verify_" + std::to_string(getpid()));

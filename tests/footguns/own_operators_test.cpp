@@ -1,0 +1,205 @@
+// Operators of the program's own, with kernels for meta tensors, so that they are recorded: what a schema does not say of them.
+#include <torch/library.h>
+
+#include "tests/support/log_file.h"
+#include "tests/support/same_as_eager.h"
+
+namespace lazuli::testing {
+namespace {
+
+Tensors kept;  // What operators go on holding.
+torch::Tensor Kept(int step) { return kept.at(static_cast<size_t>(step)); }
+
+// An operator "lazuli_own_<name>::call" with this schema and kernel, new for each test: what is known of one stays known.
+template <class Kernel, class Meta>
+c10::OperatorHandle Define(const std::string& name, const std::string& schema, const Kernel& kernel, const Meta& meta) {
+  const std::string space = "lazuli_own_" + name;
+  auto* library = new torch::Library(torch::Library::DEF, space, std::nullopt, __FILE__, __LINE__);
+  library->def(("call" + schema).c_str());
+  for (const torch::DeviceType device : {torch::kCPU, torch::kCUDA}) library->impl("call", torch::dispatch(device, kernel));
+  library->impl("call", torch::dispatch(torch::kMeta, meta));
+  return c10::Dispatcher::singleton().findSchemaOrThrow((space + "::call").c_str(), "");
+}
+
+torch::Tensor LikeOne(const torch::Tensor& x) { return torch::empty_like(x); }
+
+std::optional<c10::OperatorHandle> cube;
+torch::Tensor CallCube(const torch::Tensor& x) { return cube->typed<torch::Tensor(const torch::Tensor&)>().call(x); }
+struct Cube : torch::autograd::Function<Cube> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x) {
+    context->save_for_backward({x});
+    const at::AutoDispatchBelowADInplaceOrView below;
+    return CallCube(x);
+  }
+  static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* context, const torch::autograd::tensor_list& gradients) {
+    const auto x = context->get_saved_variables()[0];
+    return {3 * x * x * gradients[0]};
+  }
+};
+
+class OwnOperatorsTest : public BackendTest {
+ protected:
+  void TearDown() override { kept.clear(); }
+  std::string Name(const std::string& name) const { return name + "_" + GetParam(); }
+
+  // Calls `op`, which keeps what `held` then finds, with a fresh result in each of some steps of a program with other work.
+  template <class Op, class Held>
+  void ExpectKept(const Op& op, const Held& held, const std::string& log_file = "") {
+    const StatsDelta delta;
+    const lazuli::DeviceMode mode(options().logs("graph_breaks").log_file(log_file));
+    constexpr int kSteps = 4;
+    for (int step = 0; step < kSteps; ++step) {
+      const auto x = torch::full({100}, step) * 2;
+      op(x);
+      EXPECT_EQ(held(step).sum().template item<float>(), 200 * step);
+      EXPECT_EQ((torch::ones({100}) * step + 1).sum().template item<float>(), 100 * (step + 1));
+    }
+    for (int step = 0; step < kSteps; ++step) EXPECT_EQ(held(step).sum().template item<float>(), 200 * step);
+    EXPECT_GT(delta.of(&Stats::cache_hits), 0);
+  }
+};
+
+TEST_P(OwnOperatorsTest, OneThatKeepsItsOperand) {
+  const auto op = Define(
+                      Name("keeps"), "(Tensor x) -> Tensor",
+                      [](const torch::Tensor& x) {
+                        kept.push_back(x);
+                        return x + 1;
+                      },
+                      &LikeOne)
+                      .typed<torch::Tensor(const torch::Tensor&)>();
+  const LogFile log;
+  ExpectKept([&](const torch::Tensor& x) { op.call(x); }, &Kept, log.path());
+  EXPECT_EQ(CountOf(log.text(), "lazuli_own_" + Name("keeps") + "::call keeps its operands, or holds on to its results"), 1);
+}
+
+TEST_P(OwnOperatorsTest, OneThatKeepsAWindowOfItsOperand) {
+  const auto op = Define(
+                      Name("window"), "(Tensor x) -> Tensor",
+                      [](const torch::Tensor& x) {
+                        kept.push_back(x.detach().view({10, 10}));
+                        return x + 1;
+                      },
+                      &LikeOne)
+                      .typed<torch::Tensor(const torch::Tensor&)>();
+  ExpectKept([&](const torch::Tensor& x) { EXPECT_EQ(op.call(x).sum().item<float>(), x.sum().item<float>() + 100); }, &Kept);
+}
+
+TEST_P(OwnOperatorsTest, OneThatKeepsAListsTensor) {
+  const auto op = Define(
+      Name("list"), "(Tensor[] x) -> Tensor",
+      [](const c10::List<torch::Tensor>& list) {
+        kept.push_back(list.get(1));
+        return list.get(0) + 1;
+      },
+      [](const c10::List<torch::Tensor>& list) { return torch::empty_like(list.get(0)); });
+  const auto call = [&](const torch::Tensor& x) {
+    torch::jit::Stack stack{std::vector<torch::Tensor>{x + 1, x}};
+    op.callBoxed(&stack);
+    EXPECT_EQ(stack[0].toTensor().sum().item<float>(), x.sum().item<float>() + 200);
+  };
+  ExpectKept(call, &Kept);
+}
+
+// Such as a buffer that is allocated once: writes of what it returned are seen by the next call.
+TEST_P(OwnOperatorsTest, OneThatHoldsOnToItsResult) {
+  const auto op = Define(
+                      Name("result"), "(Tensor x) -> Tensor",
+                      [](const torch::Tensor& x) {
+                        if (kept.empty()) kept.push_back(torch::zeros_like(x));
+                        return kept[0];
+                      },
+                      &LikeOne)
+                      .typed<torch::Tensor(const torch::Tensor&)>();
+  const lazuli::DeviceMode mode(options());
+  const auto x = torch::ones({8});
+  for (int step = 0; step < 4; ++step) {
+    op.call(x * 2).add_(1);
+    EXPECT_EQ(kept.at(0).sum().item<float>(), 8 * (step + 1));
+  }
+}
+
+// They run eagerly once, and are recorded from then on: those that compute from their operands, write them, or return pieces of one result.
+TEST_P(OwnOperatorsTest, OnesThatKeepNothing) {
+  using OneToOne = torch::Tensor(const torch::Tensor&);
+  const auto twice = Define(
+                         Name("twice"), "(Tensor x) -> Tensor", [](const torch::Tensor& x) { return x * 2; }, &LikeOne)
+                         .typed<OneToOne>();
+  const auto write = [](torch::Tensor& x) -> torch::Tensor& { return x.add_(1); };
+  const auto more = Define(Name("more"), "(Tensor(a!) x) -> Tensor(a!)", write, [](torch::Tensor& x) -> torch::Tensor& {
+                      return x;
+                    }).typed<torch::Tensor&(torch::Tensor&)>();
+  const auto halves = [](const torch::Tensor& x) {
+    const auto both = (x * 3).chunk(2);
+    return std::make_tuple(both[0], both[1]);
+  };
+  const auto split = Define(Name("split"), "(Tensor x) -> (Tensor, Tensor)", halves, [](const torch::Tensor& x) {
+                       const auto half = torch::empty({x.size(0) / 2}, x.options());
+                       return std::make_tuple(half, torch::empty_like(half));
+                     }).typed<std::tuple<torch::Tensor, torch::Tensor>(const torch::Tensor&)>();
+  const StatsDelta delta;
+  const auto eager = [&] {
+    int64_t count = 0;
+    for (const char* name : {"twice", "more", "split"}) {
+      const std::string op = "lazuli_own_" + Name(name) + "::call";
+      const Stats stats = lazuli::stats();
+      for (const auto* calls : {&stats.eager_fallbacks, &stats.eager_uncut}) count += calls->count(op) != 0 ? calls->at(op) : 0;
+    }
+    return count;
+  };
+  const lazuli::DeviceMode mode(options());
+  for (int step = 0; step < 4; ++step) {
+    auto x = twice.call(torch::ones({8}) + step);
+    more.call(x);
+    const auto [a, b] = split.call(x);
+    EXPECT_EQ((a + b).sum().item<float>(), 8 * 3 * (2 * (step + 1) + 1));
+  }
+  EXPECT_EQ(eager(), 3);
+  EXPECT_GT(delta.of(&Stats::cache_hits), 0);
+}
+
+// LibTorch warns of such operators: autograd follows what their kernels call, so that they have gradients all the same.
+TEST_P(OwnOperatorsTest, OnesWithoutAKernelForAutograd) {
+  const auto op =
+      Define(
+          Name("sine"), "(Tensor x, Tensor y) -> Tensor", [](const torch::Tensor& x, const torch::Tensor& y) { return x.sin() * y; },
+          [](const torch::Tensor& x, const torch::Tensor& /*y*/) { return torch::empty_like(x); })
+          .typed<torch::Tensor(const torch::Tensor&, const torch::Tensor&)>();
+  ExpectSameAsEager([&] {
+    auto x = torch::randn({6}).requires_grad_(), y = torch::randn({6}).requires_grad_();
+    const auto z = op.call(x * 2, y);
+    (z.exp() + op.call(x.detach() + 1, y.detach())).sum().backward();
+    torch::Tensor sum;
+    {
+      const torch::NoGradGuard no_grad;
+      sum = op.call(x, y) + 1;
+    }
+    return Tensors{z.detach(), x.grad(), y.grad(), sum};
+  });
+}
+
+// These have one, which keeps what it needs itself: their kernels are recorded.
+TEST_P(OwnOperatorsTest, OnesWithAKernelForAutograd) {
+  const std::string space = "lazuli_own_" + Name("cube");
+  cube = Define(
+      Name("cube"), "(Tensor x) -> Tensor", [](const torch::Tensor& x) { return x * x * x; }, &LikeOne);
+  torch::Library library(torch::Library::IMPL, space, c10::DispatchKey::Autograd, __FILE__, __LINE__);
+  library.impl("call", [](const torch::Tensor& x) { return Cube::apply(x); });
+  const auto program = [] {
+    auto x = torch::randn({6}).requires_grad_();
+    CallCube(x * 2).sum().backward();
+    return Tensors{x.grad()};
+  };
+  {
+    const lazuli::DeviceMode mode(options());
+    program();
+  }
+  const StatsDelta delta;
+  ExpectSameAsEager(program);
+  EXPECT_EQ(delta.fallbacks(space + "::call"), 0);
+}
+
+LAZULI_FOR_EACH_BACKEND(OwnOperatorsTest);
+
+}  // namespace
+}  // namespace lazuli::testing

@@ -1,0 +1,157 @@
+#include "tracer/own_operators.h"
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "runtime/log.h"
+#include "tracer/above_autograd.h"
+#include "tracer/eager_call.h"
+#include "tracer/visit_tensors.h"
+
+namespace lazuli::tracer {
+namespace {
+
+bool HasPythonObject(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj() != nullptr; }
+
+const c10::Storage& StorageUnder(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->unsafe_storage(); }
+
+bool Holds(const std::vector<at::Tensor>& tensors, const at::Tensor& tensor) {
+  return std::any_of(tensors.begin(), tensors.end(), [&](const at::Tensor& item) { return item.is_same(tensor); });
+}
+
+// The tensors in `values`, each once.
+std::vector<at::Tensor> TensorsIn(c10::ArrayRef<c10::IValue> values) {
+  std::vector<at::Tensor> tensors;
+  const auto add = [&tensors](const at::Tensor& tensor) {
+    if (!Holds(tensors, tensor)) tensors.push_back(tensor);
+  };
+  for (const c10::IValue& value : values) VisitTensors(value, add);
+  return tensors;
+}
+
+// How often `values` hold it.
+size_t CountIn(c10::ArrayRef<c10::IValue> values, const at::Tensor& tensor) {
+  size_t count = 0;
+  for (const c10::IValue& value : values) VisitTensors(value, [&](const at::Tensor& item) { count += item.is_same(tensor) ? 1 : 0; });
+  return count;
+}
+
+// Whether others than `results`, and `fresh`, their tensors that are no operands, hold one of these.
+bool ResultsAreKept(c10::ArrayRef<c10::IValue> results, const std::vector<at::Tensor>& fresh) {
+  // A view holds what it is one of.
+  std::vector<at::Tensor> holders = fresh;
+  for (const at::Tensor& tensor : fresh) {
+    if (!tensor.is_view()) continue;
+    const at::Tensor base(tensor._base());
+    if (!Holds(holders, base)) holders.push_back(base);
+  }
+  return std::any_of(fresh.begin(), fresh.end(), [&](const at::Tensor& tensor) {
+    const size_t here = 2;  // In `fresh` and in `holders`.
+    if (!HasPythonObject(tensor) && tensor.use_count() > here + CountIn(results, tensor)) return true;
+    const c10::Storage& storage = StorageUnder(tensor);
+    const auto shares = [&](const at::Tensor& other) {
+      return StorageUnder(other).unsafeGetStorageImpl() == storage.unsafeGetStorageImpl();
+    };
+    return storage && storage.use_count() > static_cast<size_t>(std::count_if(holders.begin(), holders.end(), shares));
+  });
+}
+
+// Who holds the tensors of a call, before and after it. A tensor that got its Python object in between is held by that, too, and left out.
+class HeldTensors {
+ public:
+  // `stack` ends with the arguments of `info`, of which lists become lists of its own.
+  HeldTensors(const codegen::OpInfo& info, torch::jit::Stack* stack);
+  // `stack` ends with its results. Whether more than these hold an argument, or a result, since then.
+  bool AreKept(const torch::jit::Stack& stack) const;
+
+ private:
+  struct Held {
+    at::Tensor tensor;
+    c10::Storage storage;
+    bool has_python_object = false;
+    size_t uses = 0, storage_uses = 0;  // But for the arguments.
+  };
+
+  const codegen::OpInfo& info_;
+  std::vector<Held> operands_;
+};
+
+HeldTensors::HeldTensors(const codegen::OpInfo& info, torch::jit::Stack* stack) : info_(info) {
+  for (size_t i = stack->size() - static_cast<size_t>(info.num_args); i < stack->size(); ++i) {
+    if ((*stack)[i].isList()) (*stack)[i] = (*stack)[i].toList().copy();
+  }
+  const auto args = torch::jit::last(*stack, static_cast<size_t>(info.num_args));
+  for (at::Tensor& tensor : TensorsIn(args)) {
+    const bool has_python_object = HasPythonObject(tensor);
+    c10::Storage storage = StorageUnder(tensor);
+    operands_.push_back({std::move(tensor), std::move(storage), has_python_object});
+  }
+  for (Held& operand : operands_) {
+    operand.uses = operand.tensor.use_count() - CountIn(args, operand.tensor);
+    operand.storage_uses = operand.storage ? operand.storage.use_count() : 0;
+  }
+}
+
+bool HeldTensors::AreKept(const torch::jit::Stack& stack) const {
+  const auto results = torch::jit::last(stack, static_cast<size_t>(info_.num_returns));
+  for (const Held& operand : operands_) {
+    if (operand.storage && operand.storage.use_count() > operand.storage_uses) return true;
+    const bool counts = operand.has_python_object == HasPythonObject(operand.tensor);
+    if (counts && operand.tensor.use_count() > operand.uses + CountIn(results, operand.tensor)) return true;
+  }
+  std::vector<at::Tensor> fresh = TensorsIn(results);
+  const auto is_operand = [this](const at::Tensor& tensor) {
+    return std::any_of(operands_.begin(), operands_.end(), [&](const Held& operand) { return operand.tensor.is_same(tensor); });
+  };
+  fresh.erase(std::remove_if(fresh.begin(), fresh.end(), is_operand), fresh.end());
+  return ResultsAreKept(results, fresh);
+}
+
+// Whether eager mode computes gradients or tangents of the operator from what its kernel calls.
+bool AutogradFollowsKernel(const codegen::OpInfo& info, const torch::jit::Stack& stack) {
+  const c10::DispatchKeySet excluded = c10::impl::tls_local_dispatch_key_set().excluded_;
+  bool follows = false;
+  VisitOperands(info, stack, [&](const at::Tensor& tensor, bool /*writes*/) {
+    follows = follows || (ConcernsAutograd(tensor) && (tensor.key_set() - excluded).has_any(c10::autograd_dispatch_keyset));
+  });
+  return follows;
+}
+
+void RunAndSeeWhatIsKept(Recorder* recorder, const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  CutForEagerCall(recorder, info, *stack, Cut::kTransient, "ran once to see what it keeps");
+  const HeldTensors held(info, stack);
+  CallBelow(info, keys, stack);
+  if (held.AreKept(*stack)) {
+    info.life->keeps_tensors.store(true, std::memory_order_release);
+    if (runtime::LogEnabled(runtime::LogCategory::kGraphBreaks)) {
+      runtime::Log(runtime::LogCategory::kGraphBreaks, info.name + " keeps its operands, or holds on to its results: it is not recorded.");
+    }
+  }
+  info.life->has_run.store(true, std::memory_order_release);
+}
+
+}  // namespace
+
+bool RunOwnOperator(Recorder* recorder, const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const char* reason = nullptr;
+  if (AutogradFollowsKernel(info, *stack)) {
+    reason = "has no kernel for autograd, which follows what it calls";
+  } else if (!info.life->has_run.load(std::memory_order_acquire)) {
+    RunAndSeeWhatIsKept(recorder, info, keys, stack);
+    return true;
+  } else if (info.life->keeps_tensors.load(std::memory_order_acquire)) {
+    reason = "keeps its operands or results";
+  } else {
+    return false;
+  }
+  CutForEagerCall(recorder, info, *stack, Cut::kGraphBreak, reason);
+  CallBelow(info, keys, stack);
+  return true;
+}
+
+}  // namespace lazuli::tracer

@@ -1,0 +1,18 @@
+// Operators that are not LibTorch's, with kernels for meta tensors, so that they may be recorded: what their schemas do not say.
+#pragma once
+
+#include <ATen/core/stack.h>
+
+#include "codegen/ir/op_info.h"
+#include "tracer/recorder.h"
+
+namespace lazuli::tracer {
+
+// Runs the operator eagerly if it is one that must not be recorded, with the arguments on `stack`. False: it may be, and nothing was done.
+//
+// - The first time it comes, to see what it keeps. One that keeps what it was called with (a cache, a log, a queue), or goes on holding
+//   what it returned, would, in a trace, keep memory that the program uses again, and do so too late: it is never recorded.
+// - Where autograd follows what its kernel calls, since it has no kernel for autograd: recorded as one operator, it would have no gradient.
+bool RunOwnOperator(Recorder* recorder, const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
+}  // namespace lazuli::tracer
