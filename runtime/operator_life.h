@@ -12,9 +12,9 @@ namespace lazuli::runtime {
 struct OperatorLife {
   // Its library was unloaded (torch.library.Library, dlclose), perhaps while traces with it wait: its handle is dangling.
   std::atomic<bool> gone{false};
-  // Whether it has run, and whether somebody else then held an operand or a result of it longer than the call took.
+  // Whether it has run under a mode, and what it was then seen to do for which it is never recorded; null: nothing.
   std::atomic<bool> has_run{false};
-  std::atomic<bool> keeps_tensors{false};
+  std::atomic<const char*> why_eager{nullptr};
 };
 // Null for LibTorch's, which stay, and keep nothing.
 using OperatorLifePtr = std::shared_ptr<OperatorLife>;

@@ -1,20 +1,32 @@
 #include "tracer/own_operators.h"
 
+#include <ATen/Context.h>
+#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/Storage.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
+#include <cstring>
+#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "runtime/log.h"
+#include "runtime/mode_keys.h"
 #include "tracer/above_autograd.h"
+#include "tracer/captured_memory.h"
 #include "tracer/eager_call.h"
 #include "tracer/visit_tensors.h"
 
 namespace lazuli::tracer {
 namespace {
+
+constexpr const char* kKeeps = "keeps its operands or results";
+constexpr const char* kWrites = "writes an operand that its schema does not say it writes";
+constexpr const char* kDraws = "draws random numbers";
+constexpr const char* kFollowed = "has no kernel for autograd, which follows what it calls";
 
 bool HasPythonObject(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj() != nullptr; }
 
@@ -61,6 +73,11 @@ bool ResultsAreKept(c10::ArrayRef<c10::IValue> results, const std::vector<at::Te
   });
 }
 
+uint32_t VersionOf(const at::Tensor& tensor) {
+  const auto& counter = tensor.unsafeGetTensorImpl()->version_counter();
+  return counter.enabled() ? counter.current_version() : 0;
+}
+
 // Who holds the tensors of a call, before and after it. A tensor that got its Python object in between is held by that, too, and left out.
 class HeldTensors {
  public:
@@ -68,14 +85,25 @@ class HeldTensors {
   HeldTensors(const codegen::OpInfo& info, torch::jit::Stack* stack);
   // `stack` ends with its results. Whether more than these hold an argument, or a result, since then.
   bool AreKept(const torch::jit::Stack& stack) const;
+  // Whether one is written that the schema does not say.
+  bool AreWritten() const;
 
  private:
   struct Held {
     at::Tensor tensor;
     c10::Storage storage;
     bool has_python_object = false;
+    bool may_be_written = false;
+    uint32_t version = 0;
     size_t uses = 0, storage_uses = 0;  // But for the arguments.
   };
+
+  bool IsMutated(const at::Tensor& tensor, c10::ArrayRef<c10::IValue> args) const {
+    for (size_t i = 0; i < args.size(); ++i) {
+      if ((info_.mutated_args >> i & 1) != 0 && CountIn(args.slice(i, 1), tensor) > 0) return true;
+    }
+    return false;
+  }
 
   const codegen::OpInfo& info_;
   std::vector<Held> operands_;
@@ -94,7 +122,14 @@ HeldTensors::HeldTensors(const codegen::OpInfo& info, torch::jit::Stack* stack) 
   for (Held& operand : operands_) {
     operand.uses = operand.tensor.use_count() - CountIn(args, operand.tensor);
     operand.storage_uses = operand.storage ? operand.storage.use_count() : 0;
+    operand.version = VersionOf(operand.tensor);
+    operand.may_be_written = IsMutated(operand.tensor, args);
   }
+}
+
+bool HeldTensors::AreWritten() const {
+  return std::any_of(operands_.begin(), operands_.end(),
+                     [](const Held& operand) { return !operand.may_be_written && VersionOf(operand.tensor) != operand.version; });
 }
 
 bool HeldTensors::AreKept(const torch::jit::Stack& stack) const {
@@ -112,6 +147,34 @@ bool HeldTensors::AreKept(const torch::jit::Stack& stack) const {
   return ResultsAreKept(results, fresh);
 }
 
+// The default generators of the CPU and of a call's device, before and after it.
+class GeneratorStates {
+ public:
+  explicit GeneratorStates(c10::DispatchKeySet keys) : keys_(keys), states_(Read()) {}
+  bool HaveChanged() const {
+    const std::vector<at::Tensor> now = Read();
+    return !std::equal(states_.begin(), states_.end(), now.begin(), now.end(), [](const at::Tensor& a, const at::Tensor& b) {
+      return a.nbytes() == b.nbytes() && std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+    });
+  }
+
+ private:
+  std::vector<at::Tensor> Read() const {
+    const runtime::AtenScope scope;
+    std::vector<at::Tensor> states;
+    const auto read = [&states](at::Generator generator) {
+      std::lock_guard<std::mutex> lock(generator.mutex());
+      states.push_back(generator.get_state());
+    };
+    read(at::globalContext().defaultGenerator(c10::kCPU));
+    if (keys_.has_backend(c10::BackendComponent::CUDABit)) read(at::globalContext().defaultGenerator(c10::kCUDA));
+    return states;
+  }
+
+  const c10::DispatchKeySet keys_;
+  const std::vector<at::Tensor> states_;
+};
+
 // Whether eager mode computes gradients or tangents of the operator from what its kernel calls.
 bool AutogradFollowsKernel(const codegen::OpInfo& info, const torch::jit::Stack& stack) {
   const c10::DispatchKeySet excluded = c10::impl::tls_local_dispatch_key_set().excluded_;
@@ -122,33 +185,32 @@ bool AutogradFollowsKernel(const codegen::OpInfo& info, const torch::jit::Stack&
   return follows;
 }
 
-void RunAndSeeWhatIsKept(Recorder* recorder, const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  CutForEagerCall(recorder, info, *stack, Cut::kTransient, "ran once to see what it keeps");
+void RunAndWatch(Recorder* recorder, const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  CutForEagerCall(recorder, info, *stack, Cut::kTransient, "ran once to see what else it does");
   const HeldTensors held(info, stack);
+  const GeneratorStates generators(keys);
   CallBelow(info, keys, stack);
-  if (held.AreKept(*stack)) {
-    info.life->keeps_tensors.store(true, std::memory_order_release);
-    if (runtime::LogEnabled(runtime::LogCategory::kGraphBreaks)) {
-      runtime::Log(runtime::LogCategory::kGraphBreaks, info.name + " keeps its operands, or holds on to its results: it is not recorded.");
-    }
-  }
+  const char* const why_eager = held.AreKept(*stack) ? kKeeps : held.AreWritten() ? kWrites : generators.HaveChanged() ? kDraws : nullptr;
+  info.life->why_eager.store(why_eager, std::memory_order_relaxed);
   info.life->has_run.store(true, std::memory_order_release);
+  if (why_eager != nullptr && runtime::LogEnabled(runtime::LogCategory::kGraphBreaks)) {
+    runtime::Log(runtime::LogCategory::kGraphBreaks, absl::StrCat(info.name, " ", why_eager, ": it is not recorded."));
+  }
 }
 
 }  // namespace
 
 bool RunOwnOperator(Recorder* recorder, const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  const char* reason = nullptr;
-  if (AutogradFollowsKernel(info, *stack)) {
-    reason = "has no kernel for autograd, which follows what it calls";
-  } else if (!info.life->has_run.load(std::memory_order_acquire)) {
-    RunAndSeeWhatIsKept(recorder, info, keys, stack);
-    return true;
-  } else if (info.life->keeps_tensors.load(std::memory_order_acquire)) {
-    reason = "keeps its operands or results";
-  } else {
-    return false;
+  if (IsBeingCaptured(keys)) return false;
+  const char* reason = kFollowed;
+  if (!AutogradFollowsKernel(info, *stack)) {
+    if (!info.life->has_run.load(std::memory_order_acquire)) {
+      RunAndWatch(recorder, info, keys, stack);
+      return true;
+    }
+    reason = info.life->why_eager.load(std::memory_order_relaxed);
   }
+  if (reason == nullptr) return false;
   CutForEagerCall(recorder, info, *stack, Cut::kGraphBreak, reason);
   CallBelow(info, keys, stack);
   return true;

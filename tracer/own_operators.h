@@ -10,8 +10,9 @@ namespace lazuli::tracer {
 
 // Runs the operator eagerly if it is one that must not be recorded, with the arguments on `stack`. False: it may be, and nothing was done.
 //
-// - The first time it comes, to see what it keeps. One that keeps what it was called with (a cache, a log, a queue), or goes on holding
-//   what it returned, would, in a trace, keep memory that the program uses again, and do so too late: it is never recorded.
+// - The first time it comes, to see what else it does. One that keeps what it was called with (a cache, a log, a queue), or goes on holding
+//   what it returned, would, in a trace, keep memory that the program uses again, and do so too late. One that writes an operand that its
+//   schema does not name, or draws random numbers without its tag, would do so too late. They are never recorded.
 // - Where autograd follows what its kernel calls, since it has no kernel for autograd: recorded as one operator, it would have no gradient.
 bool RunOwnOperator(Recorder* recorder, const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 

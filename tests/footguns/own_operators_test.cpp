@@ -70,7 +70,7 @@ TEST_P(OwnOperatorsTest, OneThatKeepsItsOperand) {
                       .typed<torch::Tensor(const torch::Tensor&)>();
   const LogFile log;
   ExpectKept([&](const torch::Tensor& x) { op.call(x); }, &Kept, log.path());
-  EXPECT_EQ(CountOf(log.text(), "lazuli_own_" + Name("keeps") + "::call keeps its operands, or holds on to its results"), 1);
+  EXPECT_EQ(CountOf(log.text(), "lazuli_own_" + Name("keeps") + "::call keeps its operands or results: it is not recorded"), 1);
 }
 
 TEST_P(OwnOperatorsTest, OneThatKeepsAWindowOfItsOperand) {
@@ -156,6 +156,38 @@ TEST_P(OwnOperatorsTest, OnesThatKeepNothing) {
   }
   EXPECT_EQ(eager(), 3);
   EXPECT_GT(delta.of(&Stats::cache_hits), 0);
+}
+
+TEST_P(OwnOperatorsTest, OneThatWritesItsOperand) {
+  const auto op = Define(
+                      Name("writes"), "(Tensor x) -> Tensor",
+                      [](const torch::Tensor& x) {
+                        x.add_(1);
+                        return x * 2;
+                      },
+                      &LikeOne)
+                      .typed<torch::Tensor(const torch::Tensor&)>();
+  ExpectSameAsEager([&] {
+    const auto x = torch::randn({5}) * 2, y = x.exp();
+    const auto z = op.call(x);
+    return Tensors{x + 1, y, z, y + op.call(y)};
+  });
+}
+
+// Numbers come in program order, before those of later operators.
+TEST_P(OwnOperatorsTest, OneThatDrawsNumbers) {
+  const auto op = Define(
+                      Name("draws"), "(Tensor x) -> Tensor", [](const torch::Tensor& x) { return x + torch::rand_like(x); }, &LikeOne)
+                      .typed<torch::Tensor(const torch::Tensor&)>();
+  const LogFile log;
+  ExpectSameAsEager(
+      [&] {
+        const auto x = torch::randn({5}) * 2, y = op.call(x), z = torch::rand({5}) + x;
+        torch::manual_seed(7);
+        return Tensors{x, y * 2, z, op.call(z) + torch::rand({5})};
+      },
+      options().logs("graph_breaks").log_file(log.path()));
+  EXPECT_EQ(CountOf(log.text(), "lazuli_own_" + Name("draws") + "::call draws random numbers: it is not recorded"), 1);
 }
 
 // LibTorch warns of such operators: autograd follows what their kernels call, so that they have gradients all the same.
