@@ -4,6 +4,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <atomic>
 #include <string>
 #include <vector>
@@ -32,44 +33,40 @@ struct Row {
   std::atomic<Known> known{Known::kNothing};
 
   std::string aten() const { return std::string("aten::") + name; }
-  // The operator of ours: its last two arguments say where the numbers begin.
-  std::string own() const { return std::string("lazuli::") + name + "_dropout"; }
+  std::string own() const { return AttentionWithDropout(name); }
 };
 
 Row rows[] = {{"_scaled_dot_product_flash_attention", ForEachHead},
               {"_scaled_dot_product_cudnn_attention", ForEachWeight},
               {"_scaled_dot_product_efficient_attention", ForEachWeight}};
 
-// One for each row.
-std::vector<const codegen::OpInfo*> InfosOf(std::string (Row::*name)() const) {
-  std::vector<const codegen::OpInfo*> infos;
-  for (const Row& row : rows) infos.push_back(codegen::FindOpInfo((row.*name)()));
-  return infos;
-}
+// A row whose operators are there.
+struct Kernel {
+  Row* row = nullptr;
+  const codegen::OpInfo* aten = nullptr;
+  const codegen::OpInfo* own = nullptr;
+};
 
-// The row of which `infos` has `info`; -1: none.
-int RowOf(const std::vector<const codegen::OpInfo*>& infos, const codegen::OpInfo& info) {
-  for (size_t r = 0; r < infos.size(); ++r) {
-    if (infos[r] == &info) return static_cast<int>(r);
-  }
-  return -1;
-}
-
-const std::vector<const codegen::OpInfo*>& Kernels() {
-  static const auto* infos = new std::vector<const codegen::OpInfo*>(InfosOf(&Row::aten));
-  return *infos;
-}
-const std::vector<const codegen::OpInfo*>& OwnOperators() {
-  static const auto* infos = new std::vector<const codegen::OpInfo*>(InfosOf(&Row::own));
-  return *infos;
+// The one of which `which` is `info`; null: none.
+const Kernel* FindKernel(const codegen::OpInfo* Kernel::*which, const codegen::OpInfo& info) {
+  static const auto* kernels = [] {
+    auto* found = new std::vector<Kernel>;
+    for (Row& row : rows) {
+      const Kernel kernel{&row, codegen::FindOpInfo(row.aten()), codegen::FindOpInfo(row.own())};
+      if (kernel.aten != nullptr && kernel.own != nullptr) found->push_back(kernel);
+    }
+    return found;
+  }();
+  const auto it = std::find_if(kernels->begin(), kernels->end(), [&](const Kernel& kernel) { return kernel.*which == &info; });
+  return it == kernels->end() ? nullptr : &*it;
 }
 
 void CallWithNumbers(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const int row = RowOf(OwnOperators(), codegen::GetOpInfo(op));
+  const Kernel* const kernel = FindKernel(&Kernel::own, codegen::GetOpInfo(op));
   const auto offset = static_cast<uint64_t>(torch::jit::pop(*stack).toScalar().toLong());
   const auto seed = static_cast<uint64_t>(torch::jit::pop(*stack).toScalar().toLong());
   const runtime::NumbersOfCalls numbers(runtime::PhiloxState{seed, offset});
-  Kernels()[static_cast<size_t>(row)]->handle.callBoxed(stack);
+  kernel->aten->handle.callBoxed(stack);
 }
 
 // Runs the call, and learns from it.
@@ -85,17 +82,18 @@ void RunAndCount(Row* row, Recorder* recorder, const codegen::OpInfo& info, c10:
 
 }  // namespace
 
+std::string AttentionWithDropout(const char* kernel) { return std::string("lazuli::") + kernel + "_dropout"; }
+
 bool RecordAttentionDropout(Recorder* recorder, const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  const int found = recorder == nullptr ? -1 : RowOf(Kernels(), info);
-  if (found < 0 || IsBeingCaptured(keys)) return false;
-  Row& row = rows[found];
-  const codegen::OpInfo* const own = OwnOperators()[static_cast<size_t>(found)];
+  const Kernel* const kernel = recorder == nullptr ? nullptr : FindKernel(&Kernel::aten, info);
+  if (kernel == nullptr || IsBeingCaptured(keys)) return false;
+  Row& row = *kernel->row;
   const auto args = torch::jit::last(*stack, info.num_args);
   const at::Tensor query = args[0].toTensor(), key = args[1].toTensor();
   const auto is_plain = [](const at::Tensor& heads) {
     return heads.defined() && heads.is_cuda() && heads.layout() == c10::kStrided && heads.dim() == 4;
   };
-  if (own == nullptr || !is_plain(query) || !is_plain(key) || !(args[static_cast<size_t>(info.dropout_arg)].toDouble() > 0)) return false;
+  if (!is_plain(query) || !is_plain(key) || !(args[static_cast<size_t>(info.dropout_arg)].toDouble() > 0)) return false;
   const uint64_t numbers = row.numbers(query, key);
   const Known known = row.known.load(std::memory_order_relaxed);
   if (known == Known::kOther) return false;
@@ -106,7 +104,7 @@ bool RecordAttentionDropout(Recorder* recorder, const codegen::OpInfo& info, c10
   const auto taken = runtime::TakeRandomNumbers(query.device(), numbers);
   if (!taken.has_value()) return false;
   torch::jit::push(*stack, at::Scalar(static_cast<int64_t>(taken->seed)), at::Scalar(static_cast<int64_t>(taken->offset)));
-  RecordOrRun(*own, keys, stack);
+  RecordOrRun(*kernel->own, keys, stack);
   return true;
 }
 

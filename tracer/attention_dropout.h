@@ -3,6 +3,8 @@
 
 #include <ATen/core/stack.h>
 
+#include <string>
+
 #include "codegen/ir/op_info.h"
 #include "tracer/recorder.h"
 
@@ -13,5 +15,8 @@ namespace lazuli::tracer {
 // How many a kernel takes is known for this LibTorch, and believed once it was seen: the first call of each kernel runs eagerly. False,
 // with `stack` as it was: any other call, or numbers cannot be taken.
 bool RecordAttentionDropout(Recorder* recorder, const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
+// The operator of ours for LibTorch's `kernel` ("_scaled_dot_product_flash_attention"): its last two arguments say where the numbers begin.
+std::string AttentionWithDropout(const char* kernel);
 
 }  // namespace lazuli::tracer

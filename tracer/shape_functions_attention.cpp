@@ -3,6 +3,7 @@
 #include <ATen/CompositeExplicitAutogradFunctions.h>
 #include <ATen/EmptyTensor.h>
 
+#include "tracer/attention_dropout.h"
 #include "tracer/shape_function_table.h"
 
 namespace lazuli::tracer {
@@ -114,10 +115,10 @@ Shapes EfficientBackwardShape(Args args) {
 }  // namespace
 
 void AddGpuAttentionShapes(ShapeTable* table) {
-  // attention_dropout.cpp's operators have two numbers more, at the end.
-  table->emplace("lazuli::_scaled_dot_product_flash_attention_dropout", FlashShape);
-  table->emplace("lazuli::_scaled_dot_product_cudnn_attention_dropout", CudnnShape);
-  table->emplace("lazuli::_scaled_dot_product_efficient_attention_dropout", EfficientShape);
+  // These have two numbers more, at the end.
+  table->emplace(AttentionWithDropout("_scaled_dot_product_flash_attention"), FlashShape);
+  table->emplace(AttentionWithDropout("_scaled_dot_product_cudnn_attention"), CudnnShape);
+  table->emplace(AttentionWithDropout("_scaled_dot_product_efficient_attention"), EfficientShape);
   table->emplace("aten::_scaled_dot_product_flash_attention", FlashShape);
   table->emplace("aten::_scaled_dot_product_flash_attention_backward", FlashBackwardShape);
   table->emplace("aten::_scaled_dot_product_cudnn_attention", CudnnShape);

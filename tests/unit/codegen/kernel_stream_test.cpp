@@ -7,6 +7,7 @@
 #include "codegen/emit_llvm_plan.h"
 #include "tests/support/kernel_builder.h"
 #include "tests/support/kernel_check.h"
+#include "tests/support/log_file.h"
 
 namespace lazuli::testing {
 namespace {
@@ -17,7 +18,7 @@ using K = codegen::KOp;
 constexpr int64_t kLarge = codegen::kStreamBytes / 4;
 
 struct Uses {
-  size_t streams, fences, prefetches;
+  int streams, fences, prefetches;
   bool operator==(const Uses& o) const { return streams == o.streams && fences == o.fences && prefetches == o.prefetches; }
 };
 
@@ -25,17 +26,11 @@ std::ostream& operator<<(std::ostream& out, const Uses& uses) {
   return out << uses.streams << " streaming stores, " << uses.fences << " fences, " << uses.prefetches << " prefetches";
 }
 
-size_t Count(const std::string& text, const std::string& word) {
-  size_t count = 0;
-  for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++count;
-  return count;
-}
-
 Uses UsesOf(const codegen::KernelIR& kernel) {
   const auto text = codegen::KernelSource(kernel, {"sse4", "eager"});
   EXPECT_TRUE(text.ok()) << text.status();
   const std::string ir = text->substr(0, text->find("\n}\n"));
-  return {Count(ir, "!nontemporal"), Count(ir, "call void @llvm.x86.sse.sfence"), Count(ir, "call void @llvm.prefetch") > 0 ? 1u : 0u};
+  return {CountOf(ir, "!nontemporal"), CountOf(ir, "call void @llvm.x86.sse.sfence"), CountOf(ir, "call void @llvm.prefetch") > 0 ? 1 : 0};
 }
 
 codegen::KernelIR Double(c10::DimVector sizes, bool in_place) {
