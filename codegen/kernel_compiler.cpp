@@ -206,7 +206,7 @@ absl::StatusOr<std::shared_ptr<const CompiledKernel>> CompileKernel(const Kernel
                                          " schedule ", target.autotune_ms > 0 ? "autotuned" : target.schedule, "\n", PrintKernel(kernel));
     return FindOrMake(key, [&] { return HasNoWork(kernel) ? NoWork() : MakeCudaKernel(kernel, target, origin); });
   }
-  const auto is_random = [](const KInst& inst) { return inst.op == KOp::kUniform; };
+  const auto is_random = [](const KInst& inst) { return IsRandom(inst.op); };
   if (std::any_of(kernel.insts.begin(), kernel.insts.end(), is_random)) {
     return absl::InvalidArgumentError("kernels draw random numbers on GPUs only");
   }

@@ -103,6 +103,7 @@ constexpr OpTraits kTraits[] = {
     {KOp::kSelect, "select", 3, Rule::kSelect},
     {KOp::kFma, "fma", 3, Rule::kFloating},
     {KOp::kUniform, "uniform", 3, Rule::kRandom},
+    {KOp::kNormal, "normal", 3, Rule::kRandom},
     {KOp::kScanSum, "scan_sum", 1, Rule::kNumber},
     {KOp::kScanProd, "scan_prod", 1, Rule::kNumber},
     {KOp::kReduceSum, "reduce_sum", 1, Rule::kNumber},

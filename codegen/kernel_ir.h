@@ -73,6 +73,8 @@ enum class KOp : uint8_t {
   // UniformImm. in[0] is an element, Long: those of a vector, which begins at a multiple of its size, have one sequence, and numbers that
   // follow each other from a multiple of four. GPUs only.
   kUniform,
+  // The same for curand_normal: of a mean of 0 and a deviation of 1, by Box and Muller's transform of two numbers of a four.
+  kNormal,
   // Scans: in[0] put together over the reduced points up to this one, in their order; a result at every point, type = in[0]'s. imm: 0, or
   // kFromEnd: over those from this one to the last. Kernels with scans have one reduced dimension, of several
   // points, and all their scans the same imm.
@@ -125,7 +127,9 @@ inline bool HasBuffer(KOp op) { return op <= KOp::kPartialSum; }
 inline bool IsScatter(KOp op) { return op == KOp::kScatter || op == KOp::kScatterAdd; }
 // Whether `op` writes to memory rather than yielding a value.
 inline bool HasEffect(KOp op) { return op == KOp::kStore || op == KOp::kCheck || IsScatter(op) || op == KOp::kPartialSum; }
-// The imm of a kUniform, and what is in it. Vectors are of 1, 2, 4 or 8 elements.
+// Whether `op` draws random numbers.
+inline bool IsRandom(KOp op) { return op == KOp::kUniform || op == KOp::kNormal; }
+// The imm of one that does, and what is in it. Vectors are of 1, 2, 4 or 8 elements.
 constexpr int64_t UniformImm(int64_t scalar, int64_t vector) { return scalar * 16 + vector; }
 constexpr int64_t UniformScalar(int64_t imm) { return imm / 16; }
 constexpr int64_t UniformVector(int64_t imm) { return imm % 16; }

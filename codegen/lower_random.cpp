@@ -4,12 +4,21 @@
 #include <algorithm>
 #include <utility>
 
+#include "codegen/lower_expr.h"
 #include "codegen/lower_rows.h"
+#include "codegen/random_ops.h"
 
 namespace lazuli::codegen {
 namespace {
 
 using c10::ScalarType;
+
+// Numbers of a distribution (random_ops.h), for each element of a tensor like `like`, whose content does not count, and which fills a piece
+// of memory: as ATen's kernels draw them, from that place of their threads' sequences on. `threads`: of these kernels, where they take
+// turns; 0: each element has a thread of its own.
+TORCH_LIBRARY_FRAGMENT(lazuli, m) {
+  m.def("_random(Tensor like, int distribution, int threads, Scalar seed, Scalar offset, Scalar a, Scalar b) -> Tensor");
+}
 
 // Where dropout keeps the elements of a tensor like `like`, whose content does not count: Bool, true with probability `keep`. As so many
 // threads of aten::native_dropout's kernel, which take vectors of so many elements, draw it from that place of their sequences on.
@@ -57,7 +66,65 @@ void EmitDropoutMask(OpEmitter& e) {
   e.Result(0, emitter.Cast(uniform, compared) < e.Arg(kKeep, compared));
 }
 
+struct RandomArgs {
+  static constexpr int kDistribution = 1, kThreads = 2, kSeed = 3, kOffset = 4, kA = 5, kB = 6;
+};
+
+bool AcceptsRandom(const OpRow& /*row*/, const TraceOp& op) {
+  const TraceArg& seed = op.args[RandomArgs::kSeed];
+  return op.device.is_cuda() && seed.kind == TraceArg::Kind::kScalar && seed.scalar_type == ScalarType::Long;
+}
+
+Iteration IterateRandom(const OpRow& /*row*/, const Node& node) {
+  const TensorRef& result = node.op.results[0];
+  Iteration it;
+  it.sizes = result.sizes;
+  it.reduced.assign(it.sizes.size(), false);
+  it.results.push_back(BroadcastStrides(result, it.sizes));
+  c10::DimVector steps = result.strides;
+  for (size_t d = 0; d < steps.size(); ++d) steps[d] = it.sizes[d] == 1 ? 0 : steps[d];
+  it.coordinates.push_back(std::move(steps));
+  return it;
+}
+
+// Each of ATen's threads has a sequence of its own, draws four numbers at a time, and uses them for this turn and the next three.
+void EmitRandom(OpEmitter& e) {
+  Emitter& emitter = e.emitter();
+  const Expr element = e.Coordinate(0);
+  Expr number = e.Arg(RandomArgs::kOffset, ScalarType::Long), sequence = element;
+  if (const int64_t threads = e.Int(RandomArgs::kThreads); threads > 0) {
+    const Expr turn = element / emitter.ConstInt(ScalarType::Long, threads);
+    sequence = element - turn * emitter.ConstInt(ScalarType::Long, threads);
+    number = number + turn;
+  }
+  const int64_t seed = emitter.kernel().insts[e.Arg(RandomArgs::kSeed, ScalarType::Long).id].imm;
+  const auto draw = [&](KOp op) {
+    return emitter.Add(op, ScalarType::Float, {element.id, number.id, sequence.id}, UniformImm(seed, /*vector=*/1));
+  };
+  const ScalarType type = e.op().results[0].dtype;
+  const Expr a = e.Arg(RandomArgs::kA, ScalarType::Float), b = e.Arg(RandomArgs::kB, ScalarType::Float);
+  switch (static_cast<Distribution>(e.Int(RandomArgs::kDistribution))) {
+    case Distribution::kUniform: {
+      // cuRAND's are in (0, 1]; what comes out as the upper bound becomes the lower one.
+      const auto rounded = [&](Expr x) { return emitter.Cast(emitter.Cast(x, type), ScalarType::Float); };
+      const Expr from = rounded(a), to = rounded(b), value = rounded(Fma(draw(KOp::kUniform), rounded(to - from), from));
+      return e.Result(0, Select(value == to, from, value));
+    }
+    case Distribution::kNormal:
+      return e.Result(0, Fma(draw(KOp::kNormal), b, a));
+  }
+}
+
 }  // namespace
+
+OpRow RandomRow() {
+  OpRow row;
+  row.shape_args = 1;
+  row.accepts = &AcceptsRandom;
+  row.iterate = &IterateRandom;
+  row.emit = &EmitRandom;
+  return row;
+}
 
 OpRow DropoutMaskRow() {
   OpRow row;

@@ -168,6 +168,7 @@ OpRow MaxPoolBackwardRow();
 OpRow AvgPoolBackwardRow();
 OpRow NllLossRow();
 OpRow DropoutMaskRow();
+OpRow RandomRow();
 OpRow NllLossBackwardRow();
 // In-place ops that write self where indices say.
 OpRow IndexAddRow();

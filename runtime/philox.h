@@ -4,6 +4,7 @@
 #include <c10/core/Device.h>
 #include <c10/core/GeneratorImpl.h>
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 
@@ -43,6 +44,25 @@ class NumbersOfCalls {
   NumbersOfCalls* const outer_;
   int calls_ = 0;
   uint64_t taken_ = 0;
+};
+
+// Whether a kernel takes as many numbers of the default generator as it is thought to, in one go: believed once that was seen.
+class TakenAsThought {
+ public:
+  enum class Known : uint8_t { kNothing, kYes, kNo };
+  Known known() const { return known_.load(std::memory_order_relaxed); }
+  // Makes the kernel's `call`, which is thought to take `numbers`.
+  template <class Call>
+  void Watch(uint64_t numbers, const Call& call) {
+    NumbersOfCalls seen;
+    call();
+    // What was launched before, too, may have drawn.
+    if (seen.calls() > 1) return;
+    known_.store(seen.calls() == 1 && seen.taken() == numbers ? Known::kYes : Known::kNo, std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<Known> known_{Known::kNothing};
 };
 
 }  // namespace lazuli::runtime

@@ -5,7 +5,6 @@
 #include <torch/library.h>
 
 #include <algorithm>
-#include <atomic>
 #include <string>
 #include <vector>
 
@@ -15,8 +14,6 @@
 
 namespace lazuli::tracer {
 namespace {
-
-enum class Known : uint8_t { kNothing, kNumbers, kOther };
 
 // The numbers of a sequence that a kernel takes for queries and keys of [batch, heads, length, width].
 uint64_t ForEachWeight(const at::Tensor& query, const at::Tensor& key) {
@@ -30,7 +27,7 @@ uint64_t ForEachHead(const at::Tensor& query, const at::Tensor& /*key*/) {
 struct Row {
   const char* name;
   uint64_t (*numbers)(const at::Tensor& query, const at::Tensor& key);
-  std::atomic<Known> known{Known::kNothing};
+  runtime::TakenAsThought taken = {};
 
   std::string aten() const { return std::string("aten::") + name; }
   std::string own() const { return AttentionWithDropout(name); }
@@ -69,17 +66,6 @@ void CallWithNumbers(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   kernel->aten->handle.callBoxed(stack);
 }
 
-// Runs the call, and learns from it.
-void RunAndCount(Row* row, Recorder* recorder, const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack,
-                 uint64_t expected) {
-  runtime::NumbersOfCalls numbers;
-  RunEagerly(recorder, info, keys, stack);
-  // What was launched before, too, may have drawn.
-  if (numbers.calls() > 1) return;
-  const bool as_expected = numbers.calls() == 1 && numbers.taken() == expected;
-  row->known.store(as_expected ? Known::kNumbers : Known::kOther, std::memory_order_relaxed);
-}
-
 }  // namespace
 
 std::string AttentionWithDropout(const char* kernel) { return std::string("lazuli::") + kernel + "_dropout"; }
@@ -95,10 +81,10 @@ bool RecordAttentionDropout(Recorder* recorder, const codegen::OpInfo& info, c10
   };
   if (!is_plain(query) || !is_plain(key) || !(args[static_cast<size_t>(info.dropout_arg)].toDouble() > 0)) return false;
   const uint64_t numbers = row.numbers(query, key);
-  const Known known = row.known.load(std::memory_order_relaxed);
-  if (known == Known::kOther) return false;
-  if (known == Known::kNothing) {
-    RunAndCount(&row, recorder, info, keys, stack, numbers);
+  const auto known = row.taken.known();
+  if (known == runtime::TakenAsThought::Known::kNo) return false;
+  if (known == runtime::TakenAsThought::Known::kNothing) {
+    row.taken.Watch(numbers, [&] { RunEagerly(recorder, info, keys, stack); });
     return true;
   }
   const auto taken = runtime::TakeRandomNumbers(query.device(), numbers);

@@ -21,6 +21,7 @@
 #include "tracer/lazy_tensor.h"
 #include "tracer/out_ops.h"
 #include "tracer/own_operators.h"
+#include "tracer/random_numbers.h"
 #include "tracer/redirected_calls.h"
 #include "tracer/shape_inference.h"
 #include "tracer/shared_storages.h"
@@ -469,7 +470,7 @@ void RegisterKernels() {
     if (IsCompositeOut(*op)) generic->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&BoxedOut>());
     if (op->hasSchema() && IsFactoryPastRecorder(*op))
       generic->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&BoxedEager>());
-    if (kind == KernelKind::kNone || typed.contains(full)) continue;
+    if (kind == KernelKind::kNone || typed.contains(full) || HasRandomKernel(full)) continue;
     aten->impl(full.c_str(), kind == KernelKind::kPass        ? torch::CppFunction::makeFallthrough()
                              : kind == KernelKind::kPieces    ? torch::CppFunction::makeFromBoxedFunction<&BoxedPieces>()
                              : kind == KernelKind::kView      ? torch::CppFunction::makeFromBoxedFunction<&BoxedView>()
@@ -477,6 +478,7 @@ void RegisterKernels() {
                                                               : torch::CppFunction::makeFromBoxedFunction<&BoxedRecord>());
   }
   RegisterFactories(generic);
+  RegisterRandomKernels(generic, aten);
   generic->impl("aten::_has_compatible_shallow_copy_type", torch::CppFunction::makeFromBoxedFunction<&BoxedSharing>());
   recorder_rest->fallback(torch::CppFunction::makeFromBoxedFunction<&BoxedRecord>());
   generic_rest->fallback(torch::CppFunction::makeFallthrough());

@@ -10,13 +10,13 @@
 #include <torch/library.h>
 
 #include <algorithm>
-#include <mutex>
 
 #include "runtime/cuda_driver.h"
 #include "runtime/mode_keys.h"
 #include "runtime/philox.h"
 #include "tracer/captured_memory.h"
 #include "tracer/dispatcher.h"
+#include "tracer/random_numbers.h"
 
 namespace lazuli::tracer {
 namespace {
@@ -39,19 +39,6 @@ int64_t VectorOf(const at::Tensor& input) {
   int64_t vector = kVectorBytes / static_cast<int64_t>(input.element_size());
   while (input.storage_offset() % vector != 0 || input.numel() % vector != 0) vector /= 2;
   return vector;
-}
-
-// How ATen launches the kernel: threads in all, and how many numbers each of them may draw.
-struct Launch {
-  int64_t threads = 0;
-  int64_t increment = 0;
-};
-
-Launch LaunchOf(int64_t elements, const runtime::CudaDeviceInfo& gpu) {
-  constexpr int64_t kBlock = 256, kUnroll = 4;
-  const int64_t most_blocks = gpu.multiprocessors * (gpu.threads / kBlock);
-  const int64_t threads = kBlock * std::min(most_blocks, (elements + kBlock - 1) / kBlock);
-  return {threads, ((elements - 1) / (threads * kUnroll) + 1) * kUnroll};
 }
 
 // One over the probability to be kept, as the kernel computes it: in the type that it multiplies in.
@@ -80,7 +67,7 @@ at::Tensor RecordMask(const at::Tensor& input, double probability, c10::Dispatch
   static const codegen::OpInfo* const draw = codegen::FindOpInfo("lazuli::_dropout_mask");
   const absl::StatusOr<runtime::CudaDeviceInfo> gpu = runtime::GetCudaDeviceInfo(input.device().index());
   if (draw == nullptr || !gpu.ok()) return {};
-  const Launch launch = LaunchOf(input.numel(), *gpu);
+  const RandomLaunch launch = RandomLaunch::Of(input.numel(), *gpu);
   const auto taken = runtime::TakeRandomNumbers(input.device(), static_cast<uint64_t>(launch.increment));
   if (!taken.has_value()) return {};
   torch::jit::Stack call{input,

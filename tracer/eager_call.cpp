@@ -28,6 +28,15 @@ bool TakesStorage(const OpInfo& info) {
   return &info == whole || &info == window;
 }
 
+// Whether this call makes a copy without content, as forward mode asks for one of an operand whose tangent is zero.
+bool CopiesToMeta(const OpInfo& info, const torch::jit::Stack& stack) {
+  static const OpInfo* const copy = codegen::FindOpInfo("aten::_to_copy");
+  constexpr size_t kDevice = 3;
+  if (&info != copy) return false;
+  const c10::IValue& device = torch::jit::last(stack, static_cast<size_t>(info.num_args))[kDevice];
+  return device.isDevice() && device.toDevice().is_meta();
+}
+
 }  // namespace
 
 void AdoptTensors(const c10::IValue& value) {
@@ -79,7 +88,7 @@ void CutForEagerCall(Recorder* recorder, const OpInfo& info, const torch::jit::S
   NoteEagerWork();
   bool needs_cut = false;
   const auto visit = [&](const at::Tensor& tensor, bool writes) { needs_cut |= recorder->NeedsCut(tensor, writes); };
-  if (!VisitOperands(info, stack, visit) || needs_cut) {
+  if (!CopiesToMeta(info, stack) && (!VisitOperands(info, stack, visit) || needs_cut)) {
     recorder->Flush(info.name, cut);
     Counters::Get().CountEagerFallback(info.name, 1, reason);
   } else {

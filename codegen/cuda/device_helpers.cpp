@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "codegen/cuda/online_sums.h"
+#include "codegen/cuda/random_helpers.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -398,39 +399,7 @@ template <int N> D void add_vector(float* p, const float (&r)[N], int n) {
       {{"quotient("}, R"(
 D i64 quotient(i64 a, i64 b) { return (u64)(a | b) >> 32 == 0 ? (i64)((unsigned)a / (unsigned)b) : a / b; }
 )"},
-      {{"Philox "}, R"(
-// Four numbers come at a time, for as many lanes where these are elements from a multiple of four on. place: where.
-struct Philox { unsigned x, y, z, w; int word; bool whole; };
-template <int V, class F> D float uniform(Philox& g, int v, i64 element, F place, i64 seed) {
-  constexpr int S = V < 4 ? V : 4;
-  if (v % S == 0) g.whole = element % S == 0;
-  if (v % S == 0 || !g.whole) {
-    i64 number, sequence;
-    place(number, sequence);
-    g.word = (int)number;
-    const u64 counter = (u64)number >> 2;
-    unsigned x = (unsigned)counter, y = (unsigned)(counter >> 32), z = (unsigned)sequence, w = (unsigned)((u64)sequence >> 32);
-    unsigned k0 = (unsigned)(u64)seed, k1 = (unsigned)((u64)seed >> 32);
-#pragma unroll
-    for (int round = 0; round < 10; ++round) {
-      const unsigned low0 = 0xD2511F53u * x, high0 = __umulhi(0xD2511F53u, x), low1 = 0xCD9E8D57u * z, high1 = __umulhi(0xCD9E8D57u, z);
-      x = high1 ^ y ^ k0;
-      y = low1;
-      z = high0 ^ w ^ k1;
-      w = low0;
-      k0 += 0x9E3779B9u;
-      k1 += 0xBB67AE85u;
-    }
-    g.x = x;
-    g.y = y;
-    g.z = z;
-    g.w = w;
-  }
-  const int word = S == 1 || !g.whole ? g.word & 3 : v % S;
-  const unsigned bits = word & 2 ? (word & 1 ? g.w : g.z) : (word & 1 ? g.y : g.x);
-  return fmaf((float)bits, 2.3283064365386963e-10f, 1.16415321826934814e-10f);
-}
-)"},
+      {{"Philox "}, kRandomHelpers},
       {{"add_half(", "add_bf16("}, R"(
 template <class F> D void change_half(u16* p, F change) {
   const int shift = 8 * (int)((u64)p & 2);

@@ -74,9 +74,10 @@ std::string CudaFunctionEmitter::Expression(int i) const {
     case KOp::kSize:
       return CudaCast(c10::ScalarType::Long, at.type, Number(at.imm, /*wide=*/true));
     case KOp::kUniform:
+    case KOp::kNormal:
       // Lanes are drawn together where they are neighbouring elements.
-      return absl::StrCat("uniform<", UniformVector(at.imm), ">(g", i, ", ", StepAlongLanes(at.in[0]) == 1 ? "v" : "0", ", ", operand(0),
-                          ", f", i, ", x", UniformScalar(at.imm), ")");
+      return absl::StrCat(KOpName(at.op), "<", UniformVector(at.imm), ">(g", i, ", ", StepAlongLanes(at.in[0]) == 1 ? "v" : "0", ", ",
+                          operand(0), ", f", i, ", x", UniformScalar(at.imm), ")");
     case KOp::kCast:
       if (RoundsToHalf(i)) {
         const char* const round = inst(at.in[0]).type == c10::ScalarType::Half ? "rh(" : "rb(";
@@ -147,7 +148,7 @@ void CudaFunctionEmitter::EmitVectorLoad(int i, const std::string& into) {
 
 // Defines t%.
 void CudaFunctionEmitter::EmitValue(int i, int pass, bool in_lanes) {
-  if (inst(i).op == KOp::kUniform && !(pass >= 0 && plan_.IsCachedBefore(i, pass))) EmitPlace(i, pass, in_lanes);
+  if (IsRandom(inst(i).op) && !(pass >= 0 && plan_.IsCachedBefore(i, pass))) EmitPlace(i, pass, in_lanes);
   const std::string type = CudaType(inst(i).type);
   const bool cached = pass >= 0 && plan_.IsInRegisters(i);
   const std::string kept =
@@ -185,7 +186,7 @@ void CudaFunctionEmitter::FindDrawn() {
     const bool stays = HasBuffer(inst(i).op) || IsReduce(inst(i).op) || plan_.cached[i] || IsArray(i) || !plan_.HasLanes(i);
     if (stays || drawn_by_[i] == kUnused) drawn_by_[i] = kNobody;
     for (int k = 0; k < KOpArity(inst(i).op); ++k) {
-      const int user = inst(i).op == KOp::kUniform && k > 0 ? i : drawn_by_[i];
+      const int user = IsRandom(inst(i).op) && k > 0 ? i : drawn_by_[i];
       int& operand = drawn_by_[inst(i).in[k]];
       operand = operand == kUnused || operand == user ? user : kNobody;
     }
@@ -250,7 +251,7 @@ void CudaFunctionEmitter::EmitBlock(const std::vector<bool>& chosen, const std::
   bool any = scanned_ >= 0 && plan_.HasLanes(scanned_);
   for (int i = 0; i < num_insts(); ++i) any |= effects[i] || (chosen[i] && plan_.HasLanes(i));
   for (int i = 0; i < num_insts(); ++i) {
-    if (chosen[i] && inst(i).op == KOp::kUniform) Line(absl::StrCat("Philox g", i, ";"));
+    if (chosen[i] && IsRandom(inst(i).op)) Line(absl::StrCat("Philox g", i, ";"));
   }
   const auto is_cached = [&](int i) { return pass >= 0 && plan_.IsCachedBefore(i, pass); };
   for (int i = 0; i < num_insts(); ++i) {

@@ -97,7 +97,7 @@ class CudaFunctionEmitter {
   // Instructions `chosen`, in order, where `lanes`: for each lane of the vector loop. `pass`: -1 for kept points.
   void EmitBlock(const std::vector<bool>& chosen, const std::vector<bool>& effects, bool lanes, int pass);
   void EmitValue(int i, int pass, bool in_lanes);
-  // Defines f%, which says where the numbers of kUniform `i` begin.
+  // Defines f%, which says where the numbers of `i`, which draws them, begin.
   void EmitPlace(int i, int pass, bool in_lanes);
   void EmitLoad(int i, int pass, bool lanes);
   void EmitVectorLoad(int i, const std::string& into);
@@ -138,7 +138,7 @@ class CudaFunctionEmitter {
   const int end_;
   const bool kept_effects_;
   std::vector<bool> needs_;
-  std::vector<int> drawn_by_;  // By instruction: the kUniform that alone needs it, where its numbers are drawn. -1: none.
+  std::vector<int> drawn_by_;  // By instruction: the one that draws numbers and alone needs it, where its numbers are drawn. -1: none.
   std::string text_;
   int syncs_ = 0;  // Calls of Sync().
   int depth_ = 0;

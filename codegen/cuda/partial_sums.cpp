@@ -167,7 +167,7 @@ class Joiner {
       KInst inst = from().insts[i];
       if (IsReduce(inst.op) && stages_.live[i]) AddPartialSum(i, number[inst.in[0]]);
       if (!needed[i]) continue;
-      if (inst.op == KOp::kUniform) return false;
+      if (IsRandom(inst.op)) return false;
       if (inst.op == KOp::kLoad) {
         number[i] = AddLoad(static_cast<size_t>(inst.imm));
         continue;

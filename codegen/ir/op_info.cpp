@@ -231,7 +231,7 @@ OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
   info.name = op_name.overload_name.empty() ? op_name.name : op_name.name + "." + op_name.overload_name;
   info.name_hash = HashOf(info.name);
   if (!handle.hasSchema()) return info;
-  if (IsLibTorchs(info)) {
+  if (IsLibTorchs(info) || info.name.rfind("lazuli::", 0) == 0) {
     info.schema_ptr = std::shared_ptr<const c10::FunctionSchema>(std::shared_ptr<void>(), &handle.schema());
   } else {
     info.schema_ptr = std::make_shared<const c10::FunctionSchema>(handle.schema());

@@ -14,6 +14,7 @@
 #include "codegen/passes/min_cut.h"
 #include "codegen/passes/trace_uses.h"
 #include "codegen/passes/value_uses.h"
+#include "codegen/random_ops.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -88,8 +89,7 @@ class LayoutChooser {
     const Node& producer = graph_.nodes[v.producer];
     const bool made = producer.kind == Node::Kind::kCompute || convolution_of_[v.producer] >= 0;
     const bool lies = v.has_layout() && v.layout.sizes.size() == 4 && v.layout.is_contiguous();
-    // Random numbers are drawn in the order of memory.
-    return made && lies && producer.op.info->name != "lazuli::_dropout_mask";
+    return made && lies && !DrawsInOrderOfMemory(producer.op.info->name);
   }
 
   void FindMovable() {

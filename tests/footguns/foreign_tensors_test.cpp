@@ -185,6 +185,20 @@ TEST_P(ForeignTensorsTest, NestedTensorsWrittenInPlace) {
   });
 }
 
+// What has no content needs none.
+TEST_P(ForeignTensorsTest, CopiesToMetaCutNothing) {
+  const DeviceMode mode(options());
+  const StatsDelta stats;
+  for (int i = 0; i < 3; ++i) {
+    const auto y = torch::ones({4, 3}).t() * 2 + i;
+    const auto meta = y.to(torch::kMeta, torch::kDouble);
+    EXPECT_TRUE(meta.is_meta() && meta.sizes() == y.sizes() && meta.strides() == y.strides() && meta.dtype() == torch::kDouble);
+    EXPECT_EQ(y.sum().item<float>(), 12 * (2 + i));
+  }
+  EXPECT_EQ(stats.fallbacks("aten::_to_copy"), 0);
+  EXPECT_EQ(stats.of(&Stats::traces), 3);
+}
+
 // A Storage of the program's that a tensor is laid over.
 TEST_P(ForeignTensorsTest, StoragesCopiedByLibTorch) {
   LAZULI_CPU_ONLY("the host reads memory");

@@ -167,11 +167,19 @@ class Interpreter {
   }
 
   // By LibTorch's own generator of the kind.
-  static float Uniform(int64_t number, int64_t sequence, uint64_t seed) {
+  static uint32_t RandomBits(int64_t number, int64_t sequence, uint64_t seed) {
     at::Philox4_32 engine(seed, static_cast<uint64_t>(sequence), static_cast<uint64_t>(number) / 4);
     uint32_t bits = engine();
     for (int64_t i = 0; i < number % 4; ++i) bits = engine();
-    return std::fmaf(static_cast<float>(bits), 0x1p-32f, 0x1p-33f);
+    return bits;
+  }
+  static float Uniform(int64_t number, int64_t sequence, uint64_t seed) {
+    return std::fmaf(static_cast<float>(RandomBits(number, sequence, seed)), 0x1p-32f, 0x1p-33f);
+  }
+  // Box and Muller's transform of the two numbers that `number` is one of.
+  static double Normal(int64_t number, int64_t sequence, uint64_t seed) {
+    const double angle = 2 * M_PI * (RandomBits(number | 1, sequence, seed) + 0.5) * 0x1p-32;
+    return std::sqrt(-2 * std::log(Uniform(number & ~int64_t{1}, sequence, seed))) * (number % 2 == 0 ? std::sin(angle) : std::cos(angle));
   }
 
   char* Address(int b, const c10::DimVector& point) const {
@@ -215,6 +223,9 @@ class Interpreter {
           break;
         case KOp::kUniform:
           values_[i].d = Uniform(values_[inst.in[1]].i, values_[inst.in[2]].i, scalars_[codegen::UniformScalar(inst.imm)]);
+          break;
+        case KOp::kNormal:
+          values_[i].d = Normal(values_[inst.in[1]].i, values_[inst.in[2]].i, scalars_[codegen::UniformScalar(inst.imm)]);
           break;
         default: {
           if (IsReduce(inst.op) || IsScan(inst.op)) {

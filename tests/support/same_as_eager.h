@@ -29,6 +29,7 @@ class StatsDelta {
   // Cuts by `cause`, and fallbacks of operator `op`.
   int64_t cuts(const std::string& cause) const { return Count(lazuli::stats().cuts, cause) - Count(begin_.cuts, cause); }
   int64_t fallbacks(const std::string& op) const { return Count(lazuli::stats().eager_fallbacks, op) - Count(begin_.eager_fallbacks, op); }
+  int64_t uncut(const std::string& op) const { return Count(lazuli::stats().eager_uncut, op) - Count(begin_.eager_uncut, op); }
 
  private:
   static int64_t Count(const std::map<std::string, int64_t>& map, const std::string& key) {

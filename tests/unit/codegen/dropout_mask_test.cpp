@@ -1,10 +1,7 @@
 // lazuli::_dropout_mask against the loops of ATen's kernels, thread by thread, with LibTorch's own Philox engine.
-#include <ATen/core/PhiloxRNGEngine.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <string>
 #include <vector>
 
@@ -15,6 +12,7 @@
 #include "tests/support/gpu_graph.h"
 #include "tests/support/kernel_reference.h"
 #include "tests/support/nvrtc.h"
+#include "tests/support/thread_random.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -22,6 +20,7 @@ namespace {
 using lazuli::testing::BitsOf;
 using lazuli::testing::GpuGraph;
 using lazuli::testing::LowerFirstGroup;
+using lazuli::testing::ThreadRandom;
 
 constexpr uint64_t kSeed = 0x9E3779B97F4A7C15, kOffset = 8;
 
@@ -48,25 +47,11 @@ LoweredGroup Lowered(const DropoutCase& c) {
   return *std::move(lowered);
 }
 
-// A thread's generator, as cuRAND starts it.
-class ThreadRandom {
- public:
-  explicit ThreadRandom(uint64_t thread) : engine_(kSeed, thread, kOffset / 4) {}
-  std::array<float, 4> Draw() {
-    std::array<float, 4> drawn;
-    for (float& number : drawn) number = std::fmaf(static_cast<float>(engine_()), 0x1p-32f, 0x1p-33f);
-    return drawn;
-  }
-
- private:
-  at::Philox4_32 engine_;
-};
-
 // By place in memory; without vectors by place in the tensor.
 std::vector<uint8_t> MaskByThreads(const DropoutCase& c) {
   std::vector<uint8_t> mask(c.elements, 2);
   for (int64_t thread = 0; thread < c.threads; ++thread) {
-    ThreadRandom random(thread);
+    ThreadRandom random(kSeed, static_cast<uint64_t>(thread), kOffset);
     if (c.vector == 1) {
       for (int64_t first = thread; first < c.elements; first += c.threads * 4) {
         const auto drawn = random.Draw();
