@@ -12,8 +12,10 @@ namespace lazuli::runtime {
 struct OperatorLife {
   // Its library was unloaded (torch.library.Library, dlclose), perhaps while traces with it wait: its handle is dangling.
   std::atomic<bool> gone{false};
-  // Whether it has run under a mode, and what it was then seen to do for which it is never recorded; null: nothing.
+  // Whether it has run under a mode, and where its kernel could make a graph for gradients; and what it was then seen to do for which it is
+  // never recorded. Null: nothing.
   std::atomic<bool> has_run{false};
+  std::atomic<bool> has_run_with_autograd{false};
   std::atomic<const char*> why_eager{nullptr};
 };
 // Null for LibTorch's, which stay, and keep nothing.

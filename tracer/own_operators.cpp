@@ -1,8 +1,10 @@
 #include "tracer/own_operators.h"
 
 #include <ATen/Context.h>
+#include <ATen/SequenceNumber.h>
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/core/Storage.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -18,15 +20,18 @@
 #include "tracer/above_autograd.h"
 #include "tracer/captured_memory.h"
 #include "tracer/eager_call.h"
+#include "tracer/shape_inference.h"
 #include "tracer/visit_tensors.h"
 
 namespace lazuli::tracer {
 namespace {
 
 constexpr const char* kKeeps = "keeps its operands or results";
-constexpr const char* kWrites = "writes an operand that its schema does not say it writes";
+constexpr const char* kWrites = "writes operands in ways that its schema does not say, or with LibTorch's operators, which count versions";
+constexpr const char* kForetells = "has a kernel for meta tensors that foretells other results";
+constexpr const char* kDifferentiates = "computes gradients itself";
 constexpr const char* kDraws = "draws random numbers";
-constexpr const char* kFollowed = "has no kernel for autograd, which follows what it calls";
+constexpr const char* kFollowed = "has no kernel for autograd or autocast, which follow what it calls";
 
 bool HasPythonObject(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj() != nullptr; }
 
@@ -85,7 +90,7 @@ class HeldTensors {
   HeldTensors(const codegen::OpInfo& info, torch::jit::Stack* stack);
   // `stack` ends with its results. Whether more than these hold an argument, or a result, since then.
   bool AreKept(const torch::jit::Stack& stack) const;
-  // Whether one is written that the schema does not say.
+  // Whether LibTorch's operators have written an operand, or its window is another one.
   bool AreWritten() const;
 
  private:
@@ -95,6 +100,7 @@ class HeldTensors {
     bool has_python_object = false;
     bool may_be_written = false;
     uint32_t version = 0;
+    std::vector<int64_t> sizes, strides;
     size_t uses = 0, storage_uses = 0;  // But for the arguments.
   };
 
@@ -122,20 +128,26 @@ HeldTensors::HeldTensors(const codegen::OpInfo& info, torch::jit::Stack* stack) 
   for (Held& operand : operands_) {
     operand.uses = operand.tensor.use_count() - CountIn(args, operand.tensor);
     operand.storage_uses = operand.storage ? operand.storage.use_count() : 0;
-    operand.version = VersionOf(operand.tensor);
     operand.may_be_written = IsMutated(operand.tensor, args);
+    operand.version = VersionOf(operand.tensor);
+    operand.sizes = operand.tensor.sizes().vec();
+    operand.strides = operand.tensor.strides().vec();
   }
 }
 
 bool HeldTensors::AreWritten() const {
-  return std::any_of(operands_.begin(), operands_.end(),
-                     [](const Held& operand) { return !operand.may_be_written && VersionOf(operand.tensor) != operand.version; });
+  return std::any_of(operands_.begin(), operands_.end(), [](const Held& operand) {
+    return VersionOf(operand.tensor) != operand.version || operand.tensor.sizes() != c10::IntArrayRef(operand.sizes) ||
+           operand.tensor.strides() != c10::IntArrayRef(operand.strides);
+  });
 }
 
 bool HeldTensors::AreKept(const torch::jit::Stack& stack) const {
   const auto results = torch::jit::last(stack, static_cast<size_t>(info_.num_returns));
   for (const Held& operand : operands_) {
     if (operand.storage && operand.storage.use_count() > operand.storage_uses) return true;
+    // An operand as a result is one tensor of two holders, unless the schema says so.
+    if (!operand.may_be_written && CountIn(results, operand.tensor) > 0) return true;
     const bool counts = operand.has_python_object == HasPythonObject(operand.tensor);
     if (counts && operand.tensor.use_count() > operand.uses + CountIn(results, operand.tensor)) return true;
   }
@@ -175,27 +187,74 @@ class GeneratorStates {
   const std::vector<at::Tensor> states_;
 };
 
-// Whether eager mode computes gradients or tangents of the operator from what its kernel calls.
-bool AutogradFollowsKernel(const codegen::OpInfo& info, const torch::jit::Stack& stack) {
-  const c10::DispatchKeySet excluded = c10::impl::tls_local_dispatch_key_set().excluded_;
-  bool follows = false;
+// Whether autograd, live here, would see what the operator's kernel calls of these keys; and autocast.
+bool IsSeenByAutograd(c10::DispatchKeySet keys) {
+  return (keys - c10::impl::tls_local_dispatch_key_set().excluded_).has_any(c10::autograd_dispatch_keyset);
+}
+bool IsSeenByAutocast(c10::DispatchKeySet keys) {
+  return (keys - c10::impl::tls_local_dispatch_key_set().excluded_).has_any(c10::autocast_dispatch_keyset);
+}
+
+// Whether eager mode computes gradients or tangents of the operator from what its kernel calls, or casts for that.
+bool IsFollowed(const codegen::OpInfo& info, const torch::jit::Stack& stack) {
+  bool followed = false;
   VisitOperands(info, stack, [&](const at::Tensor& tensor, bool /*writes*/) {
-    follows = follows || (ConcernsAutograd(tensor) && (tensor.key_set() - excluded).has_any(c10::autograd_dispatch_keyset));
+    followed = followed || IsSeenByAutocast(tensor.key_set()) || (ConcernsAutograd(tensor) && IsSeenByAutograd(tensor.key_set()));
   });
-  return follows;
+  return followed;
+}
+
+// Whether the kernel may make a graph of tensors of its own, and compute gradients.
+bool HasAutograd(const codegen::OpInfo& info, const torch::jit::Stack& stack) {
+  bool has = false;
+  VisitOperands(info, stack, [&](const at::Tensor& tensor, bool /*writes*/) { has = has || IsSeenByAutograd(tensor.key_set()); });
+  return has && at::GradMode::is_enabled();
+}
+
+bool HasBeenSeen(const codegen::OpInfo& info, const torch::jit::Stack& stack) {
+  const runtime::OperatorLife& life = *info.life;
+  if (life.has_run_with_autograd.load(std::memory_order_acquire)) return true;
+  return !HasAutograd(info, stack) && life.has_run.load(std::memory_order_acquire);
+}
+
+// Whether the results are what the Meta kernel has said.
+bool AreAsForetold(const codegen::OutputMetas& metas, c10::ArrayRef<c10::IValue> results) {
+  if (metas.size() != results.size()) return false;
+  for (size_t i = 0; i < metas.size(); ++i) {
+    const at::Tensor result = results[i].toTensor();
+    if (metas[i].defined != result.defined()) return false;
+    if (!result.defined()) continue;
+    if (result.layout() != c10::kStrided || result.scalar_type() != metas[i].dtype || result.sizes() != c10::IntArrayRef(metas[i].sizes) ||
+        result.strides() != c10::IntArrayRef(metas[i].strides)) {
+      return false;
+    }
+  }
+  return true;
 }
 
 void RunAndWatch(Recorder* recorder, const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   CutForEagerCall(recorder, info, *stack, Cut::kTransient, "ran once to see what else it does");
+  const auto args = torch::jit::last(*stack, static_cast<size_t>(info.num_args));
+  const auto metas = info.returns_mutated_self
+                         ? std::nullopt
+                         : InferShapes(info, args, keys.has_backend(c10::BackendComponent::CUDABit) ? c10::kCUDA : c10::kCPU);
   const HeldTensors held(info, stack);
   const GeneratorStates generators(keys);
+  const bool with_autograd = HasAutograd(info, *stack);
+  const uint64_t nodes = at::sequence_number::peek();
   CallBelow(info, keys, stack);
-  const char* const why_eager = held.AreKept(*stack) ? kKeeps : held.AreWritten() ? kWrites : generators.HaveChanged() ? kDraws : nullptr;
-  info.life->why_eager.store(why_eager, std::memory_order_relaxed);
-  info.life->has_run.store(true, std::memory_order_release);
-  if (why_eager != nullptr && runtime::LogEnabled(runtime::LogCategory::kGraphBreaks)) {
+  const auto results = torch::jit::last(*stack, static_cast<size_t>(info.num_returns));
+  const char* const why_eager = held.AreKept(*stack)                                   ? kKeeps
+                                : held.AreWritten()                                    ? kWrites
+                                : generators.HaveChanged()                             ? kDraws
+                                : at::sequence_number::peek() != nodes                 ? kDifferentiates
+                                : metas.has_value() && !AreAsForetold(*metas, results) ? kForetells
+                                                                                       : nullptr;
+  runtime::OperatorLife& life = *info.life;
+  if (why_eager != nullptr && life.why_eager.exchange(why_eager) == nullptr && runtime::LogEnabled(runtime::LogCategory::kGraphBreaks)) {
     runtime::Log(runtime::LogCategory::kGraphBreaks, absl::StrCat(info.name, " ", why_eager, ": it is not recorded."));
   }
+  (with_autograd ? life.has_run_with_autograd : life.has_run).store(true, std::memory_order_release);
 }
 
 }  // namespace
@@ -203,8 +262,8 @@ void RunAndWatch(Recorder* recorder, const codegen::OpInfo& info, c10::DispatchK
 bool RunOwnOperator(Recorder* recorder, const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   if (IsBeingCaptured(keys)) return false;
   const char* reason = kFollowed;
-  if (!AutogradFollowsKernel(info, *stack)) {
-    if (!info.life->has_run.load(std::memory_order_acquire)) {
+  if (!IsFollowed(info, *stack)) {
+    if (!HasBeenSeen(info, *stack)) {
       RunAndWatch(recorder, info, keys, stack);
       return true;
     }

@@ -206,6 +206,10 @@ void ReadReturns(const c10::FunctionSchema& schema, OpInfo* info, bool* encodabl
   if (!has_tensor || (info->num_returns == 0 && info->mutated_args == 0)) *encodable = false;
 }
 
+bool ReturnsNumbers(const c10::FunctionSchema& schema) {
+  return std::any_of(schema.returns().begin(), schema.returns().end(), [](const c10::Argument& ret) { return !IsTensorType(ret.type()); });
+}
+
 uint64_t NumberArguments(const c10::FunctionSchema& schema) {
   uint64_t numbers = 0;
   for (size_t i = 0; i < schema.arguments().size() && i < 64; ++i) {
@@ -268,7 +272,7 @@ OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
   // Python registers Meta kernels for some that have none, and these do not look at the grad mode.
   info.has_meta = info.has_meta && !ChecksNothing(handle) && info.name != kReadsGradMode;
   // What a program's own kernel does, beside computing results from its operands, is told by nothing but that it has a Meta kernel.
-  const bool is_known = info.name.rfind("aten::", 0) == 0 || info.name.rfind("lazuli::", 0) == 0 || info.has_meta;
+  const bool is_known = info.life == nullptr || (info.has_meta && !ReturnsNumbers(handle.schema()));
   info.recordable = is_known && encodable && !info.is_out && !info.is_view && !info.is_random && !info.data_dependent &&
                     !handle.hasTag(at::Tag::inplace_view) && !ChangesStorage(op_name.name) && !KeepsOffset(op_name.name);
   return info;

@@ -1,8 +1,10 @@
 // Operators of the program's own, with kernels for meta tensors, so that they are recorded: what a schema does not say of them.
+#include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
 #include "tests/support/log_file.h"
 #include "tests/support/same_as_eager.h"
+#include "tests/support/test_device.h"
 
 namespace lazuli::testing {
 namespace {
@@ -121,11 +123,15 @@ TEST_P(OwnOperatorsTest, OneThatHoldsOnToItsResult) {
 
 // They run eagerly once, and are recorded from then on: those that compute from their operands, write them, or return pieces of one result.
 TEST_P(OwnOperatorsTest, OnesThatKeepNothing) {
+  LAZULI_CPU_ONLY("a kernel writes through pointers");
   using OneToOne = torch::Tensor(const torch::Tensor&);
   const auto twice = Define(
                          Name("twice"), "(Tensor x) -> Tensor", [](const torch::Tensor& x) { return x * 2; }, &LikeOne)
                          .typed<OneToOne>();
-  const auto write = [](torch::Tensor& x) -> torch::Tensor& { return x.add_(1); };
+  const auto write = [](torch::Tensor& x) -> torch::Tensor& {
+    for (int64_t i = 0; i < x.numel(); ++i) x.mutable_data_ptr<float>()[i] += 1;
+    return x;
+  };
   const auto more = Define(Name("more"), "(Tensor(a!) x) -> Tensor(a!)", write, [](torch::Tensor& x) -> torch::Tensor& {
                       return x;
                     }).typed<torch::Tensor&(torch::Tensor&)>();
@@ -228,6 +234,88 @@ TEST_P(OwnOperatorsTest, OnesWithAKernelForAutograd) {
   const StatsDelta delta;
   ExpectSameAsEager(program);
   EXPECT_EQ(delta.fallbacks(space + "::call"), 0);
+}
+
+// Their kernels count what they write, bring an operand back, or change its size.
+TEST_P(OwnOperatorsTest, OnesThatDoMoreToTheirOperands) {
+  const auto twice = Define(
+                         Name("inplace"), "(Tensor(a!) x) -> Tensor(a!)", [](torch::Tensor& x) -> torch::Tensor& { return x.mul_(2); },
+                         [](torch::Tensor& x) -> torch::Tensor& { return x; })
+                         .typed<torch::Tensor&(torch::Tensor&)>();
+  const auto same = Define(
+                        Name("same"), "(Tensor x) -> Tensor", [](const torch::Tensor& x) { return x.contiguous(); }, &LikeOne)
+                        .typed<torch::Tensor(const torch::Tensor&)>();
+  const auto grow = [](torch::Tensor& x) -> torch::Tensor& {
+    x.resize_({x.size(0) + 1});
+    x[-1].fill_(3);
+    return x;
+  };
+  const auto longer = Define(Name("grow"), "(Tensor(a!) x) -> Tensor(a!)", grow, [](torch::Tensor& x) -> torch::Tensor& {
+                        x.resize_({x.size(0) + 1});
+                        return x;
+                      }).typed<torch::Tensor&(torch::Tensor&)>();
+  ExpectSameAsEager([&] {
+    auto x = torch::ones({4}) * 3, y = torch::ones({4}) * 2, z = torch::ones({2, 3}) * 2;
+    twice.call(x);
+    longer.call(y);
+    same.call(z).add_(5);
+    return Tensors{x + 1, torch::tensor(static_cast<int64_t>(x._version())), y * 2, z * 3};
+  });
+}
+
+TEST_P(OwnOperatorsTest, OneThatComputesGradientsItself) {
+  const auto forces = [](const torch::Tensor& x) {
+    const auto position = x.detach().clone().requires_grad_();
+    return -torch::autograd::grad({position.pow(3).sum()}, {position})[0];
+  };
+  const auto op = Define(Name("forces"), "(Tensor x) -> Tensor", forces, &LikeOne).typed<torch::Tensor(const torch::Tensor&)>();
+  ExpectSameAsEager([&] {
+    const auto x = torch::randn({6}) + 1;
+    return Tensors{op.call(x) * 2, op.call(x * 2) + x};
+  });
+}
+
+// What the kernel calls is cast, as in eager mode.
+TEST_P(OwnOperatorsTest, OneUnderAutocast) {
+  LAZULI_CPU_ONLY("autocast of the CPU");
+  const auto op =
+      Define(
+          Name("product"), "(Tensor x, Tensor y) -> Tensor", [](const torch::Tensor& x, const torch::Tensor& y) { return x.mm(y); },
+          [](const torch::Tensor& x, const torch::Tensor& y) {
+            return torch::empty({x.size(0), y.size(1)}, x.options());
+          })
+          .typed<torch::Tensor(const torch::Tensor&, const torch::Tensor&)>();
+  ExpectSameAsEager([&] {
+    const auto x = torch::randn({4, 5}), y = torch::randn({5, 6});
+    const auto plain = op.call(x * 2, y);
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    const auto cast = op.call(x * 2, y);
+    at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    return Tensors{plain + 1, cast + 1};
+  });
+}
+
+// Eager mode never asks their kernels for meta tensors.
+TEST_P(OwnOperatorsTest, OnesThatForetellOtherResults) {
+  const auto transposed =
+      Define(
+          Name("transposed"), "(Tensor x) -> Tensor", [](const torch::Tensor& x) { return x.t().contiguous().t() * 2; }, &LikeOne)
+          .typed<torch::Tensor(const torch::Tensor&)>();
+  const auto wide = Define(
+                        Name("wide"), "(Tensor x) -> Tensor", [](const torch::Tensor& x) { return x.to(torch::kDouble); }, &LikeOne)
+                        .typed<torch::Tensor(const torch::Tensor&)>();
+  const auto counted =
+      Define(
+          Name("counted"), "(Tensor x) -> (Tensor, int)",
+          [](const torch::Tensor& x) { return std::make_tuple(x + 1, static_cast<int64_t>(x.count_nonzero().item<int64_t>())); },
+          [](const torch::Tensor& x) { return std::make_tuple(torch::empty_like(x), int64_t{0}); })
+          .typed<std::tuple<torch::Tensor, int64_t>(const torch::Tensor&)>();
+  ExpectSameAsEager([&] {
+    const auto x = torch::randn({4, 5}) * 2;
+    const auto [more, number] = counted.call(x);
+    return Tensors{transposed.call(x), wide.call(x) * 2, more * 2, torch::tensor(number)};
+  });
 }
 
 LAZULI_FOR_EACH_BACKEND(OwnOperatorsTest);
