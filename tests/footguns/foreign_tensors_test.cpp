@@ -196,7 +196,7 @@ TEST_P(ForeignTensorsTest, CopiesToMetaCutNothing) {
     EXPECT_EQ(y.sum().item<float>(), 12 * (2 + i));
   }
   EXPECT_EQ(stats.fallbacks("aten::_to_copy"), 0);
-  EXPECT_EQ(stats.of(&Stats::traces), 3);
+  EXPECT_EQ(stats.uncut("aten::_to_copy"), 3);
 }
 
 // A Storage of the program's that a tensor is laid over.
