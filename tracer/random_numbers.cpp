@@ -2,6 +2,10 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/rand_like_ops.h>
+#include <ATen/ops/rand_ops.h>
+#include <ATen/ops/randn_like_ops.h>
+#include <ATen/ops/randn_ops.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
@@ -18,15 +22,13 @@
 #include "tracer/eager_call.h"
 #include "tracer/recorder.h"
 #include "tracer/step_aside.h"
+#include "tracer/typed_kernel.h"
 
 namespace lazuli::tracer {
 namespace {
 
 using codegen::Distribution;
 using codegen::OpInfo;
-
-constexpr const char* kFactories[] = {"aten::rand", "aten::randn"};
-constexpr const char* kLikes[] = {"aten::rand_like", "aten::randn_like"};
 
 Distribution DistributionOf(const OpInfo& info) {
   return info.name.find("randn") == std::string::npos ? Distribution::kUniform : Distribution::kNormal;
@@ -141,9 +143,13 @@ at::Tensor Allocate(const std::vector<int64_t>& sizes, const Wanted& wanted, c10
   return made[0].toTensor();
 }
 
-void BoxedRand(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  const OpInfo& info = codegen::GetOpInfo(op);
-  const auto go_on = [&] { op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, runtime::kGenericKey), stack); };
+c10::DispatchKeySet KeysBelowGeneric(c10::DispatchKeySet keys) {
+  return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, runtime::kGenericKey);
+}
+
+void Rand(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const c10::OperatorHandle& op = info.handle;
+  const auto go_on = [&] { op.redispatchBoxed(KeysBelowGeneric(keys), stack); };
   const auto args = torch::jit::last(*stack, info.num_args);
   std::optional<Wanted> wanted = OptionsOf(info, args);
   const auto sizes = wanted.has_value() ? SizesOf(args[0]) : std::nullopt;
@@ -166,8 +172,8 @@ void BoxedRand(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   stack->emplace_back(std::move(result));
 }
 
-void BoxedRandLike(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  const OpInfo& info = codegen::GetOpInfo(op);
+void RandLike(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const c10::OperatorHandle& op = info.handle;
   const auto go_on = [&] { op.redispatchBoxed(KeysBelowRecorder(keys), stack); };
   const auto args = torch::jit::last(*stack, info.num_args);
   const at::Tensor self = args[0].toTensor();
@@ -189,6 +195,27 @@ void BoxedRandLike(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
   if (!result.defined()) return;
   torch::jit::drop(*stack, info.num_args);
   stack->emplace_back(std::move(result));
+}
+
+template <class Op>
+at::Tensor RandKernel(c10::DispatchKeySet keys, c10::SymIntArrayRef size, std::optional<at::ScalarType> dtype,
+                      std::optional<at::Layout> layout, std::optional<at::Device> device, std::optional<bool> pin_memory) {
+  if (!device.has_value() || !device->is_cuda()) {
+    return Op::redispatch(KeysBelowGeneric(keys), size, dtype, layout, device, pin_memory);
+  }
+  torch::jit::Stack stack{size, dtype, layout, device, pin_memory};
+  Rand(InfoOf<Op>(), keys, &stack);
+  return std::move(stack[0]).toTensor();
+}
+
+template <class Op>
+at::Tensor RandLikeKernel(c10::DispatchKeySet keys, const at::Tensor& self, std::optional<at::ScalarType> dtype,
+                          std::optional<at::Layout> layout, std::optional<at::Device> device, std::optional<bool> pin_memory,
+                          std::optional<at::MemoryFormat> memory_format) {
+  if (!self.is_cuda()) return Op::redispatch(KeysBelowRecorder(keys), self, dtype, layout, device, pin_memory, memory_format);
+  torch::jit::Stack stack{self, dtype, layout, device, pin_memory, memory_format};
+  RandLike(InfoOf<Op>(), keys, &stack);
+  return std::move(stack[0]).toTensor();
 }
 
 at::Tensor RandomLike(const at::Tensor& like, int64_t /*distribution*/, int64_t /*threads*/, const at::Scalar& /*seed*/,
@@ -214,11 +241,15 @@ RandomLaunch RandomLaunch::Of(int64_t elements, const runtime::CudaDeviceInfo& g
   return {threads, ((elements - 1) / (threads * kUnroll) + 1) * kUnroll};
 }
 
-bool HasRandomKernel(std::string_view name) { return std::find(std::begin(kLikes), std::end(kLikes), name) != std::end(kLikes); }
+bool HasRandomKernel(std::string_view name) {
+  return name == InfoOf<at::_ops::rand_like>().name || name == InfoOf<at::_ops::randn_like>().name;
+}
 
 void RegisterRandomKernels(torch::Library* generic, torch::Library* recorder) {
-  for (const char* name : kFactories) generic->impl(name, torch::CppFunction::makeFromBoxedFunction<&BoxedRand>());
-  for (const char* name : kLikes) recorder->impl(name, torch::CppFunction::makeFromBoxedFunction<&BoxedRandLike>());
+  generic->impl("aten::rand", TORCH_FN(&RandKernel<at::_ops::rand>));
+  generic->impl("aten::randn", TORCH_FN(&RandKernel<at::_ops::randn>));
+  recorder->impl("aten::rand_like", TORCH_FN(&RandLikeKernel<at::_ops::rand_like>));
+  recorder->impl("aten::randn_like", TORCH_FN(&RandLikeKernel<at::_ops::randn_like>));
 }
 
 TORCH_LIBRARY_IMPL(lazuli, CUDA, m) { m.impl("_random", &DrawRandom); }
