@@ -10,6 +10,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "codegen/ir/grad_mode.h"
+#include "codegen/ir/replaced_kernels.h"
 #include "codegen/lower.h"
 #include "runtime/counters.h"
 #include "runtime/mode_keys.h"
@@ -23,6 +24,7 @@
 #include "tracer/own_operators.h"
 #include "tracer/random_numbers.h"
 #include "tracer/redirected_calls.h"
+#include "tracer/replaced_kernels.h"
 #include "tracer/shape_inference.h"
 #include "tracer/shared_storages.h"
 #include "tracer/step_aside.h"
@@ -217,11 +219,6 @@ void BoxedOut(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
 
 bool IsCompositeOut(const c10::OperatorHandle& op) {
   return op.hasSchema() && op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) && codegen::GetOpInfo(op).is_out;
-}
-
-// Runs at once, as a whole, on memory of its own.
-void BoxedEager(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  RunEagerly(Recorder::Current(), codegen::GetOpInfo(op), keys, stack);
 }
 
 bool HasCaptured(const OpInfo& info, const torch::jit::Stack& stack) {
@@ -465,11 +462,15 @@ void RegisterKernels() {
     if (name.name.rfind("aten::", 0) != 0) continue;
     const auto op = c10::Dispatcher::singleton().findOp(name);
     if (!op.has_value()) continue;
-    const KernelKind kind = KindOf(*op);
     const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+    if (op->hasSchema() && codegen::IsKernelReplaced(*op)) {
+      aten->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&RunReplaced>());
+      continue;
+    }
+    const KernelKind kind = KindOf(*op);
     if (IsCompositeOut(*op)) generic->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&BoxedOut>());
     if (op->hasSchema() && IsFactoryPastRecorder(*op))
-      generic->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&BoxedEager>());
+      generic->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&RunReplaced>());
     if (kind == KernelKind::kNone || typed.contains(full) || HasRandomKernel(full)) continue;
     aten->impl(full.c_str(), kind == KernelKind::kPass        ? torch::CppFunction::makeFallthrough()
                              : kind == KernelKind::kPieces    ? torch::CppFunction::makeFromBoxedFunction<&BoxedPieces>()

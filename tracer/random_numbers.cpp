@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "codegen/ir/op_info.h"
+#include "codegen/ir/replaced_kernels.h"
 #include "codegen/random_ops.h"
 #include "runtime/mode_keys.h"
 #include "runtime/philox.h"
@@ -246,6 +247,10 @@ bool HasRandomKernel(std::string_view name) {
 }
 
 void RegisterRandomKernels(torch::Library* generic, torch::Library* recorder) {
+  for (const auto* info : {&InfoOf<at::_ops::uniform_>(), &InfoOf<at::_ops::normal_>(), &InfoOf<at::_ops::rand>(),
+                           &InfoOf<at::_ops::randn>(), &InfoOf<at::_ops::rand_like>(), &InfoOf<at::_ops::randn_like>()}) {
+    if (codegen::IsKernelReplaced(info->handle)) return;
+  }
   generic->impl("aten::rand", TORCH_FN(&RandKernel<at::_ops::rand>));
   generic->impl("aten::randn", TORCH_FN(&RandKernel<at::_ops::randn>));
   recorder->impl("aten::rand_like", TORCH_FN(&RandLikeKernel<at::_ops::rand_like>));

@@ -23,6 +23,7 @@
 #include "runtime/redirect_calls.h"
 #include "tracer/lazy_tensor.h"
 #include "tracer/recorder.h"
+#include "tracer/replaced_kernels.h"
 
 namespace lazuli::tracer {
 namespace {
@@ -89,6 +90,31 @@ struct TakeNumbers {
   }
 };
 
+// c10::Dispatcher::registerImpl: a kernel is registered, perhaps in place of one of LibTorch's.
+constexpr char kRegisterImpl[] =
+    "_ZN3c1010Dispatcher12registerImplENS_12OperatorNameESt8optionalINS_11DispatchKeyEENS_14KernelFunctionES2_INS_"
+    "4impl12CppSignatureEESt10unique_ptrI"
+    "NS_14FunctionSchemaESt14default_deleteISA_EENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
+
+struct RegisterKernel {
+  using Function = c10::RegistrationHandleRAII(c10::Dispatcher*, c10::OperatorName, std::optional<c10::DispatchKey>, c10::KernelFunction,
+                                               std::optional<c10::impl::CppSignature>, std::unique_ptr<c10::FunctionSchema>, std::string);
+  static inline Function* theirs = nullptr;
+
+  static c10::RegistrationHandleRAII Call(c10::Dispatcher* dispatcher, c10::OperatorName name, std::optional<c10::DispatchKey> key,
+                                          c10::KernelFunction kernel, std::optional<c10::impl::CppSignature> signature,
+                                          std::unique_ptr<c10::FunctionSchema> schema, std::string debug) {
+    c10::RegistrationHandleRAII registered =
+        theirs(dispatcher, name, key, std::move(kernel), std::move(signature), std::move(schema), std::move(debug));
+    NoteRegistered(name, key);
+    return registered;
+  }
+
+  static void Add(void* library, std::vector<Redirection>* redirections) {
+    AddTo(redirections, library, kRegisterImpl, Callers::kAll, &Call, &theirs);
+  }
+};
+
 // A function before which is launched what this thread has recorded: for the stream that is an argument, for any where none is.
 struct CallInfo {
   const char* name;  // As linkers know it.
@@ -151,6 +177,7 @@ void RedirectCalls() {
   std::vector<Redirection> redirections{
       {"_ZN3c1020isSharedStorageAliasERKNS_7StorageES2_", reinterpret_cast<void*>(&IsSharedStorageAlias), Callers::kAll}};
   ResizeBytes<kResizeOnCpu>::Add(runtime::FindOpen({"libtorch_cpu.so"}), &redirections);
+  RegisterKernel::Add(runtime::FindOpen({"libtorch_cpu.so"}), &redirections);
   void* const torch_cuda = runtime::FindOpen({"libtorch_cuda.so"});
   ResizeBytes<kResizeOnCuda>::Add(torch_cuda, &redirections);
   TakeNumbers<kPhiloxCudaState, at::PhiloxCudaState>::Add(torch_cuda, &redirections);

@@ -4,7 +4,9 @@
 
 #include <ATen/Operators.h>
 
+#include "codegen/ir/replaced_kernels.h"
 #include "tracer/above_autograd.h"
+#include "tracer/replaced_kernels.h"
 #include "tracer/typed_direct.h"
 #include "tracer/typed_kernel.h"
 
@@ -20,16 +22,22 @@ template <class Called, class Op, int kShard>
 void RegisterTyped(torch::Library* library, torch::Library* generic, absl::flat_hash_set<std::string>* names) {
   using Schema = typename Called::schema;
   using Kernel = TypedKernel<Op, Schema, Called>;
-  const std::string& name = InfoOf<Called>().name;
-  library->impl(name.c_str(), TORCH_FN((&Kernel::Call)));
-  if constexpr (GoesPastAutograd<Schema>::value)
-    generic->impl(name.c_str(), TORCH_FN((&AboveAutogradKernel<Called, Schema, Kernel>::Call)));
-  names->insert(name);
+  const codegen::OpInfo& called = InfoOf<Called>();
+  if (codegen::IsKernelReplaced(called.handle) || codegen::IsKernelReplaced(InfoOf<Op>().handle)) return;
+  library->impl(called.name.c_str(), TORCH_FN((&Kernel::Call)));
+  if constexpr (GoesPastAutograd<Schema>::value) {
+    if (!codegen::IsAutogradReplaced(called.handle)) {
+      generic->impl(called.name.c_str(), TORCH_FN((&AboveAutogradKernel<Called, Schema, Kernel>::Call)));
+    }
+  }
+  names->insert(called.name);
+  if constexpr (!std::is_same_v<Op, Called>) NoteTwin(InfoOf<Op>().name, called.name);
 }
 
 template <template <class, class> class Kernel, class Op, int kShard>
 void RegisterDirect(torch::Library* library, absl::flat_hash_set<std::string>* names) {
   const codegen::OpInfo& info = InfoOf<Op>();
+  if (codegen::IsKernelReplaced(info.handle)) return;
   library->impl(info.name.c_str(), TORCH_FN((&Kernel<Op, typename Op::schema>::Call)));
   names->insert(info.name);
 }

@@ -6,6 +6,7 @@
 #include <ATen/ops/ones_ops.h>
 #include <ATen/ops/zeros_ops.h>
 
+#include "codegen/ir/replaced_kernels.h"
 #include "tracer/typed_direct.h"
 #include "tracer/typed_kernel.h"
 
@@ -32,9 +33,16 @@ absl::flat_hash_set<std::string> RegisterTypedKernels(torch::Library* library, t
   return names;
 }
 
+template <class Op>
+void RegisterFactory(torch::Library* library) {
+  const codegen::OpInfo& info = InfoOf<Op>();
+  if (codegen::IsKernelReplaced(info.handle) || codegen::IsAutogradReplaced(info.handle)) return;
+  library->impl(info.name.c_str(), TORCH_FN((&FactoryKernel<Op, typename Op::schema>::Call)));
+}
+
 template <class... Ops>
 void RegisterFactoriesOf(torch::Library* library) {
-  (library->impl(InfoOf<Ops>().name.c_str(), TORCH_FN((&FactoryKernel<Ops, typename Ops::schema>::Call))), ...);
+  (RegisterFactory<Ops>(library), ...);
 }
 
 void RegisterFactories(torch::Library* library) {

@@ -10,6 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "codegen/ir/grad_mode.h"
+#include "codegen/ir/replaced_kernels.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -272,7 +273,7 @@ OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
   // Python registers Meta kernels for some that have none, and these do not look at the grad mode.
   info.has_meta = info.has_meta && !ChecksNothing(handle) && info.name != kReadsGradMode;
   // What a program's own kernel does, beside computing results from its operands, is told by nothing but that it has a Meta kernel.
-  const bool is_known = info.life == nullptr || (info.has_meta && !ReturnsNumbers(handle.schema()));
+  const bool is_known = info.life == nullptr ? !IsKernelReplaced(handle) : info.has_meta && !ReturnsNumbers(handle.schema());
   info.recordable = is_known && encodable && !info.is_out && !info.is_view && !info.is_random && !info.data_dependent &&
                     !handle.hasTag(at::Tag::inplace_view) && !ChangesStorage(op_name.name) && !KeepsOffset(op_name.name);
   return info;
