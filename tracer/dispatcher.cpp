@@ -24,7 +24,6 @@
 #include "tracer/own_operators.h"
 #include "tracer/random_numbers.h"
 #include "tracer/redirected_calls.h"
-#include "tracer/replaced_kernels.h"
 #include "tracer/shape_inference.h"
 #include "tracer/shared_storages.h"
 #include "tracer/step_aside.h"
@@ -464,13 +463,13 @@ void RegisterKernels() {
     if (!op.has_value()) continue;
     const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
     if (op->hasSchema() && codegen::IsKernelReplaced(*op)) {
-      aten->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&RunReplaced>());
+      aten->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&BoxedEager>());
       continue;
     }
     const KernelKind kind = KindOf(*op);
     if (IsCompositeOut(*op)) generic->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&BoxedOut>());
     if (op->hasSchema() && IsFactoryPastRecorder(*op))
-      generic->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&RunReplaced>());
+      generic->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&BoxedEager>());
     if (kind == KernelKind::kNone || typed.contains(full) || HasRandomKernel(full)) continue;
     aten->impl(full.c_str(), kind == KernelKind::kPass        ? torch::CppFunction::makeFallthrough()
                              : kind == KernelKind::kPieces    ? torch::CppFunction::makeFromBoxedFunction<&BoxedPieces>()

@@ -102,4 +102,8 @@ void RunEagerly(Recorder* recorder, const OpInfo& info, c10::DispatchKeySet keys
   CallBelow(info, keys, stack);
 }
 
+void BoxedEager(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  RunEagerly(Recorder::Current(), codegen::GetOpInfo(op), keys, stack);
+}
+
 }  // namespace lazuli::tracer

@@ -48,4 +48,7 @@ void CutForEagerCall(Recorder* recorder, const codegen::OpInfo& info, const torc
 void RunEagerly(Recorder* recorder, const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack,
                 Cut cut = Cut::kGraphBreak);
 
+// A kernel: the same, under the recorder of this thread.
+void BoxedEager(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
 }  // namespace lazuli::tracer

@@ -11,7 +11,6 @@
 #include "codegen/ir/replaced_kernels.h"
 #include "runtime/mode_keys.h"
 #include "tracer/eager_call.h"
-#include "tracer/recorder.h"
 
 namespace lazuli::tracer {
 namespace {
@@ -54,10 +53,6 @@ std::vector<std::string> TwinsOf(const std::string& name) {
 
 }  // namespace
 
-void RunReplaced(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  RunEagerly(Recorder::Current(), codegen::GetOpInfo(op), keys, stack);
-}
-
 void NoteTwin(const std::string& op, const std::string& called) {
   State& state = GetState();
   std::lock_guard<std::mutex> lock(state.mutex);
@@ -72,7 +67,7 @@ void NoteRegistered(const c10::OperatorName& name, std::optional<c10::DispatchKe
   if (codegen::IsKernelReplaced(*op)) {
     if (!IsNew(full)) return;
     GoPast(runtime::kGenericKey, full);
-    LibraryAt(runtime::kRecorderKey).impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&RunReplaced>());
+    LibraryAt(runtime::kRecorderKey).impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&BoxedEager>());
     for (const std::string& twin : TwinsOf(full)) {
       GoPast(runtime::kGenericKey, twin);
       GoPast(runtime::kRecorderKey, twin);
