@@ -24,6 +24,7 @@
 #include "tracer/own_operators.h"
 #include "tracer/random_numbers.h"
 #include "tracer/redirected_calls.h"
+#include "tracer/replaced_kernels.h"
 #include "tracer/shape_inference.h"
 #include "tracer/shared_storages.h"
 #include "tracer/step_aside.h"
@@ -378,7 +379,8 @@ static void SettleOperandsElsewhere(Recorder* recorder, const OpInfo& info, cons
 // False: nothing was done.
 static bool RecordAsFunctional(Recorder* recorder, const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const OpInfo* twin = FindTwin(info);
-  if (twin == nullptr || !twin->recordable || info.num_returns != twin->num_returns || !codegen::IsLoopOverElements(twin->name)) {
+  if (twin == nullptr || !twin->recordable || WasReplaced(twin->name) || info.num_returns != twin->num_returns ||
+      !codegen::IsLoopOverElements(twin->name)) {
     return false;
   }
   const auto args = torch::jit::last(*stack, info.num_args).slice(0, twin->num_args);
@@ -457,6 +459,7 @@ void RegisterKernels() {
   auto* recorder_rest = new torch::Library(torch::Library::IMPL, "_", runtime::kRecorderKey, __FILE__, __LINE__);
   auto* generic_rest = new torch::Library(torch::Library::IMPL, "_", runtime::kGenericKey, __FILE__, __LINE__);
   const absl::flat_hash_set<std::string> typed = RegisterTypedKernels(aten, generic);
+  const bool draws_later = RegisterRandomKernels(generic, aten);
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     if (name.name.rfind("aten::", 0) != 0) continue;
     const auto op = c10::Dispatcher::singleton().findOp(name);
@@ -470,7 +473,7 @@ void RegisterKernels() {
     if (IsCompositeOut(*op)) generic->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&BoxedOut>());
     if (op->hasSchema() && IsFactoryPastRecorder(*op))
       generic->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&BoxedEager>());
-    if (kind == KernelKind::kNone || typed.contains(full) || HasRandomKernel(full)) continue;
+    if (kind == KernelKind::kNone || typed.contains(full) || (draws_later && IsRandomLike(full))) continue;
     aten->impl(full.c_str(), kind == KernelKind::kPass        ? torch::CppFunction::makeFallthrough()
                              : kind == KernelKind::kPieces    ? torch::CppFunction::makeFromBoxedFunction<&BoxedPieces>()
                              : kind == KernelKind::kView      ? torch::CppFunction::makeFromBoxedFunction<&BoxedView>()
@@ -478,7 +481,6 @@ void RegisterKernels() {
                                                               : torch::CppFunction::makeFromBoxedFunction<&BoxedRecord>());
   }
   RegisterFactories(generic);
-  RegisterRandomKernels(generic, aten);
   generic->impl("aten::_has_compatible_shallow_copy_type", torch::CppFunction::makeFromBoxedFunction<&BoxedSharing>());
   recorder_rest->fallback(torch::CppFunction::makeFromBoxedFunction<&BoxedRecord>());
   generic_rest->fallback(torch::CppFunction::makeFallthrough());

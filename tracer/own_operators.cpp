@@ -5,6 +5,7 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/Storage.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -33,7 +34,16 @@ constexpr const char* kDifferentiates = "computes gradients itself";
 constexpr const char* kDraws = "draws random numbers";
 constexpr const char* kFollowed = "has no kernel for autograd or autocast, which follow what it calls";
 
+// So many clean runs, of which the first may have met an operand that the operator held before, and up to so many draws.
+constexpr int kCleanRuns = 2, kMostDraws = 3;
+
 bool HasPythonObject(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj() != nullptr; }
+
+// By Python's references, of which the tensor itself is one; 0 without a Python object.
+size_t PythonUses(const at::Tensor& tensor) {
+  const c10::impl::PyObjectSlot* const slot = tensor.unsafeGetTensorImpl()->pyobj_slot();
+  return HasPythonObject(tensor) ? slot->load_pyobj_interpreter()->refcnt(slot->load_pyobj()) : 0;
+}
 
 const c10::Storage& StorageUnder(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->unsafe_storage(); }
 
@@ -68,8 +78,9 @@ bool ResultsAreKept(c10::ArrayRef<c10::IValue> results, const std::vector<at::Te
     if (!Holds(holders, base)) holders.push_back(base);
   }
   return std::any_of(fresh.begin(), fresh.end(), [&](const at::Tensor& tensor) {
-    const size_t here = 2;  // In `fresh` and in `holders`.
-    if (!HasPythonObject(tensor) && tensor.use_count() > here + CountIn(results, tensor)) return true;
+    // In `fresh`, in `holders` and by its Python object.
+    const size_t here = HasPythonObject(tensor) ? 3 : 2;
+    if (tensor.use_count() > here + CountIn(results, tensor) || PythonUses(tensor) > 1) return true;
     const c10::Storage& storage = StorageUnder(tensor);
     const auto shares = [&](const at::Tensor& other) {
       return StorageUnder(other).unsafeGetStorageImpl() == storage.unsafeGetStorageImpl();
@@ -83,7 +94,7 @@ uint32_t VersionOf(const at::Tensor& tensor) {
   return counter.enabled() ? counter.current_version() : 0;
 }
 
-// Who holds the tensors of a call, before and after it. A tensor that got its Python object in between is held by that, too, and left out.
+// Who holds the tensors of a call, before and after it.
 class HeldTensors {
  public:
   // `stack` ends with the arguments of `info`, of which lists become lists of its own.
@@ -97,11 +108,10 @@ class HeldTensors {
   struct Held {
     at::Tensor tensor;
     c10::Storage storage;
-    bool has_python_object = false;
     bool may_be_written = false;
     uint32_t version = 0;
     std::vector<int64_t> sizes, strides;
-    size_t uses = 0, storage_uses = 0;  // But for the arguments.
+    size_t uses = 0, storage_uses = 0, python_uses = 0;  // But for the arguments.
   };
 
   bool IsMutated(const at::Tensor& tensor, c10::ArrayRef<c10::IValue> args) const {
@@ -121,13 +131,13 @@ HeldTensors::HeldTensors(const codegen::OpInfo& info, torch::jit::Stack* stack) 
   }
   const auto args = torch::jit::last(*stack, static_cast<size_t>(info.num_args));
   for (at::Tensor& tensor : TensorsIn(args)) {
-    const bool has_python_object = HasPythonObject(tensor);
     c10::Storage storage = StorageUnder(tensor);
-    operands_.push_back({std::move(tensor), std::move(storage), has_python_object});
+    operands_.push_back({std::move(tensor), std::move(storage)});
   }
   for (Held& operand : operands_) {
     operand.uses = operand.tensor.use_count() - CountIn(args, operand.tensor);
     operand.storage_uses = operand.storage ? operand.storage.use_count() : 0;
+    operand.python_uses = PythonUses(operand.tensor);
     operand.may_be_written = IsMutated(operand.tensor, args);
     operand.version = VersionOf(operand.tensor);
     operand.sizes = operand.tensor.sizes().vec();
@@ -148,8 +158,10 @@ bool HeldTensors::AreKept(const torch::jit::Stack& stack) const {
     if (operand.storage && operand.storage.use_count() > operand.storage_uses) return true;
     // An operand as a result is one tensor of two holders, unless the schema says so.
     if (!operand.may_be_written && CountIn(results, operand.tensor) > 0) return true;
-    const bool counts = operand.has_python_object == HasPythonObject(operand.tensor);
-    if (counts && operand.tensor.use_count() > operand.uses + CountIn(results, operand.tensor)) return true;
+    // A Python object that was made by the call holds it once.
+    const size_t made = operand.python_uses == 0 && HasPythonObject(operand.tensor) ? 1 : 0;
+    if (operand.tensor.use_count() > operand.uses + made + CountIn(results, operand.tensor)) return true;
+    if (PythonUses(operand.tensor) > operand.python_uses + made) return true;
   }
   std::vector<at::Tensor> fresh = TensorsIn(results);
   const auto is_operand = [this](const at::Tensor& tensor) {
@@ -162,7 +174,7 @@ bool HeldTensors::AreKept(const torch::jit::Stack& stack) const {
 // The default generators of the CPU and of a call's device, before and after it.
 class GeneratorStates {
  public:
-  explicit GeneratorStates(c10::DispatchKeySet keys) : keys_(keys), states_(Read()) {}
+  explicit GeneratorStates(c10::Device device) : device_(device), states_(Read()) {}
   bool HaveChanged() const {
     const std::vector<at::Tensor> now = Read();
     return !std::equal(states_.begin(), states_.end(), now.begin(), now.end(), [](const at::Tensor& a, const at::Tensor& b) {
@@ -179,52 +191,65 @@ class GeneratorStates {
       states.push_back(generator.get_state());
     };
     read(at::globalContext().defaultGenerator(c10::kCPU));
-    if (keys_.has_backend(c10::BackendComponent::CUDABit)) read(at::globalContext().defaultGenerator(c10::kCUDA));
+    if (device_.is_cuda()) read(at::globalContext().defaultGenerator(device_));
     return states;
   }
 
-  const c10::DispatchKeySet keys_;
+  const c10::Device device_;
   const std::vector<at::Tensor> states_;
 };
 
-// Whether autograd, live here, would see what the operator's kernel calls of these keys; and autocast.
-bool IsSeenByAutograd(c10::DispatchKeySet keys) {
-  return (keys - c10::impl::tls_local_dispatch_key_set().excluded_).has_any(c10::autograd_dispatch_keyset);
-}
-bool IsSeenByAutocast(c10::DispatchKeySet keys) {
-  return (keys - c10::impl::tls_local_dispatch_key_set().excluded_).has_any(c10::autocast_dispatch_keyset);
-}
+// What its operands and this thread's state say of a call.
+struct Call {
+  bool is_followed = false;  // Eager mode computes gradients or tangents from what the kernel calls, or casts for that.
+  bool is_telling = false;   // There is an operand with elements, all are on the CPU or on GPUs.
+  c10::Device device = c10::kCPU;
+  runtime::OperatorLife::State state = runtime::OperatorLife::State::kPlain;
+};
 
-// Whether eager mode computes gradients or tangents of the operator from what its kernel calls, or casts for that.
-bool IsFollowed(const codegen::OpInfo& info, const torch::jit::Stack& stack) {
-  bool followed = false;
+Call CallOf(const codegen::OpInfo& info, const torch::jit::Stack& stack) {
+  using State = runtime::OperatorLife::State;
+  const c10::DispatchKeySet excluded = c10::impl::tls_local_dispatch_key_set().excluded_;
+  Call call;
+  bool is_live = false, is_known = true;
   VisitOperands(info, stack, [&](const at::Tensor& tensor, bool /*writes*/) {
-    followed = followed || IsSeenByAutocast(tensor.key_set()) || (ConcernsAutograd(tensor) && IsSeenByAutograd(tensor.key_set()));
+    const c10::DispatchKeySet keys = tensor.key_set() - excluded;
+    const bool sees = keys.has_any(c10::autograd_dispatch_keyset);
+    is_live = is_live || sees;
+    call.is_followed = call.is_followed || keys.has_any(c10::autocast_dispatch_keyset) || (sees && ConcernsAutograd(tensor));
+    call.is_telling = call.is_telling || tensor.sym_numel() != 0;
+    is_known = is_known && (tensor.is_cpu() || tensor.is_cuda());
+    if (tensor.is_cuda()) call.device = tensor.device();
   });
-  return followed;
+  call.is_telling = call.is_telling && is_known;
+  call.state = c10::InferenceMode::is_enabled()        ? State::kInference
+               : is_live && at::GradMode::is_enabled() ? State::kAutograd
+                                                       : State::kPlain;
+  return call;
 }
 
-// Whether the kernel may make a graph of tensors of its own, and compute gradients.
-bool HasAutograd(const codegen::OpInfo& info, const torch::jit::Stack& stack) {
-  bool has = false;
-  VisitOperands(info, stack, [&](const at::Tensor& tensor, bool /*writes*/) { has = has || IsSeenByAutograd(tensor.key_set()); });
-  return has && at::GradMode::is_enabled();
+std::atomic<int>& CleanRuns(runtime::OperatorLife* life, const Call& call, runtime::OperatorLife::State state) {
+  return life->clean_runs[call.device.is_cuda() ? 1 : 0][static_cast<int>(state)];
 }
 
-bool HasBeenSeen(const codegen::OpInfo& info, const torch::jit::Stack& stack) {
-  const runtime::OperatorLife& life = *info.life;
-  if (life.has_run_with_autograd.load(std::memory_order_acquire)) return true;
-  return !HasAutograd(info, stack) && life.has_run.load(std::memory_order_acquire);
+// Whether enough is seen of it: in this state, or in one that shows more.
+bool IsKnown(runtime::OperatorLife* life, const Call& call) {
+  using State = runtime::OperatorLife::State;
+  int runs = CleanRuns(life, call, State::kAutograd).load(std::memory_order_relaxed);
+  if (call.state != State::kAutograd) runs += CleanRuns(life, call, State::kPlain).load(std::memory_order_relaxed);
+  if (call.state == State::kInference) runs += CleanRuns(life, call, State::kInference).load(std::memory_order_relaxed);
+  return runs >= kCleanRuns;
 }
 
 // Whether the results are what the Meta kernel has said.
-bool AreAsForetold(const codegen::OutputMetas& metas, c10::ArrayRef<c10::IValue> results) {
+bool AreAsForetold(const codegen::OutputMetas& metas, c10::ArrayRef<c10::IValue> results, c10::Device device) {
   if (metas.size() != results.size()) return false;
   for (size_t i = 0; i < metas.size(); ++i) {
     const at::Tensor result = results[i].toTensor();
     if (metas[i].defined != result.defined()) return false;
     if (!result.defined()) continue;
-    if (result.layout() != c10::kStrided || result.scalar_type() != metas[i].dtype || result.sizes() != c10::IntArrayRef(metas[i].sizes) ||
+    if (result.layout() != c10::kStrided || result.device() != device || result.is_conj() || result.is_neg()) return false;
+    if (result.scalar_type() != metas[i].dtype || result.sizes() != c10::IntArrayRef(metas[i].sizes) ||
         result.strides() != c10::IntArrayRef(metas[i].strides)) {
       return false;
     }
@@ -232,44 +257,48 @@ bool AreAsForetold(const codegen::OutputMetas& metas, c10::ArrayRef<c10::IValue>
   return true;
 }
 
-void RunAndWatch(Recorder* recorder, const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  CutForEagerCall(recorder, info, *stack, Cut::kTransient, "ran once to see what else it does");
+// What the kernel does, of which the schema says nothing; null: nothing was seen.
+const char* Seen(const codegen::OpInfo& info, const HeldTensors& held, const GeneratorStates& generators, uint64_t nodes,
+                 const torch::jit::Stack& stack) {
+  if (held.AreKept(stack)) return kKeeps;
+  if (held.AreWritten()) return kWrites;
+  if (at::sequence_number::peek() != nodes) return kDifferentiates;
+  const bool has_drawn = generators.HaveChanged();
+  return has_drawn && info.life->draws.fetch_add(1) + 1 >= kMostDraws ? kDraws : nullptr;
+}
+
+void RunAndWatch(Recorder* recorder, const codegen::OpInfo& info, const Call& call, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  CutForEagerCall(recorder, info, *stack, Cut::kTransient, "ran to see what else it does");
   const auto args = torch::jit::last(*stack, static_cast<size_t>(info.num_args));
-  const auto metas = info.returns_mutated_self
-                         ? std::nullopt
-                         : InferShapes(info, args, keys.has_backend(c10::BackendComponent::CUDABit) ? c10::kCUDA : c10::kCPU);
+  const auto metas = info.returns_mutated_self ? std::nullopt : InferShapes(info, args, call.device);
   const HeldTensors held(info, stack);
-  const GeneratorStates generators(keys);
-  const bool with_autograd = HasAutograd(info, *stack);
+  const GeneratorStates generators(call.device);
+  runtime::OperatorLife& life = *info.life;
+  const int draws = life.draws.load(std::memory_order_relaxed);
   const uint64_t nodes = at::sequence_number::peek();
   CallBelow(info, keys, stack);
   const auto results = torch::jit::last(*stack, static_cast<size_t>(info.num_returns));
-  const char* const why_eager = held.AreKept(*stack)                                   ? kKeeps
-                                : held.AreWritten()                                    ? kWrites
-                                : generators.HaveChanged()                             ? kDraws
-                                : at::sequence_number::peek() != nodes                 ? kDifferentiates
-                                : metas.has_value() && !AreAsForetold(*metas, results) ? kForetells
-                                                                                       : nullptr;
-  runtime::OperatorLife& life = *info.life;
-  if (why_eager != nullptr && life.why_eager.exchange(why_eager) == nullptr && runtime::LogEnabled(runtime::LogCategory::kGraphBreaks)) {
+  const char* why_eager = Seen(info, held, generators, nodes, *stack);
+  if (why_eager == nullptr && metas.has_value() && !AreAsForetold(*metas, results, call.device)) why_eager = kForetells;
+  if (why_eager == nullptr) {
+    const bool is_clean = call.is_telling && life.draws.load(std::memory_order_relaxed) == draws;
+    if (is_clean) CleanRuns(&life, call, call.state).fetch_add(1, std::memory_order_relaxed);
+  } else if (life.why_eager.exchange(why_eager) == nullptr && runtime::LogEnabled(runtime::LogCategory::kGraphBreaks)) {
     runtime::Log(runtime::LogCategory::kGraphBreaks, absl::StrCat(info.name, " ", why_eager, ": it is not recorded."));
   }
-  (with_autograd ? life.has_run_with_autograd : life.has_run).store(true, std::memory_order_release);
 }
 
 }  // namespace
 
 bool RunOwnOperator(Recorder* recorder, const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   if (IsBeingCaptured(keys)) return false;
-  const char* reason = kFollowed;
-  if (!IsFollowed(info, *stack)) {
-    if (!HasBeenSeen(info, *stack)) {
-      RunAndWatch(recorder, info, keys, stack);
-      return true;
-    }
-    reason = info.life->why_eager.load(std::memory_order_relaxed);
+  const Call call = CallOf(info, *stack);
+  const char* const reason = call.is_followed ? kFollowed : info.life->why_eager.load(std::memory_order_relaxed);
+  if (reason == nullptr) {
+    if (IsKnown(info.life.get(), call)) return false;
+    RunAndWatch(recorder, info, call, keys, stack);
+    return true;
   }
-  if (reason == nullptr) return false;
   CutForEagerCall(recorder, info, *stack, Cut::kGraphBreak, reason);
   CallBelow(info, keys, stack);
   return true;

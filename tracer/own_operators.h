@@ -10,10 +10,11 @@ namespace lazuli::tracer {
 
 // Runs the operator eagerly if it is one that must not be recorded, with the arguments on `stack`. False: it may be, and nothing was done.
 //
-// - The first time it comes, to see what else it does. One that keeps what it was called with (a cache, a log, a queue), or goes on holding
-//   what it returned, would, in a trace, keep memory that the program uses again, and do so too late. One that writes an operand that its
-//   schema does not name, or draws random numbers without its tag, would do so too late; one whose kernel for meta tensors foretells other
-//   results, returns an operand, counts versions or computes gradients itself would do something else. They are never recorded.
+// - The first two times it comes, on each kind of device, to see what else it does. One that keeps what it was called with (a cache, a log,
+//   a queue), or goes on holding what it returned, would, in a trace, keep memory that the program uses again, and do so too late. One that
+//   writes operands that its schema does not name, by LibTorch's operators, or draws random numbers without its tag, would do so too late;
+//   one whose kernel for meta tensors foretells other results, that returns an operand, counts versions or computes gradients itself would
+//   do something else. They are never recorded.
 // - Where autograd or autocast follow what its kernel calls, since it has no kernel for them: recorded as one operator, it would have no
 //   gradient.
 bool RunOwnOperator(Recorder* recorder, const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack);

@@ -22,6 +22,7 @@
 #include "tracer/dispatcher.h"
 #include "tracer/eager_call.h"
 #include "tracer/recorder.h"
+#include "tracer/replaced_kernels.h"
 #include "tracer/step_aside.h"
 #include "tracer/typed_kernel.h"
 
@@ -242,19 +243,22 @@ RandomLaunch RandomLaunch::Of(int64_t elements, const runtime::CudaDeviceInfo& g
   return {threads, ((elements - 1) / (threads * kUnroll) + 1) * kUnroll};
 }
 
-bool HasRandomKernel(std::string_view name) {
-  return name == InfoOf<at::_ops::rand_like>().name || name == InfoOf<at::_ops::randn_like>().name;
-}
-
-void RegisterRandomKernels(torch::Library* generic, torch::Library* recorder) {
+bool RegisterRandomKernels(torch::Library* generic, torch::Library* recorder) {
   for (const auto* info : {&InfoOf<at::_ops::uniform_>(), &InfoOf<at::_ops::normal_>(), &InfoOf<at::_ops::rand>(),
                            &InfoOf<at::_ops::randn>(), &InfoOf<at::_ops::rand_like>(), &InfoOf<at::_ops::randn_like>()}) {
-    if (codegen::IsKernelReplaced(info->handle)) return;
+    if (codegen::IsKernelReplaced(info->handle) || codegen::IsAutogradReplaced(info->handle)) return false;
   }
   generic->impl("aten::rand", TORCH_FN(&RandKernel<at::_ops::rand>));
   generic->impl("aten::randn", TORCH_FN(&RandKernel<at::_ops::randn>));
   recorder->impl("aten::rand_like", TORCH_FN(&RandLikeKernel<at::_ops::rand_like>));
   recorder->impl("aten::randn_like", TORCH_FN(&RandLikeKernel<at::_ops::randn_like>));
+  for (const char* name : {"aten::rand", "aten::rand_like"}) NoteTwin("aten::uniform_", name);
+  for (const char* name : {"aten::randn", "aten::randn_like"}) NoteTwin("aten::normal_", name);
+  return true;
+}
+
+bool IsRandomLike(std::string_view name) {
+  return name == InfoOf<at::_ops::rand_like>().name || name == InfoOf<at::_ops::randn_like>().name;
 }
 
 TORCH_LIBRARY_IMPL(lazuli, CUDA, m) { m.impl("_random", &DrawRandom); }

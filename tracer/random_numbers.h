@@ -22,8 +22,9 @@ struct RandomLaunch {
 // called, so that its state and all that is drawn later are eager's. All else goes on as ever: calls with a generator, other dtypes, more
 // than a million elements, and the first call of each kind, to see that ATen's kernel takes as many numbers as it is thought to. `generic`
 // and `recorder`: at those keys.
-void RegisterRandomKernels(torch::Library* generic, torch::Library* recorder);
-// Whether the operator's kernel at the recorder's key is one of these.
-bool HasRandomKernel(std::string_view name);
+// False: none is registered, since the program has kernels of its own for what they stand for.
+bool RegisterRandomKernels(torch::Library* generic, torch::Library* recorder);
+// Whether the operator's kernel at the recorder's key would be one of these.
+bool IsRandomLike(std::string_view name);
 
 }  // namespace lazuli::tracer

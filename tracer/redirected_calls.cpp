@@ -104,6 +104,8 @@ struct RegisterKernel {
   static c10::RegistrationHandleRAII Call(c10::Dispatcher* dispatcher, c10::OperatorName name, std::optional<c10::DispatchKey> key,
                                           c10::KernelFunction kernel, std::optional<c10::impl::CppSignature> signature,
                                           std::unique_ptr<c10::FunctionSchema> schema, std::string debug) {
+    Recorder* const recorder = Recorder::Current();
+    if (recorder != nullptr && MayReplace(name, key)) recorder->Flush("kernel_registered", Cut::kHousekeeping);
     c10::RegistrationHandleRAII registered =
         theirs(dispatcher, name, key, std::move(kernel), std::move(signature), std::move(schema), std::move(debug));
     NoteRegistered(name, key);

@@ -227,7 +227,8 @@ uint64_t HashOf(const std::string& name) {
 }
 
 // Those are never deregistered.
-bool IsLibTorchs(const OpInfo& info) { return info.name.rfind("aten::", 0) == 0; }
+// LibTorch's, or ours: known, and there to stay.
+bool IsKnown(const OpInfo& info) { return info.name.rfind("aten::", 0) == 0 || info.name.rfind("lazuli::", 0) == 0; }
 
 OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
   const auto& op_name = handle.operator_name();
@@ -236,7 +237,7 @@ OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
   info.name = op_name.overload_name.empty() ? op_name.name : op_name.name + "." + op_name.overload_name;
   info.name_hash = HashOf(info.name);
   if (!handle.hasSchema()) return info;
-  if (IsLibTorchs(info) || info.name.rfind("lazuli::", 0) == 0) {
+  if (IsKnown(info)) {
     info.schema_ptr = std::shared_ptr<const c10::FunctionSchema>(std::shared_ptr<void>(), &handle.schema());
   } else {
     info.schema_ptr = std::make_shared<const c10::FunctionSchema>(handle.schema());
@@ -272,7 +273,8 @@ OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
                   (composite && !handle.hasKernelForDispatchKey(c10::DispatchKey::CPU) && !IsBackendSpecific(op_name.name));
   // Python registers Meta kernels for some that have none, and these do not look at the grad mode.
   info.has_meta = info.has_meta && !ChecksNothing(handle) && info.name != kReadsGradMode;
-  // What a program's own kernel does, beside computing results from its operands, is told by nothing but that it has a Meta kernel.
+  // A program's own operator may be recorded if a Meta kernel tells its results, numbers aside, which follow from data; its first runs tell
+  // what else it does.
   const bool is_known = info.life == nullptr ? !IsKernelReplaced(handle) : info.has_meta && !ReturnsNumbers(handle.schema());
   info.recordable = is_known && encodable && !info.is_out && !info.is_view && !info.is_random && !info.data_dependent &&
                     !handle.hasTag(at::Tag::inplace_view) && !ChangesStorage(op_name.name) && !KeepsOffset(op_name.name);
