@@ -27,26 +27,36 @@ TORCH_LIBRARY_FRAGMENT(lazuli, m) {
 }
 constexpr int kVector = 1, kThreads = 2, kKeep = 3, kSeed = 4, kOffset = 5;
 
+// Whether it is drawn on a GPU, from the seed that argument `seed` brings to each run.
+bool IsDrawn(const TraceOp& op, int seed) {
+  const TraceArg& arg = op.args[static_cast<size_t>(seed)];
+  return op.device.is_cuda() && arg.kind == TraceArg::Kind::kScalar && arg.scalar_type == ScalarType::Long;
+}
+
+// Every element of `result` once; coordinate 0 numbers them, by `steps` along its dimensions.
+Iteration IterateNumbered(const TensorRef& result, c10::DimVector steps) {
+  Iteration it;
+  it.sizes = result.sizes;
+  it.reduced.assign(it.sizes.size(), false);
+  it.results.push_back(BroadcastStrides(result, it.sizes));
+  for (size_t d = 0; d < steps.size(); ++d) steps[d] = it.sizes[d] == 1 ? 0 : steps[d];
+  it.coordinates.push_back(std::move(steps));
+  return it;
+}
+
 bool AcceptsDropoutMask(const OpRow& /*row*/, const TraceOp& op) {
-  return op.device.is_cuda() && op.results[0].dtype == ScalarType::Bool && op.args[kVector].kind == TraceArg::Kind::kConst &&
-         op.args[kSeed].kind == TraceArg::Kind::kScalar && op.args[kSeed].scalar_type == ScalarType::Long;
+  return IsDrawn(op, kSeed) && op.results[0].dtype == ScalarType::Bool && op.args[kVector].kind == TraceArg::Kind::kConst;
 }
 
 Iteration IterateDropoutMask(const OpRow& /*row*/, const Node& node) {
   const TensorRef& mask = node.op.results[0];
-  Iteration it;
-  it.sizes = mask.sizes;
-  it.reduced.assign(it.sizes.size(), false);
-  it.results.push_back(BroadcastStrides(mask, it.sizes));
   // ATen's kernel that takes vectors goes through memory, the other one through places.
   c10::DimVector steps = mask.strides;
   if (node.op.args[kVector].value.toInt() == 1) {
     int64_t step = 1;
-    for (size_t d = it.sizes.size(); d-- > 0; step *= it.sizes[d]) steps[d] = step;
+    for (size_t d = mask.sizes.size(); d-- > 0; step *= mask.sizes[d]) steps[d] = step;
   }
-  for (size_t d = 0; d < steps.size(); ++d) steps[d] = it.sizes[d] == 1 ? 0 : steps[d];
-  it.coordinates.push_back(std::move(steps));
-  return it;
+  return IterateNumbered(mask, std::move(steps));
 }
 
 // Each of ATen's threads has a sequence of its own, and takes turns at so many neighbouring elements; each turn draws whole fours, of which
@@ -70,22 +80,9 @@ struct RandomArgs {
   static constexpr int kDistribution = 1, kThreads = 2, kSeed = 3, kOffset = 4, kA = 5, kB = 6;
 };
 
-bool AcceptsRandom(const OpRow& /*row*/, const TraceOp& op) {
-  const TraceArg& seed = op.args[RandomArgs::kSeed];
-  return op.device.is_cuda() && seed.kind == TraceArg::Kind::kScalar && seed.scalar_type == ScalarType::Long;
-}
+bool AcceptsRandom(const OpRow& /*row*/, const TraceOp& op) { return IsDrawn(op, RandomArgs::kSeed); }
 
-Iteration IterateRandom(const OpRow& /*row*/, const Node& node) {
-  const TensorRef& result = node.op.results[0];
-  Iteration it;
-  it.sizes = result.sizes;
-  it.reduced.assign(it.sizes.size(), false);
-  it.results.push_back(BroadcastStrides(result, it.sizes));
-  c10::DimVector steps = result.strides;
-  for (size_t d = 0; d < steps.size(); ++d) steps[d] = it.sizes[d] == 1 ? 0 : steps[d];
-  it.coordinates.push_back(std::move(steps));
-  return it;
-}
+Iteration IterateRandom(const OpRow& /*row*/, const Node& node) { return IterateNumbered(node.op.results[0], node.op.results[0].strides); }
 
 // Each of ATen's threads has a sequence of its own, draws four numbers at a time, and uses them for this turn and the next three.
 void EmitRandom(OpEmitter& e) {

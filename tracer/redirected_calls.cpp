@@ -92,9 +92,8 @@ struct TakeNumbers {
 
 // c10::Dispatcher::registerImpl: a kernel is registered, perhaps in place of one of LibTorch's.
 constexpr char kRegisterImpl[] =
-    "_ZN3c1010Dispatcher12registerImplENS_12OperatorNameESt8optionalINS_11DispatchKeyEENS_14KernelFunctionES2_INS_"
-    "4impl12CppSignatureEESt10unique_ptrI"
-    "NS_14FunctionSchemaESt14default_deleteISA_EENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
+    "_ZN3c1010Dispatcher12registerImplENS_12OperatorNameESt8optionalINS_11DispatchKeyEENS_14KernelFunctionES2_INS_4impl12CppSignatureEE"
+    "St10unique_ptrINS_14FunctionSchemaESt14default_deleteISA_EENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
 
 struct RegisterKernel {
   using Function = c10::RegistrationHandleRAII(c10::Dispatcher*, c10::OperatorName, std::optional<c10::DispatchKey>, c10::KernelFunction,

@@ -28,8 +28,6 @@ State& GetState() {
   return *state;
 }
 
-std::string NameOf(const c10::OperatorName& name) { return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name; }
-
 // Kernels live as long as the process: they may run during exit.
 torch::Library& LibraryAt(c10::DispatchKey key) {
   static auto* recorder = new torch::Library(torch::Library::IMPL, "aten", runtime::kRecorderKey, __FILE__, __LINE__);
@@ -39,9 +37,9 @@ torch::Library& LibraryAt(c10::DispatchKey key) {
 
 // Calls go past `key` from now on, if a kernel of ours is there.
 void GoPast(c10::DispatchKey key, const std::string& name) {
-  const size_t dot = name.find('.');
-  const auto op = c10::Dispatcher::singleton().findOp({name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)});
-  if (op.has_value() && op->hasKernelForDispatchKey(key)) LibraryAt(key).impl(name.c_str(), torch::CppFunction::makeFallthrough());
+  const codegen::OpInfo* const info = codegen::FindOpInfo(name);
+  if (info != nullptr && info->handle.hasKernelForDispatchKey(key))
+    LibraryAt(key).impl(name.c_str(), torch::CppFunction::makeFallthrough());
 }
 
 // Whether `name` is not in the set yet, into which it goes.
@@ -81,7 +79,7 @@ void NoteRegistered(const c10::OperatorName& name, std::optional<c10::DispatchKe
   if (!MayReplace(name, key)) return;
   const auto op = c10::Dispatcher::singleton().findOp(name);
   if (!op.has_value() || !op->hasSchema()) return;
-  const std::string full = NameOf(name);
+  const std::string& full = codegen::GetOpInfo(*op).name;
   if (codegen::IsKernelReplaced(*op)) {
     if (!Insert(&State::kernels, full)) return;
     any_replaced.store(true, std::memory_order_release);

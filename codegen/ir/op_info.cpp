@@ -226,8 +226,7 @@ uint64_t HashOf(const std::string& name) {
   return hash;
 }
 
-// Those are never deregistered.
-// LibTorch's, or ours: known, and there to stay.
+// LibTorch's, or ours: known, and never deregistered.
 bool IsKnown(const OpInfo& info) { return info.name.rfind("aten::", 0) == 0 || info.name.rfind("lazuli::", 0) == 0; }
 
 OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/support/kernel_arithmetic.h"
+#include "tests/support/thread_random.h"
 
 namespace lazuli::testing {
 namespace {
@@ -173,13 +174,9 @@ class Interpreter {
     for (int64_t i = 0; i < number % 4; ++i) bits = engine();
     return bits;
   }
-  static float Uniform(int64_t number, int64_t sequence, uint64_t seed) {
-    return std::fmaf(static_cast<float>(RandomBits(number, sequence, seed)), 0x1p-32f, 0x1p-33f);
-  }
-  // Box and Muller's transform of the two numbers that `number` is one of.
   static double Normal(int64_t number, int64_t sequence, uint64_t seed) {
-    const double angle = 2 * M_PI * (RandomBits(number | 1, sequence, seed) + 0.5) * 0x1p-32;
-    return std::sqrt(-2 * std::log(Uniform(number & ~int64_t{1}, sequence, seed))) * (number % 2 == 0 ? std::sin(angle) : std::cos(angle));
+    const int64_t even = number & ~int64_t{1};
+    return NormalOf(RandomBits(even, sequence, seed), RandomBits(even + 1, sequence, seed), number != even);
   }
 
   char* Address(int b, const c10::DimVector& point) const {
@@ -222,7 +219,7 @@ class Interpreter {
           values_[i].i = point[inst.imm];
           break;
         case KOp::kUniform:
-          values_[i].d = Uniform(values_[inst.in[1]].i, values_[inst.in[2]].i, scalars_[codegen::UniformScalar(inst.imm)]);
+          values_[i].d = UniformOf(RandomBits(values_[inst.in[1]].i, values_[inst.in[2]].i, scalars_[codegen::UniformScalar(inst.imm)]));
           break;
         case KOp::kNormal:
           values_[i].d = Normal(values_[inst.in[1]].i, values_[inst.in[2]].i, scalars_[codegen::UniformScalar(inst.imm)]);

@@ -9,6 +9,14 @@
 
 namespace lazuli::testing {
 
+// What cuRAND makes of a number of 32 bits, in (0, 1].
+inline float UniformOf(uint32_t bits) { return std::fmaf(static_cast<float>(bits), 0x1p-32f, 0x1p-33f); }
+// And of two that follow each other in a four, by Box and Muller's transform: the first or second normal number.
+inline double NormalOf(uint32_t even, uint32_t odd, bool second) {
+  const double angle = 2 * M_PI * (odd + 0.5) * 0x1p-32, radius = std::sqrt(-2 * std::log(UniformOf(even)));
+  return radius * (second ? std::cos(angle) : std::sin(angle));
+}
+
 // A thread's generator, as cuRAND starts it.
 class ThreadRandom {
  public:
@@ -21,7 +29,7 @@ class ThreadRandom {
   std::array<float, 4> Draw() {
     std::array<float, 4> drawn;
     const auto bits = DrawBits();
-    for (size_t i = 0; i < bits.size(); ++i) drawn[i] = std::fmaf(static_cast<float>(bits[i]), 0x1p-32f, 0x1p-33f);
+    for (size_t i = 0; i < bits.size(); ++i) drawn[i] = UniformOf(bits[i]);
     return drawn;
   }
 

@@ -22,6 +22,7 @@ using lazuli::testing::BitsOf;
 using lazuli::testing::GpuGraph;
 using lazuli::testing::LowerFirstGroup;
 using lazuli::testing::ThreadRandom;
+using lazuli::testing::UniformOf;
 
 constexpr uint64_t kSeed = 0x9E3779B97F4A7C15, kOffset = 8;
 
@@ -78,8 +79,6 @@ std::vector<T> ByThreads(const RandomCase& c, const Value& value) {
   return values;
 }
 
-float UniformOf(uint32_t bits) { return std::fmaf(static_cast<float>(bits), 0x1p-32f, 0x1p-33f); }
-
 TEST(RandomTest, UniformNumbers) {
   for (const RandomCase& c : std::vector<RandomCase>{{Distribution::kUniform, 0, 1},
                                                      {Distribution::kUniform, -3, 0.3, 4000, 512, "f32[40,100](1,40)"},
@@ -109,10 +108,8 @@ TEST(RandomTest, UniformHalves) {
 
 TEST(RandomTest, NormalNumbers) {
   const RandomCase c{Distribution::kNormal, 1.5, 2, 5000, 256, "f32[5000]"};
-  const auto expected = ByThreads<double>(c, [&](const auto& bits, size_t i) {
-    const double angle = 2 * M_PI * (bits[i | 1] + 0.5) * 0x1p-32, radius = std::sqrt(-2 * std::log(UniformOf(bits[i & 2])));
-    return c.a + c.b * radius * (i % 2 == 0 ? std::sin(angle) : std::cos(angle));
-  });
+  const auto expected = ByThreads<double>(
+      c, [&](const auto& bits, size_t i) { return c.a + c.b * lazuli::testing::NormalOf(bits[i & 2], bits[i | 1], i % 2 == 1); });
   const auto values = ByKernel<float>(c);
   double sum = 0, squares = 0;
   for (size_t i = 0; i < values.size(); ++i) {
