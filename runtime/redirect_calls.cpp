@@ -44,11 +44,13 @@ Imports ImportsOf(const dl_phdr_info& info) {
   return imports;
 }
 
-// A library that was bound when it was loaded keeps the places of addresses read-only.
-void Overwrite(void** place, void* address) {
+// A library that was bound when it was loaded keeps the places of addresses read-only. False: they stay so.
+bool Overwrite(void** place, void* address) {
   const auto page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   void* const page = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(place) & ~(page_bytes - 1));
-  if (mprotect(page, page_bytes, PROT_READ | PROT_WRITE) == 0) __atomic_store_n(place, address, __ATOMIC_RELEASE);
+  if (mprotect(page, page_bytes, PROT_READ | PROT_WRITE) != 0) return false;
+  __atomic_store_n(place, address, __ATOMIC_RELEASE);
+  return true;
 }
 
 void Redirect(const dl_phdr_info& info, const Imports& imports, Places* begin, Places* end, uint32_t type, bool of_program,
@@ -92,6 +94,11 @@ bool IsOfProgram(std::string_view path) {
 
 void RedirectCalls(const std::vector<Redirection>& redirections) {
   dl_iterate_phdr(&RedirectIn, const_cast<std::vector<Redirection>*>(&redirections));
+}
+
+bool ReplaceVirtual(const void* vtable, size_t slot_bytes, void* ours) {
+  char* const table = static_cast<char*>(const_cast<void*>(vtable));
+  return Overwrite(reinterpret_cast<void**>(table + slot_bytes), ours);
 }
 
 }  // namespace lazuli::runtime

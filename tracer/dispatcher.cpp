@@ -485,6 +485,7 @@ void RegisterKernels() {
   recorder_rest->fallback(torch::CppFunction::makeFromBoxedFunction<&BoxedRecord>());
   generic_rest->fallback(torch::CppFunction::makeFallthrough());
   LearnBookkeepingCalls();
+  WatchPlainTensors();
   RedirectCalls();
 }
 

@@ -13,6 +13,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "runtime/device.h"
 #include "runtime/mode_keys.h"
+#include "runtime/redirect_calls.h"
 #include "tracer/captured_memory.h"
 #include "tracer/live_bytes.h"
 #include "tracer/recorder.h"
@@ -104,7 +105,7 @@ void OnAccess(c10::StorageImpl* storage, std::atomic<void*>* known_caller, void*
   if (IsPending(*storage)) {
     if (IsBookkeeping(known_caller, caller)) return;
     Settle(storage);
-  } else if (caller != known_caller->load(std::memory_order_relaxed)) {
+  } else if ((Recorder::AnyBegun() || HeadStart::AnyActive()) && caller != known_caller->load(std::memory_order_relaxed)) {
     NoteUse(storage);
   }
   if (metadata_depth == 0) NoteCapturedAccess(storage);
@@ -158,6 +159,22 @@ bool LazyTensorImpl::has_storage() const {
 const c10::Storage& LazyTensorImpl::storage() const {
   OnAccess(storage_.unsafeGetStorageImpl(), &storage_caller, __builtin_return_address(0));
   return c10::TensorImpl::storage();
+}
+
+// The same of tensors that the mode has not met.
+static bool HasStorageOfPlain(const c10::TensorImpl* impl) {
+  OnAccess(impl->unsafe_storage().unsafeGetStorageImpl(), &has_storage_caller, __builtin_return_address(0));
+  return impl->c10::TensorImpl::has_storage();
+}
+
+static const c10::Storage& StorageOfPlain(const c10::TensorImpl* impl) {
+  OnAccess(impl->unsafe_storage().unsafeGetStorageImpl(), &storage_caller, __builtin_return_address(0));
+  return impl->c10::TensorImpl::storage();
+}
+
+void WatchPlainTensors() {
+  runtime::ReplaceVirtual(kVtables.plain_tensor, &c10::TensorImpl::has_storage, &HasStorageOfPlain);
+  runtime::ReplaceVirtual(kVtables.plain_tensor, &c10::TensorImpl::storage, &StorageOfPlain);
 }
 
 c10::intrusive_ptr<c10::TensorImpl> LazyTensorImpl::shallow_copy_and_detach(const c10::VariableVersion& version_counter,

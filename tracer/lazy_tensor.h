@@ -178,6 +178,10 @@ void Settle(c10::StorageImpl* storage);
 // is learnt, each accumulation cuts the trace: slower, not wrong. Once a process, before the first recording.
 void LearnBookkeepingCalls();
 
+// From here on, tensors that the mode has not met settle their storages on access, too: views of a parameter that were made before the
+// mode, or by a thread without one. Once a process.
+void WatchPlainTensors();
+
 // While it lives on this thread, access to a pending storage returns it as it is: for code that only reads metadata.
 class MetadataScope {
  public:

@@ -269,6 +269,7 @@ int64_t Recorder::MostPendingBytes(c10::Device device) {
 }
 
 void Recorder::BeginTrace(int32_t op_id) {
+  begun_.Set(true);
   if (prediction_ != nullptr && prediction_->log.ops.front().op_id != op_id) {
     if (guards::CachedTracePtr other = ExpectedWith(op_id)) {
       prediction_ = std::move(other);
@@ -436,6 +437,7 @@ void Recorder::CompleteOutputs() {
 }
 
 void Recorder::StartTrace(std::string_view cause, const guards::CachedTracePtr& previous) {
+  begun_.Set(false);
   log_.Clear();
   slots_.clear();
   input_numbers_.clear();

@@ -70,6 +70,8 @@ class Recorder {
   // The first recorder of a mode; null when there has been none.
   static Recorder* First() { return first.load(std::memory_order_acquire); }
   static void SetFirst(Recorder* recorder) { first.store(recorder, std::memory_order_release); }
+  // Whether any recorder has begun a trace.
+  static bool AnyBegun() { return Begun::count.load(std::memory_order_relaxed) > 0; }
   // Whether the trace may have `storage` as an input, or steps that run ahead may count on it, for a thread that does not hold the lock:
   // false only if it is not so. Where there is one recorder.
   bool MayHold(c10::StorageImpl* storage) const {
@@ -293,9 +295,24 @@ class Recorder {
 
   uint64_t epoch() const { return epoch_.load(std::memory_order_relaxed); }
 
+  // Whether the trace has begun, and how many recorders' have.
+  struct Begun {
+    Begun() = default;
+    ~Begun() { Set(false); }
+    Begun(const Begun&) = delete;
+    Begun& operator=(const Begun&) = delete;
+    void Set(bool begun) {
+      if (begun != has_begun) count.fetch_add(begun ? 1 : -1, std::memory_order_relaxed);
+      has_begun = begun;
+    }
+    static inline std::atomic<int> count{0};
+    bool has_begun = false;
+  };
+
   static std::atomic<Recorder*> first;
 
   ReentrantLock mutex_;
+  Begun begun_;
   bool running_ = false;
 
   codegen::TraceLog log_;
