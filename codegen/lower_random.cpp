@@ -80,7 +80,9 @@ struct RandomArgs {
   static constexpr int kDistribution = 1, kThreads = 2, kSeed = 3, kOffset = 4, kA = 5, kB = 6;
 };
 
-bool AcceptsRandom(const OpRow& /*row*/, const TraceOp& op) { return IsDrawn(op, RandomArgs::kSeed); }
+bool AcceptsRandom(const OpRow& /*row*/, const TraceOp& op) {
+  return IsDrawn(op, RandomArgs::kSeed) && c10::multiply_integers(op.results[0].sizes) <= kMostDrawnByKernels;
+}
 
 Iteration IterateRandom(const OpRow& /*row*/, const Node& node) { return IterateNumbered(node.op.results[0], node.op.results[0].strides); }
 

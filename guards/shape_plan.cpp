@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <limits>
 
 #include "codegen/emit_aten.h"
 #include "runtime/mode_keys.h"
@@ -67,7 +68,16 @@ ShapePlan::ShapePlan(const codegen::TraceLog& log, const DynamicShapes& shapes, 
   }
   results_at_.push_back(at);
   proved_.assign(log.ops.size(), infer != nullptr);
-  for (int round = 0; infer != nullptr && round < kRounds; ++round) Prove(shapes.At(log, TestValues(round)), infer);
+  proved_below_ = proved_;
+  least_tested_.assign(symbols_.size(), std::numeric_limits<int64_t>::max());
+  if (infer == nullptr) return;
+  for (int round = 0; round < kRounds; ++round) {
+    const std::vector<int64_t> values = TestValues(round);
+    Prove(shapes, log, values, infer, &proved_);
+    for (size_t s = 0; s < values.size(); ++s) least_tested_[s] = std::min(least_tested_[s], values[s]);
+  }
+  proved_below_ = proved_;
+  Prove(shapes, log, LeastValues(), infer, &proved_below_);
 }
 
 size_t ShapePlan::AllSeenIn(size_t num_shapes) const {
@@ -97,11 +107,19 @@ std::vector<int64_t> ShapePlan::TestValues(int round) const {
   return values;
 }
 
-void ShapePlan::Prove(const codegen::TraceLog& log, ShapeInference infer) {
+std::vector<int64_t> ShapePlan::LeastValues() const {
+  std::vector<int64_t> values;
+  for (const auto& symbol : symbols_) values.push_back(std::max<int64_t>(symbol.least, 2));
+  return values;
+}
+
+void ShapePlan::Prove(const DynamicShapes& shapes, const codegen::TraceLog& log, const std::vector<int64_t>& values, ShapeInference infer,
+                      std::vector<bool>* proved) const {
   const runtime::AtenScope scope;
-  for (const codegen::TraceOp& op : codegen::DecodeTrace(log).ops) {
+  const codegen::TraceLog there = shapes.At(log, values);
+  for (const codegen::TraceOp& op : codegen::DecodeTrace(there).ops) {
     const auto index = static_cast<size_t>(op.index);
-    if (proved_[index]) proved_[index] = InfersThem(op, log, infer);
+    if ((*proved)[index]) (*proved)[index] = InfersThem(op, there, infer);
   }
 }
 
@@ -110,6 +128,7 @@ bool ShapeCursor::Start(std::shared_ptr<const ShapePlan> plan, const codegen::Tr
   plan_ = std::move(plan);
   first_op_ = num_ops;
   values_.assign(plan_->terms_.size(), 0);
+  below_tested_ = false;
   bool pinned = true;
   for (size_t p = 0; p < num_shapes; ++p) pinned = pinned && Pin(p, symbols);
   for (size_t p = log.shapes.size(); p < plan_->results_at_[num_ops]; ++p) pinned = pinned && Pin(p, symbols);
@@ -129,6 +148,7 @@ bool ShapeCursor::Assign(int32_t symbol, int64_t value) {
   if (value == 0 || (limits.is_size && (value < std::max<int64_t>(limits.least, 2) || value > limits.most))) return false;
   // The first terms are the symbols alone.
   values_[static_cast<size_t>(symbol)] = value;
+  below_tested_ = below_tested_ || value < plan_->least_tested_[static_cast<size_t>(symbol)];
   const auto& with = plan_->terms_with_[static_cast<size_t>(symbol)];
   return std::all_of(with.begin(), with.end(), [this](int32_t term) { return Solve(term); });
 }
@@ -184,7 +204,7 @@ bool ShapeCursor::TakeResults(size_t op, const OutputMetas& metas) {
 }
 
 const OutputMetas* ShapeCursor::Results(size_t op, const OutputMetas& like) {
-  if (!plan_->proved_[op]) return nullptr;
+  if (!(below_tested_ ? plan_->proved_below_ : plan_->proved_)[op]) return nullptr;
   size_t position = plan_->results_at_[op];
   bool known = true;
   const auto number = [&](int64_t& value) {

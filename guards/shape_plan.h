@@ -29,7 +29,7 @@ class ShapePlan {
   // For traces with the code of `log`, a complete one. `infer` may be called on any thread.
   ShapePlan(const codegen::TraceLog& log, const DynamicShapes& shapes, ShapeInference infer);
 
-  // Whether the results of operator `op` follow from the symbols.
+  // Whether the results of operator `op` follow from the symbols, where none is less than what was tested.
   bool IsProved(size_t op) const { return proved_[op]; }
 
   // With so many words of shapes recorded, every symbol has been seen.
@@ -41,8 +41,12 @@ class ShapePlan {
   // Values for the symbols, one for each `round`, as unlike each other and what programs have as can be.
   static constexpr int kRounds = 5;
   std::vector<int64_t> TestValues(int round) const;
+  // The least that they may have.
+  std::vector<int64_t> LeastValues() const;
   size_t AllSeenIn(size_t num_shapes) const;
-  void Prove(const codegen::TraceLog& log, ShapeInference infer);
+  // Takes out of `proved` what does not follow where the symbols have these values.
+  void Prove(const DynamicShapes& shapes, const codegen::TraceLog& log, const std::vector<int64_t>& values, ShapeInference infer,
+             std::vector<bool>* proved) const;
 
   std::vector<ShapeExplanation::Symbol> symbols_;
   std::vector<runtime::Product> terms_;           // Distinct ones; symbol i alone is term i.
@@ -52,6 +56,10 @@ class ShapePlan {
   size_t all_seen_at_ = 0;
   std::vector<uint32_t> results_at_;  // By operator: the position of its results' numbers.
   std::vector<bool> proved_;
+  // Between the least that it may have and the least that was tested a size may be where the results follow in another way: of min(n, 3)
+  // only 2 says that it is not 3.
+  std::vector<int64_t> least_tested_;  // By symbol.
+  std::vector<bool> proved_below_;     // There, too.
 };
 
 // Follows one trace. The recorder's lock guards it.
@@ -90,6 +98,7 @@ class ShapeCursor {
   std::shared_ptr<const ShapePlan> plan_;
   size_t first_op_ = 0;
   std::vector<int64_t> values_;  // By term; 0: not known yet.
+  bool below_tested_ = false;    // One of them is less than what was tested.
   codegen::OutputMetas results_;
 };
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -150,6 +152,30 @@ std::vector<Class> ClassesOf(const std::vector<const std::vector<int64_t>*>& exa
   return classes;  // A map's order: ascending by the first example.
 }
 
+// Offsets that have not changed, of windows like those whose offsets may be any: the same operand of the same operator. From the third
+// trace on, they may be any, too: where a loop puts windows side by side, one moves now and the next one later.
+std::vector<uint32_t> OffsetsLikeMovingOnes(const TraceLog& log, const std::vector<Guard>& guards, const std::vector<Class>& classes,
+                                            size_t num_examples) {
+  constexpr size_t kEnough = 3;
+  std::set<uint32_t> changed, moving;
+  for (const Class& found : classes) {
+    changed.insert(found.positions.begin(), found.positions.end());
+    if (found.is_offset && found.product.is_any()) moving.insert(found.positions.begin(), found.positions.end());
+  }
+  if (num_examples < kEnough || moving.empty()) return {};
+  std::set<std::pair<int32_t, int32_t>> operands;
+  std::vector<uint32_t> like;
+  for (const bool all : {false, true}) {
+    for (const Guard& guard : guards) {
+      if (guard.kind != Guard::Kind::kOffset) continue;
+      const std::pair<int32_t, int32_t> operand{log.ops[static_cast<size_t>(guard.op)].op_id, guard.arg};
+      if (!all && moving.count(guard.position) > 0) operands.insert(operand);
+      if (all && changed.count(guard.position) == 0 && operands.count(operand) > 0) like.push_back(guard.position);
+    }
+  }
+  return like;
+}
+
 // Whether each window's number of elements, written with primes, stays far from overflow. A window's sizes stand side by side, and strides
 // or bytes after them.
 bool FitsWords(const std::vector<int64_t>& numbers, const std::vector<Role>& roles) {
@@ -240,6 +266,9 @@ std::optional<DynamicShapes> DynamicShapes::Infer(const TraceLog& log, const std
   }
   for (const Class& found : classes) {
     for (const uint32_t position : found.positions) explanation.derived.push_back({position, found.product});
+  }
+  for (const uint32_t position : OffsetsLikeMovingOnes(log, guards, classes, all.size())) {
+    explanation.derived.push_back({position, Product::Any()});
   }
   std::sort(explanation.derived.begin(), explanation.derived.end(), [](const auto& a, const auto& b) { return a.position < b.position; });
   return Make(log, now, std::move(explanation), why_not);

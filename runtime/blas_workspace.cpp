@@ -1,7 +1,6 @@
 #include "runtime/blas_workspace.h"
 
 #include <c10/core/Allocator.h>
-#include <c10/core/DeviceGuard.h>
 #include <torch/headeronly/version.h>
 
 #include <algorithm>
@@ -16,6 +15,9 @@
 namespace lazuli::runtime {
 namespace {
 
+// The last that the thread called cuBLAS with; null for none.
+thread_local void* handle_of_thread = nullptr;
+
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR == 11
 // As at::cuda::WorkspaceMapWithMutex of LibTorch 2.11, by handle and stream.
 struct Workspaces {
@@ -28,32 +30,14 @@ Workspaces* GetWorkspaces() {
   return find == nullptr ? nullptr : &find();
 }
 
-// The calling thread's for `device`, which it keeps.
-void* HandleOfThread(c10::Device device) {
-  static auto* const find = FindInTorchCuda<void*()>("_ZN2at4cuda24getCurrentCUDABlasHandleEv");
-  thread_local c10::Device known(c10::kCPU);
-  thread_local void* handle = nullptr;
-  if (find != nullptr && known != device) {
-    const c10::DeviceGuard guard(device);
-    handle = find();
-    known = device;
-  }
-  return handle;
-}
-
-bool HasAny(Workspaces* workspaces, void* stream) {
-  const std::shared_lock<std::shared_mutex> lock(workspaces->mutex);
-  return std::any_of(workspaces->map.begin(), workspaces->map.end(), [&](const auto& entry) { return std::get<1>(entry.first) == stream; });
-}
-
-void Free(Workspaces* workspaces, const c10::Stream& stream) {
-  void* const of = reinterpret_cast<void*>(HandleOf(stream));
-  if (!HasAny(workspaces, of)) return;
-  void* const handle = HandleOfThread(stream.device());
+void Free(Workspaces* workspaces, const c10::Stream& stream, Unless unless) {
+  const std::tuple<void*, void*> place(handle_of_thread, reinterpret_cast<void*>(HandleOf(stream)));
   at::DataPtr freed;  // Outside the lock.
   const std::unique_lock<std::shared_mutex> lock(workspaces->mutex);
-  const auto found = workspaces->map.find({handle, of});
+  const auto found = workspaces->map.find(place);
   if (found == workspaces->map.end()) return;
+  const auto is_others = [&](const auto& entry) { return entry.first != place && std::get<1>(entry.first) == std::get<1>(place); };
+  if (unless == Unless::kAlone && std::none_of(workspaces->map.begin(), workspaces->map.end(), is_others)) return;
   freed = std::move(found->second);
   workspaces->map.erase(found);
 }
@@ -61,11 +45,13 @@ void Free(Workspaces* workspaces, const c10::Stream& stream) {
 
 }  // namespace
 
-void FreeBlasWorkspace(const c10::Stream& stream) noexcept {
+void NoteBlasHandle(void* handle) { handle_of_thread = handle; }
+
+void FreeBlasWorkspace([[maybe_unused]] const c10::Stream& stream, [[maybe_unused]] Unless unless) noexcept {
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR == 11
-  if (stream.id() != 0) return;
+  if (stream.id() != 0 || handle_of_thread == nullptr) return;
   try {
-    if (Workspaces* const workspaces = GetWorkspaces(); workspaces != nullptr) Free(workspaces, stream);
+    if (Workspaces* const workspaces = GetWorkspaces(); workspaces != nullptr) Free(workspaces, stream, unless);
   } catch (...) {  // It stays where it is.
   }
 #endif

@@ -23,6 +23,10 @@ constexpr int64_t kHugeBlock = int64_t{4} << 20;
 // From here on the system is asked for each block: DEFAULT_MMAP_THRESHOLD_MAX of glibc's malloc.
 constexpr int64_t kBeyondHeap = int64_t{32} << 20;
 constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
+// Blocks of one size that were made so often in place of others, which are gone then, are kept beside them: not so many bytes, though, or
+// more than that share of the peak. Each one made leaves a hole in malloc's heap, in which small allocations settle.
+constexpr int kMadeAgain = 4;
+constexpr int64_t kMostBeside = int64_t{8} << 20, kShareBeside = 8;
 
 void AskForHugePages(const at::DataPtr& data, int64_t nbytes) {
   if (nbytes < kHugeBlock) return;
@@ -49,7 +53,9 @@ struct BufferPool::State {
   absl::flat_hash_map<void*, Block*> used;
   int64_t idle_bytes = 0;
   int64_t used_bytes = 0;
-  int64_t peak_bytes = 0;  // The most that was in use at once.
+  int64_t peak_bytes = 0;                           // The most that was in use at once.
+  int64_t beside_bytes = 0;                         // So much more may be idle.
+  absl::flat_hash_map<int64_t, int> made_in_place;  // By size: blocks made in place of others.
 
   Idle& IdleOf(bool scratch) { return scratch ? idle_scratch : idle; }
 
@@ -61,16 +67,25 @@ struct BufferPool::State {
     return block;
   }
 
-  // Takes idle blocks out until `nbytes` more fit under the peak; their owner frees them.
+  // Takes idle blocks out until `nbytes` more fit under what there may be; their owner frees them.
   std::vector<Block*> EvictFor(int64_t nbytes) {
     std::vector<Block*> evicted;
-    while (idle_bytes > 0 && used_bytes + idle_bytes + nbytes > peak_bytes) {
+    const auto fits = [&] { return used_bytes + idle_bytes + nbytes <= peak_bytes + beside_bytes; };
+    if (idle_bytes > 0 && !fits()) NoteMadeInPlace(nbytes);
+    while (idle_bytes > 0 && !fits()) {
       // The largest first: fewest go.
       const bool scratch = idle.empty() || (!idle_scratch.empty() && idle_scratch.rbegin()->first > idle.rbegin()->first);
       Idle& from = IdleOf(scratch);
       evicted.push_back(Take(&from, std::prev(from.end())));
     }
     return evicted;
+  }
+
+  void NoteMadeInPlace(int64_t nbytes) {
+    constexpr size_t kMostSizes = 1024;
+    if (made_in_place.size() >= kMostSizes) made_in_place.clear();
+    if (++made_in_place[nbytes] <= kMadeAgain) return;
+    beside_bytes = std::min(beside_bytes + nbytes, std::max(peak_bytes / kShareBeside, kMostBeside));
   }
 };
 
@@ -171,6 +186,8 @@ int64_t BufferPool::Trim() {
       while (!idle->empty()) blocks.push_back(state_->Take(idle, idle->begin()));
     }
     state_->peak_bytes = state_->used_bytes;
+    state_->beside_bytes = 0;
+    state_->made_in_place.clear();
   }
   for (Block* block : blocks) nbytes += Delete(block);
   return nbytes;

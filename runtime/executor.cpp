@@ -23,7 +23,6 @@ class StepProgram : public Program {
   int num_kernels() const override { return Count<KernelLaunch>(); }
   int num_aten_calls() const override { return Count<AtenCall>(); }
   bool keeps_plans_by_thread() const override { return keeps_plans_by_thread_; }
-  bool uses_blas() const override { return uses_blas_; }
   bool bit_exact() const override { return spec_.bit_exact; }
 
   RunResult Run(const RunArgs& args) override {
@@ -295,18 +294,8 @@ class StepProgram : public Program {
     return !call->device.is_cpu() && call->name.rfind("lazuli::_attention", 0) == 0;
   }
 
-  static bool UsesBlas(const StepSpec& step) {
-    constexpr const char* kProducts[] = {"aten::mm",  "aten::addmm", "aten::bmm",    "aten::baddbmm", "aten::addbmm",
-                                         "aten::mv",  "aten::addmv", "aten::linear", "aten::matmul",  "aten::_addmm_activation",
-                                         "aten::dot", "aten::addr"};
-    const auto* call = std::get_if<AtenCall>(&step.work);
-    return call != nullptr && !call->device.is_cpu() &&
-           std::any_of(std::begin(kProducts), std::end(kProducts), [&](const char* name) { return call->name == name; });
-  }
-
   ProgramSpec spec_;
   const bool keeps_plans_by_thread_ = std::any_of(spec_.steps.begin(), spec_.steps.end(), &KeepsPlansByThread);
-  const bool uses_blas_ = std::any_of(spec_.steps.begin(), spec_.steps.end(), &UsesBlas);
   SpecSymbols symbols_;
   ProgramMemory memory_;
   StepRunner runner_;

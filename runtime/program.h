@@ -63,8 +63,6 @@ class Program {
   // Whether it calls operators for which LibTorch makes something that takes long and is the thread's own (plans of cuDNN's attention): it
   // had better always run on the same thread.
   virtual bool keeps_plans_by_thread() const { return false; }
-  // Whether it calls cuBLAS.
-  virtual bool uses_blas() const { return false; }
   // Whether every result has the very bits that eager execution gives.
   virtual bool bit_exact() const = 0;
 

@@ -362,6 +362,7 @@ void RunAndObserve(Recorder* recorder, const OpInfo& info, std::vector<codegen::
   auto observed = Observe(info, args, results, device);
   // Some resize what they write (addbmm_ of a number), which no trace does.
   if (!observed.has_value() || LayoutsOfWritten(info, args) != layouts) {
+    if (!observed.has_value()) NoteUnforeseen(info, args, device);
     RememberShapes(std::move(key), nullptr);
     return;
   }

@@ -12,6 +12,7 @@
 #include "codegen/emit_aten.h"
 #include "guards/compile_policy.h"
 #include "guards/compile_wait.h"
+#include "runtime/blas_workspace.h"
 #include "runtime/counters.h"
 #include "runtime/cuda_driver.h"
 #include "runtime/device.h"
@@ -114,6 +115,8 @@ void Recorder::Flush(std::string_view cause, Cut cut) {
   head_start_.OnRecorded();
   runtime::RunResult result;
   OnStream([&] { result = RunPrograms(entry, !policy.kept_eager(), &binding); });
+  // Of the program's threads, the one that ran the trace may not be the one that calls cuBLAS next.
+  if (stream_.has_value()) runtime::FreeBlasWorkspace(*stream_, runtime::Unless::kAlone);
   events.Ran(entry);
   if (result.error != nullptr) AddLocation(result);
   Distribute(&binding, result);

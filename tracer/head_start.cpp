@@ -60,9 +60,9 @@ void StartOnStream(runtime::LaunchJob* job, std::optional<c10::Stream> stream, s
   });
 }
 
-// A thread that has launched steps of `program` gives up what it has for cuBLAS: the other one needs its own now.
-void FreeWorkspace(const runtime::Program& program, std::optional<c10::Stream> stream) {
-  if (stream.has_value() && program.uses_blas()) runtime::FreeBlasWorkspace(*stream);
+// A thread that has launched steps of a program gives up what it has for cuBLAS: the other one needs its own now.
+void FreeWorkspace(std::optional<c10::Stream> stream) {
+  if (stream.has_value()) runtime::FreeBlasWorkspace(*stream, runtime::Unless::kNever);
 }
 
 bool IsOnThread(const guards::CachedTrace& trace) {
@@ -121,7 +121,7 @@ size_t HeadStart::Advance(const guards::CachedTracePtr& predicted, const Recorde
     guards::CompiledProgram& body = *trace_->body;
     std::lock_guard<std::mutex> run_lock(body.run_mutex);
     ahead_ = body.program->RunAhead(args);
-    if (on_thread && ahead_.next_at == kNever) FreeWorkspace(*body.program, stream);
+    if (on_thread && ahead_.next_at == kNever) FreeWorkspace(stream);
   };
   if (on_thread) {
     StartOnStream(&job_, stream, launch);
@@ -133,19 +133,18 @@ size_t HeadStart::Advance(const guards::CachedTracePtr& predicted, const Recorde
 }
 
 void HeadStart::OnThreadOf(const guards::CachedTrace& trace, std::optional<c10::Stream> stream, const std::function<void()>& run) {
-  const runtime::Program& program = *trace.body->program;
   const bool takes_turns = IsPossible(trace) && IsOnThread(trace);
-  if (program.keeps_plans_by_thread() && takes_turns) {
+  if (trace.body->program->keeps_plans_by_thread() && takes_turns) {
     runtime::LaunchJob job;
     StartOnStream(&job, stream, [&] {
       run();
-      FreeWorkspace(program, stream);
+      FreeWorkspace(stream);
     });
     job.Wait();
   } else {
     run();
   }
-  if (takes_turns) FreeWorkspace(program, stream);
+  if (takes_turns) FreeWorkspace(stream);
 }
 
 void HeadStart::Begin(const guards::CachedTracePtr& predicted, const RecordedArgs& recorded) {

@@ -1,6 +1,7 @@
 #include "tracer/random_numbers.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/rand_like_ops.h>
 #include <ATen/ops/rand_ops.h>
@@ -10,17 +11,21 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "codegen/ir/op_info.h"
 #include "codegen/ir/replaced_kernels.h"
 #include "codegen/random_ops.h"
 #include "runtime/mode_keys.h"
+#include "runtime/options.h"
 #include "runtime/philox.h"
 #include "tracer/above_autograd.h"
 #include "tracer/captured_memory.h"
+#include "tracer/direct_views.h"
 #include "tracer/dispatcher.h"
 #include "tracer/eager_call.h"
+#include "tracer/lazy_tensor.h"
 #include "tracer/recorder.h"
 #include "tracer/replaced_kernels.h"
 #include "tracer/step_aside.h"
@@ -42,12 +47,15 @@ struct Wanted {
   std::optional<c10::Device> device;
   int64_t elements = 0;
 
-  // Whether ATen's kernel draws for one element after the other, as they lie, from numbers of 32 bits, and rather not itself: of many
-  // elements each of its threads uses all four numbers that come at a time, where kernels of ours make the four for each element.
+  bool IsMany() const { return elements > codegen::kMostDrawnByKernels; }
+
+  // Whether ATen's kernel draws for one element after the other, as they lie, from numbers of 32 bits, in one go, and may do so later.
   bool IsDrawnLater() const {
-    constexpr int64_t kMostElements = int64_t{1} << 20;
+    constexpr int64_t kMostBytes = std::numeric_limits<int32_t>::max();
     const bool is_float = dtype == c10::kFloat || dtype == c10::kHalf || dtype == c10::kBFloat16;
-    return is_float && device.has_value() && device->is_cuda() && elements > 0 && elements <= kMostElements;
+    if (!is_float || !device.has_value() || !device->is_cuda() || elements == 0) return false;
+    if (elements > kMostBytes / static_cast<int64_t>(c10::elementSize(dtype))) return false;
+    return !IsMany() || !runtime::Active().cudagraphs;
   }
 };
 
@@ -138,12 +146,30 @@ bool RunsAside(std::initializer_list<const OpInfo*> ops, const c10::OperatorHand
   return true;
 }
 
-at::Tensor Allocate(const std::vector<int64_t>& sizes, const Wanted& wanted, c10::DispatchKeySet keys) {
-  static const OpInfo& empty = *codegen::FindOpInfo("aten::empty.memory_format");
-  torch::jit::Stack made{sizes, static_cast<int64_t>(wanted.dtype), c10::IValue(), *wanted.device, c10::IValue(), c10::IValue()};
-  RecordOrRun(empty, keys, &made);
-  return made[0].toTensor();
+const OpInfo& Allocating() {
+  static const OpInfo& allocating = *codegen::FindOpInfo("aten::empty.memory_format");
+  return allocating;
 }
+
+// A contiguous tensor's sizes, over one element's memory: what is drawn like it looks at nothing else.
+at::Tensor OfSizes(c10::IntArrayRef sizes, const Wanted& wanted, c10::DispatchKeySet keys) {
+  const std::vector<int64_t> one{1};
+  torch::jit::Stack made{one, static_cast<int64_t>(wanted.dtype), c10::IValue(), *wanted.device, c10::IValue(), c10::IValue()};
+  RecordOrRun(Allocating(), keys, &made);
+  ViewWindow window;
+  window.sizes = sizes;
+  window.strides.assign(sizes.size(), 0);
+  at::Tensor view = MakeView(made[0].toTensor(), window);
+  Adopt(view.unsafeGetTensorImpl());
+  return view;
+}
+
+// What OfSizes makes, and what it is like.
+bool IsOfSizes(const at::Tensor& like) {
+  const c10::IntArrayRef strides = like.strides();
+  return std::all_of(strides.begin(), strides.end(), [](int64_t stride) { return stride == 0; });
+}
+at::Tensor EmptyLike(const at::Tensor& like) { return IsOfSizes(like) ? at::empty(like.sizes(), like.options()) : at::empty_like(like); }
 
 c10::DispatchKeySet KeysBelowGeneric(c10::DispatchKeySet keys) {
   return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, runtime::kGenericKey);
@@ -162,9 +188,8 @@ void Rand(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack
   if (!wanted->IsDrawnLater()) return go_on();
   const c10::DispatchKeySet on_gpu(c10::DispatchKey::CUDA);
   if (IsBeingCaptured(on_gpu)) return go_on();
-  static const OpInfo* const empty = codegen::FindOpInfo("aten::empty.memory_format");
-  if (RunsAside({empty, &Drawing()}, op, stack)) return;
-  const auto like = [&] { return Allocate(*sizes, *wanted, on_gpu); };
+  if (RunsAside({&Allocating(), &Drawing()}, op, stack)) return;
+  const auto like = [&] { return OfSizes(*sizes, *wanted, on_gpu); };
   at::Tensor result = RecordRandom(on_gpu, DistributionOf(info), *wanted, like, go_on);
   if (!result.defined()) return;
   // It is written in place, which counts where nobody has seen to it that it does not.
@@ -182,8 +207,8 @@ void RandLike(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* s
   std::optional<Wanted> wanted = OptionsOf(info, args);
   const c10::IValue& format = ArgOf(info, args, "memory_format");
   const bool preserves = format.isNone() || format.toMemoryFormat() == c10::MemoryFormat::Preserve;
-  const bool is_plain =
-      self.is_cuda() && self.layout() == c10::kStrided && !self.is_conj() && !self.is_neg() && self.is_non_overlapping_and_dense();
+  const bool is_plain = self.is_cuda() && self.layout() == c10::kStrided && !self.is_conj() && !self.is_neg() &&
+                        self.is_non_overlapping_and_dense() && (self.dim() == 0 || !IsOfSizes(self));
   if (Recorder::Current() == nullptr || !wanted.has_value() || !preserves || !is_plain || IsBeingCaptured(keys)) return go_on();
   const bool same_dtype = wanted->dtype == c10::ScalarType::Undefined || wanted->dtype == self.scalar_type();
   if (!same_dtype || wanted->device.value_or(self.device()) != self.device()) return go_on();
@@ -191,9 +216,11 @@ void RandLike(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* s
   wanted->device = self.device();
   wanted->elements = self.numel();
   if (!wanted->IsDrawnLater()) return go_on();
-  if (RunsAside({&Drawing()}, op, stack)) return;
-  at::Tensor result = RecordRandom(
-      keys, DistributionOf(info), *wanted, [&] { return self; }, go_on);
+  // A kernel of ours looks at no content; for ATen's, the tensor would have to be there.
+  const bool like_sizes = wanted->IsMany() && self.is_contiguous();
+  if (like_sizes ? RunsAside({&Allocating(), &Drawing()}, op, stack) : RunsAside({&Drawing()}, op, stack)) return;
+  const auto like = [&] { return like_sizes ? OfSizes(self.sizes(), *wanted, keys) : self; };
+  at::Tensor result = RecordRandom(keys, DistributionOf(info), *wanted, like, go_on);
   if (!result.defined()) return;
   torch::jit::drop(*stack, info.num_args);
   stack->emplace_back(std::move(result));
@@ -222,13 +249,13 @@ at::Tensor RandLikeKernel(c10::DispatchKeySet keys, const at::Tensor& self, std:
 
 at::Tensor RandomLike(const at::Tensor& like, int64_t /*distribution*/, int64_t /*threads*/, const at::Scalar& /*seed*/,
                       const at::Scalar& /*offset*/, const at::Scalar& /*a*/, const at::Scalar& /*b*/) {
-  return at::empty_like(like);
+  return EmptyLike(like);
 }
 
 // By LibTorch's kernel, with the numbers that were taken.
 at::Tensor DrawRandom(const at::Tensor& like, int64_t distribution, int64_t /*threads*/, const at::Scalar& seed, const at::Scalar& offset,
                       const at::Scalar& a, const at::Scalar& b) {
-  at::Tensor result = at::empty_like(like);
+  at::Tensor result = EmptyLike(like);
   const runtime::NumbersOfCalls numbers(runtime::PhiloxState{static_cast<uint64_t>(seed.toLong()), static_cast<uint64_t>(offset.toLong())});
   return static_cast<Distribution>(distribution) == Distribution::kUniform ? result.uniform_(a.toDouble(), b.toDouble())
                                                                            : result.normal_(a.toDouble(), b.toDouble());

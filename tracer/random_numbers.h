@@ -19,10 +19,10 @@ struct RandomLaunch {
 };
 
 // rand, randn, rand_like and randn_like on a GPU become lazuli::_random, whose numbers are taken from the default generator when they are
-// called, so that its state and all that is drawn later are eager's. All else goes on as ever: calls with a generator, other dtypes, more
-// than a million elements, and the first call of each kind, to see that ATen's kernel takes as many numbers as it is thought to. `generic`
-// and `recorder`: at those keys.
-// False: none is registered, since the program has kernels of its own for what they stand for.
+// called, so that its state and all that is drawn later are eager's. All else goes on as ever: calls with a generator, other dtypes, 2 GiB
+// and more, in reduce-overhead what ATen's kernel draws faster (a CUDA graph would hold its numbers), and the first call of each kind, to
+// see that ATen's kernel takes as many numbers as it is thought to. `generic` and `recorder`: at those keys. False: none is registered,
+// since the program has kernels of its own for what they stand for.
 bool RegisterRandomKernels(torch::Library* generic, torch::Library* recorder);
 // Whether the operator's kernel at the recorder's key would be one of these.
 bool IsRandomLike(std::string_view name);

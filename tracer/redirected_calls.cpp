@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/blas_workspace.h"
 #include "runtime/cuda_driver.h"
 #include "runtime/cuda_graph.h"
 #include "runtime/device.h"
@@ -87,6 +88,23 @@ struct TakeNumbers {
 
   static void Add(void* library, std::vector<Redirection>* redirections) {
     AddTo(redirections, library, kName, Callers::kAll, &Call, &theirs);
+  }
+};
+
+// at::cuda::getCurrentCUDABlasHandle, which every call of cuBLAS begins with.
+constexpr char kBlasHandle[] = "_ZN2at4cuda24getCurrentCUDABlasHandleEv";
+
+struct TakeBlasHandle {
+  static inline void* (*theirs)() = nullptr;
+
+  static void* Call() {
+    void* const handle = theirs();
+    runtime::NoteBlasHandle(handle);
+    return handle;
+  }
+
+  static void Add(void* library, std::vector<Redirection>* redirections) {
+    AddTo(redirections, library, kBlasHandle, Callers::kAll, &Call, &theirs);
   }
 };
 
@@ -183,6 +201,7 @@ void RedirectCalls() {
   ResizeBytes<kResizeOnCuda>::Add(torch_cuda, &redirections);
   TakeNumbers<kPhiloxCudaState, at::PhiloxCudaState>::Add(torch_cuda, &redirections);
   TakeNumbers<kPhiloxEngineInputs, std::pair<uint64_t, uint64_t>>::Add(torch_cuda, &redirections);
+  TakeBlasHandle::Add(torch_cuda, &redirections);
   if (void* const library = runtime::FindOpen({"libc10_cuda.so"})) {
     AfterCut<kWaitForDevice, void()>::Add(library, &redirections);
     AfterCut<kWaitForStream, void(const c10::Stream*)>::Add(library, &redirections);

@@ -10,6 +10,7 @@ namespace lazuli::tracer {
 //   storages are settled before;
 // - at::CUDAGeneratorImpl's philox_cuda_state and philox_engine_inputs, which throw while another thread captures a CUDA graph: they wait
 //   while we do;
+// - at::cuda::getCurrentCUDABlasHandle: which thread has a handle;
 // - c10::Dispatcher::registerImpl: kernels that the program puts in place of LibTorch's;
 // - waiting for a GPU or one of its streams, asking whether a stream is done, recording an event on it and having it call a function: what
 //   this thread has recorded is launched before;

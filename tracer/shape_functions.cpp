@@ -127,6 +127,11 @@ const ShapeFunction* FindShapeFunction(const std::string& name, c10::Device devi
   return nullptr;
 }
 
+bool IsLayoutUnknown(const std::string& name, c10::Device device) {
+  const ShapeFunction* const function = device.is_cpu() ? nullptr : FindIn(GpuTable(), name);
+  return function != nullptr && !*function;
+}
+
 bool KnowsDtypes(const std::string& name) { return FindIn(OwnTable(), name) != nullptr; }
 
 std::vector<std::string> OwnShapeFunctionNames() {

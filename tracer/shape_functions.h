@@ -23,6 +23,9 @@ using ShapeFunction = std::function<std::vector<at::Tensor>(c10::ArrayRef<c10::I
 // operator has that of its functional form.
 const ShapeFunction* FindShapeFunction(const std::string& name, c10::Device device = c10::kCPU);
 
+// Whether `device`'s kernels choose layouts in ways of their own, which the operator's Meta kernel does not know of either.
+bool IsLayoutUnknown(const std::string& name, c10::Device device);
+
 // The functional form of the in-place operator `name`: "aten::gcd" of "aten::gcd_". Empty for others, and where there is none.
 const std::string& FunctionalName(const std::string& name);
 

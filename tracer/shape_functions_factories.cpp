@@ -1,6 +1,7 @@
 // Shapes of tensors that are made of sizes, or of the sizes of others.
 #include <ATen/TensorUtils.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_strided.h>
 #include <c10/core/DefaultDtype.h>
 
 #include <algorithm>
@@ -32,6 +33,15 @@ Shapes FullShape(Args args) {
 
 // (self, sizes, dtype?, layout?, ...)
 Shapes NewZerosShape(Args args) { return Made(IntsArg(args[1]), DtypeOr(args[2], TensorArg(args[0]).scalar_type()), args[3]); }
+
+// (self, sizes, strides, dtype?, layout?, ...)
+Shapes NewEmptyStridedShape(Args args) {
+  const std::vector<int64_t> sizes = IntsArg(args[1]), strides = IntsArg(args[2]);
+  const auto is_negative = [](int64_t number) { return number < 0; };
+  if (sizes.size() != strides.size() || std::any_of(strides.begin(), strides.end(), is_negative)) return {};
+  const Shapes made = Made(sizes, DtypeOr(args[3], TensorArg(args[0]).scalar_type()), args[4]);
+  return made.empty() ? made : Shapes{at::empty_strided(sizes, strides, made[0].options())};
+}
 
 // (self, sizes, number, dtype?, layout?, ...)
 Shapes NewFullShape(Args args) {
@@ -118,6 +128,8 @@ void AddFactoryShapes(ShapeTable* table) {
       {"aten::zeros", ZerosShape},
       {"aten::ones", ZerosShape},
       {"aten::full", FullShape},
+      {"aten::new_empty", NewZerosShape},
+      {"aten::new_empty_strided", NewEmptyStridedShape},
       {"aten::new_zeros", NewZerosShape},
       {"aten::new_ones", NewZerosShape},
       {"aten::new_full", NewFullShape},

@@ -156,6 +156,15 @@ Shapes CholeskyShape(Args args) {
   return {FreshColumns(self)};
 }
 
+// (self, pivot, check_errors): factors, pivots, infos. Without pivots there is a kernel for GPUs alone.
+Shapes LuFactorShape(Args args) {
+  const at::Tensor self = TensorArg(args[0]);
+  if (!IsPlainFloat(self) || self.dim() < 2 || self.numel() == 0 || !args[1].toBool()) return {};
+  std::vector<int64_t> infos(self.sizes().begin(), self.sizes().end() - 2), pivots = infos;
+  pivots.push_back(std::min(self.size(-2), self.size(-1)));
+  return {FreshColumns(self), Fresh(pivots, at::kInt), Fresh(infos, at::kInt)};
+}
+
 // (self, matrices, upper): a right side for each matrix.
 Shapes CholeskySolveShape(Args args) {
   const at::Tensor self = TensorArg(args[0]);
@@ -269,6 +278,7 @@ void AddLinalgShapes(ShapeTable* table) {
       {"aten::linalg_solve_triangular", SolveTriangularShape},
       {"aten::linalg_householder_product", HouseholderProductShape},
       {"aten::geqrf", GeqrfShape},
+      {"aten::linalg_lu_factor_ex", LuFactorShape},
       {"aten::linalg_matrix_exp", MatrixExpShape},
       {"aten::_fft_c2c", FftC2cShape},
       {"aten::_fft_c2r", FftC2rShape},

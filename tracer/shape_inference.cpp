@@ -290,7 +290,7 @@ static std::optional<codegen::OutputMetas> InferBy(const ShapeFunction* function
     const at::Tensor& tensor = result.toTensor();
     // Nothing from something (isin) is a place holder.
     const bool is_stub = function == nullptr && tensor.defined() && tensor.numel() == 0 && !info.is_factory && HasElements(args);
-    if (OverlapsItself(tensor) || is_stub) return std::nullopt;
+    if (OverlapsItself(tensor) || is_stub || tensor.is_conj() || tensor.is_neg()) return std::nullopt;
     outputs.push_back(MetaOf(tensor));
     outputs.back().on_cpu = function != nullptr && tensor.defined() && tensor.is_cpu();
   }
@@ -298,8 +298,10 @@ static std::optional<codegen::OutputMetas> InferBy(const ShapeFunction* function
 }
 
 std::optional<codegen::OutputMetas> InferShapes(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, c10::Device device) {
-  if (LacksOperand(info, args) || !FitsProduct(info, args)) return std::nullopt;
-  const bool trusted = device.is_cpu() || IsSameOnAllDevices(info) || RecallShapes(ForetoldKey(info, args, device)) != nullptr;
+  if (LacksOperand(info, args) || !FitsProduct(info, args) || IsLayoutUnknown(info.name, device)) return std::nullopt;
+  const std::vector<codegen::Word> foretold = ForetoldKey(info, args, device);
+  if (CannotBeObserved(foretold)) return std::nullopt;
+  const bool trusted = device.is_cpu() || IsSameOnAllDevices(info) || RecallShapes(foretold) != nullptr;
   return InferBy(trusted ? FindShapeFunction(info.name, device) : nullptr, info, args);
 }
 
@@ -372,6 +374,10 @@ std::optional<codegen::OutputMetas> Observe(const codegen::OpInfo& info, c10::Ar
     outputs.back().on_cpu = tensor.defined() && tensor.device() != device;
   }
   return outputs;
+}
+
+void NoteUnforeseen(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, c10::Device device) {
+  RememberShapes(ForetoldKey(info, args, device), nullptr);
 }
 
 void NoteForetold(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, const codegen::OutputMetas& observed, c10::Device device) {

@@ -33,4 +33,8 @@ std::optional<codegen::OutputMetas> Observe(const codegen::OpInfo& info, c10::Ar
 // asked from now on for operands of these dtypes there, too.
 void NoteForetold(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, const codegen::OutputMetas& observed, c10::Device device);
 
+// `info` gave results that Observe cannot describe, whatever InferShapes would have said (a solver's conjugate, which is one by a bit):
+// from now on it says nothing of operands of these dtypes and choices.
+void NoteUnforeseen(const codegen::OpInfo& info, c10::ArrayRef<c10::IValue> args, c10::Device device);
+
 }  // namespace lazuli::tracer

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "codegen/lower.h"
+#include "codegen/random_ops.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -14,6 +15,7 @@ bool HasEffects(const Node& node) {
   const OpRow* row = node.kind != Node::Kind::kExtern ? node.row : FindRow(node.op);
   if (row != nullptr) return row->index_args != 0 && node.part == 0;
   const std::string& name = node.op.info->name;
+  if (DrawsInOrderOfMemory(name)) return false;  // Numbers that were taken.
   if (node.op.info->is_random || name.rfind("aten::", 0) != 0) return true;
   for (const char* family : {"linalg_", "cholesky", "aten::lu_", "geqrf", "ormqr"}) {
     if (name.find(family) != std::string::npos) return true;

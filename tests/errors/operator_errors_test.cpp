@@ -8,6 +8,7 @@
 
 #include "tests/support/log_file.h"
 #include "tests/support/same_as_eager.h"
+#include "tests/support/test_device.h"
 
 namespace lazuli::testing {
 namespace {
@@ -445,6 +446,17 @@ TEST_P(OperatorErrorsTest, NamesOfApproximationsAreChecked) {
     EXPECT_THROW(at::gelu(x, "sinh"), c10::Error);
     EXPECT_THROW(at::gelu_backward(x, x, "sinh"), c10::Error);
     EXPECT_NEAR(at::gelu(x, "tanh")[0].item<float>(), 1.9546, 1e-3);
+  }
+}
+
+// The CPU's kernel refuses what the Meta kernel takes.
+TEST_P(OperatorErrorsTest, FactorsWithoutPivotsAreRefusedWhenCalled) {
+  LAZULI_CPU_ONLY("GPUs have a kernel");
+  const lazuli::DeviceMode mode(options());
+  for (int round = 0; round < 4; ++round) {
+    const auto x = torch::eye(3) * 2;
+    EXPECT_THROW(at::linalg_lu_factor_ex(x, /*pivot=*/false), c10::Error);
+    EXPECT_EQ(std::get<0>(at::linalg_lu_factor_ex(x, /*pivot=*/true))[0][0].item<float>(), 2);
   }
 }
 

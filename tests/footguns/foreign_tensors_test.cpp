@@ -63,6 +63,19 @@ TEST_P(ForeignTensorsTest, Complex) {
   });
 }
 
+// LibTorch's solver returns a conjugate by its bit, which Meta kernels say, too.
+TEST_P(ForeignTensorsTest, SolutionsThatAreConjugates) {
+  torch::manual_seed(3);
+  const auto matrix = torch::randn({4, 4}, torch::kComplexDouble), sides = torch::randn({2, 4}, torch::kComplexDouble);
+  ExpectSameAsEager([&] {
+    auto x = sides.clone().requires_grad_();
+    const auto solved = at::linalg_solve(matrix * 2, x, /*left=*/false);
+    EXPECT_TRUE(solved.is_conj());
+    const auto grads = torch::autograd::grad({torch::real(solved).sum()}, {x});
+    return Tensors{solved, grads[0], torch::matmul(solved, matrix)};
+  });
+}
+
 // Products take conjugates as they are, and their gradients are products with conjugates.
 TEST_P(ForeignTensorsTest, ConjugatesAreNoReasonToCut) {
   const auto program = [] {

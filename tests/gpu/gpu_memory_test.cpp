@@ -1,5 +1,6 @@
 // How much of a GPU's memory programs hold at their peak, beside eager mode.
 #include <c10/core/CachingDeviceAllocator.h>
+#include <dlfcn.h>
 #include <torch/torch.h>
 
 #include "tests/support/gpu_modes.h"
@@ -21,6 +22,8 @@ class GpuMemoryTest : public OnGpuTest {
     torch::cuda::synchronize();
     return Bytes(*allocator).peak - before;
   }
+
+  static int64_t Current() { return Bytes(*c10::getDeviceAllocator(c10::kCUDA)).current; }
 
   // `step` compiled takes at most `share` of eager's memory, and nothing falls back.
   static void ExpectPeak(const std::function<void()>& step, double share) {
@@ -67,6 +70,27 @@ TEST_F(GpuMemoryTest, TrainingADeepNetworkTakesNoMoreThanEagerMode) {
   auto net = Deep(8, 512);
   const auto x = torch::randn({8192, 512}, OnGpu());
   ExpectPeak(Training(net, [=]() mutable { return net->forward(x).square().mean(); }), 1.0);
+}
+
+// What LibTorch keeps for cuBLAS for each thread: the program's, autograd's and ours take turns, so that one of them holds some afterwards.
+TEST_F(GpuMemoryTest, ProductsOfSeveralThreads) {
+  auto* const clear = reinterpret_cast<void (*)()>(dlsym(RTLD_DEFAULT, "_ZN2at4cuda21clearCublasWorkspacesEv"));
+  if (clear == nullptr) GTEST_SKIP() << "of another LibTorch";
+  torch::manual_seed(3);
+  auto net = Deep(3, 64);
+  const auto x = torch::randn({32, 64}, OnGpu());
+  const auto step = Training(net, [=]() mutable { return net->forward(x).square().mean(); });
+  DeviceMode mode;
+  step();
+  lazuli::sync();
+  clear();
+  const int64_t before = Current();
+  for (int i = 0; i < 12; ++i) {
+    step();
+    lazuli::sync();
+  }
+  constexpr int64_t kMost = int64_t{32} << 20, kElse = int64_t{2} << 20;
+  EXPECT_LE(Current() - before, kMost + kElse);
 }
 
 // Products whose results come and go, and kernels' that do when those are gone.

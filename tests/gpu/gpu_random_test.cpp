@@ -41,7 +41,7 @@ class GpuRandomTest : public OnGpuTest {
 // Fewer elements than threads, as many, and several turns of all threads.
 TEST_F(GpuRandomTest, EveryKernelsNumbers) {
   for (const auto dtype : {torch::kFloat, torch::kHalf, torch::kBFloat16}) {
-    for (const int64_t elements : {1, 7, 1000, 270336, 270337, 1000003, 1048576}) {
+    for (const int64_t elements : {1, 7, 1000, 270336, 270337, 1000003, 1048576, 1048577, 5000003}) {
       const auto options = OnGpu(dtype);
       ExpectSameBits(
           [&] {
@@ -94,6 +94,50 @@ TEST_F(GpuRandomTest, SizesThatChange) {
     torch::manual_seed(run);
     const EagerScope eager;
     EXPECT_TRUE(torch::allclose(result, program(), 1e-6, 1e-6)) << rows;
+  }
+}
+
+// The numbers of a seed, of which there is a program, do not depend on the run that drew them.
+TEST_F(GpuRandomTest, AndItsSeedThatChanges) {
+  const auto program = [] { return Tensors{torch::randn({700, 300}, OnGpu()).exp(), torch::rand({1 << 21}, OnGpu()) + 1}; };
+  DeviceMode mode;
+  for (int run = 0; run < 8; ++run) {
+    const StatsDelta stats;
+    torch::manual_seed(run);
+    const auto results = program();
+    lazuli::sync();
+    if (run > 4) EXPECT_EQ(EagerDraws(stats), 0);
+    if (run > 4) EXPECT_EQ(stats.of(&Stats::eager_replays), 0);
+    torch::manual_seed(run);
+    const EagerScope eager;
+    const auto expected = program();
+    EXPECT_TRUE(torch::allclose(results[0], expected[0], 1e-6, 1e-6));
+    EXPECT_TRUE(torch::equal(results[1], expected[1]));
+  }
+}
+
+// ATen's kernel draws many: only those of an operand at a time, where eager mode would hold as many.
+TEST_F(GpuRandomTest, ManyAreDrawnWhenTheyAreUsed) {
+  const auto image = torch::ones({4, 3, 512, 512}, OnGpu());
+  const auto last = image.contiguous(torch::MemoryFormat::ChannelsLast);
+  ExpectSameBits(
+      [&] {
+        const auto a = torch::rand_like(image), b = torch::randn_like(last), c = torch::rand_like(image.slice(2, 1, 500));
+        return Tensors{a + image, b * last, c * 3, torch::randn({1 << 11, 1 << 10}, OnGpu(torch::kHalf)).t() * 2};
+      },
+      "many", /*eager_draws=*/1);
+
+  c10::DeviceAllocator* const allocator = c10::getDeviceAllocator(c10::kCUDA);
+  DeviceMode mode;
+  for (int run = 0; run < 6; ++run) {
+    torch::cuda::synchronize();
+    allocator->resetPeakStats(0);
+    const int64_t before = allocator->getDeviceStats(0).allocated_bytes[0].current;
+    auto sum = torch::zeros({}, OnGpu());
+    for (int i = 0; i < 6; ++i) sum = sum + torch::rand({1 << 11, 1 << 11}, OnGpu()).sum();
+    EXPECT_NEAR(sum.item<float>(), 12582912, 20000);
+    const int64_t peak = allocator->getDeviceStats(0).allocated_bytes[0].peak - before;
+    if (run == 5) EXPECT_LT(peak, 2 * (int64_t{1} << 24) + (1 << 20));
   }
 }
 

@@ -2,6 +2,7 @@
 #include <c10/util/BFloat16.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -137,12 +138,37 @@ storage %2: fresh 4 bytes cuda:0 live
   EXPECT_EQ(graph->groups.size(), 1u);
 }
 
-TEST(RandomTest, NobodysNumbersAreNotDrawn) {
-  std::string text = RandomTrace({});
-  text.replace(text.find(" live"), 5, "");
-  const auto graph = GpuGraph(text);
+// ATen's kernel draws many, into memory of its own; what they are like is one element, seen as many.
+constexpr char kManyNumbers[] = R"(
+trace scalars=4 offsets=0
+storage %0: fresh 4 bytes cuda:0
+storage %1: fresh 4194308 bytes cuda:0
+storage %2: fresh 4 bytes cuda:0 live
+%0 f32[1] = aten::empty.memory_format(size=[1], dtype=6, layout=0, device=device(cuda:0), pin_memory=false, memory_format=none)
+%1 f32[1048577] = lazuli::_random(%0 f32[1048577](0), distribution=1, threads=1024, seed=#0:i64, offset=#1:i64, a=#2:f64, b=#3:f64)
+%2 f32[] = aten::sum(%1 f32[1048577], dtype=none)
+)";
+
+TEST(RandomTest, ManyAreDrawnByAten) {
+  const auto graph = GpuGraph(kManyNumbers);
   ASSERT_TRUE(graph.ok()) << graph.status();
-  EXPECT_TRUE(graph->nodes.empty());
+  const auto is_draw = [&](NodeId n) { return graph->nodes[n].op.info->name == "lazuli::_random"; };
+  size_t draws = 0;
+  for (const Group& group : graph->groups) {
+    if (!std::any_of(group.nodes.begin(), group.nodes.end(), is_draw)) continue;
+    ++draws;
+    EXPECT_FALSE(group.is_kernel());
+  }
+  EXPECT_EQ(draws, 1u);
+}
+
+TEST(RandomTest, NobodysNumbersAreNotDrawn) {
+  for (std::string text : {RandomTrace({}), std::string(kManyNumbers)}) {
+    text.replace(text.find(" live"), 5, "");
+    const auto graph = GpuGraph(text);
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    EXPECT_TRUE(graph->nodes.empty());
+  }
 }
 
 TEST(RandomTest, Compile) {

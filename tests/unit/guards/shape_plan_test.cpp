@@ -41,6 +41,7 @@ TraceLog ReluAndSome(int64_t rows, int64_t kept) {
 // What `abs` keeps of its operand's rows.
 int64_t All(int64_t rows) { return rows; }
 int64_t AtMost40(int64_t rows) { return std::min<int64_t>(rows, 40); }
+int64_t AtMost3(int64_t rows) { return std::min<int64_t>(rows, 3); }
 int64_t WholeEights(int64_t rows) { return rows / 8 * 8; }
 
 template <int64_t (*kept)(int64_t)>
@@ -85,6 +86,19 @@ TEST(ShapeCursor, ComputesResultsFromWhatItHasSeen) {
   EXPECT_EQ((*metas)[0].sizes, Dense({100, 16}).sizes);
   EXPECT_EQ((*metas)[0].nbytes, 6400);
   EXPECT_EQ(cursor.Symbols(), absl::MakeConstSpan({int64_t{100}}));
+}
+
+// Of the numbers that are tested the least is 3, and the most that says nothing of 2.
+TEST(ShapeCursor, SizesBelowThoseThatWereTested) {
+  const TraceLog log = ReluAndSome(16, 3);
+  const auto plan = Plan(log, ReluAndSome(24, 3), &Inference<AtMost3>);
+  for (const int64_t rows : {2, 3, 50}) {
+    ShapeCursor cursor;
+    ASSERT_TRUE(cursor.Start(plan, log, 0, 0, {16}));
+    ASSERT_TRUE(cursor.Take(FirstWords(ReluAndSome(rows, 3), 4), 0));
+    EXPECT_NE(cursor.Results(0, *log.ops[0].outputs), nullptr) << rows;
+    EXPECT_EQ(cursor.Results(1, *log.ops[1].outputs) == nullptr, rows == 2) << rows;
+  }
 }
 
 TEST(ShapeCursor, NumbersThatAreNotAsExplainedAreRefused) {

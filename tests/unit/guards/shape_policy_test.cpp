@@ -43,6 +43,22 @@ TraceLog RowsFrom(int64_t rows, int64_t row, int64_t count) {
   return log.Finish({log.End({count, 4})});
 }
 
+// x [100] -> relu -> exp of five elements from each of `begins` on, and abs of the first ones.
+TraceLog Parts(const std::vector<int64_t>& begins) {
+  LogBuilder log;
+  const int32_t x = log.Input();
+  log.Begin("aten::relu").Tensor(x, {100});
+  const int32_t y = log.End({100});
+  std::vector<int32_t> parts;
+  for (size_t i = 0; i < begins.size(); ++i) {
+    log.Begin("aten::exp").Window(y, {5}, /*slot=*/static_cast<int>(i), /*offset=*/begins[i]);
+    parts.push_back(log.End({5}));
+  }
+  log.Begin("aten::abs").Window(y, {5}, /*slot=*/static_cast<int>(begins.size()), /*offset=*/0);
+  parts.push_back(log.End({5}));
+  return log.Finish(parts);
+}
+
 std::optional<DynamicShapes> Infer(const TraceLog& log, const std::vector<TraceLog>& seen, std::string* why_not) {
   std::vector<std::vector<int64_t>> examples;
   for (const TraceLog& example : seen) examples.push_back(NumbersOf(example));
@@ -78,6 +94,21 @@ TEST(DynamicShapes, OffsetsFollowFromSizesOrMayBeAny) {
   ASSERT_TRUE(alone.has_value()) << why_not;
   EXPECT_EQ(alone->symbols().size(), 1) << "the offset, since there is nothing else";
   EXPECT_TRUE(alone->Match(NumbersOf(RowsFrom(40, 1, 10))).has_value());
+}
+
+// In a loop that puts windows side by side, one after the other comes to move.
+TEST(DynamicShapes, FromTheThirdTraceOnOffsetsLikeThoseThatMoveMayBeAny) {
+  std::string why_not;
+  const auto second = Infer(Parts({10, 20, 30}), {Parts({10, 21, 30})}, &why_not);
+  ASSERT_TRUE(second.has_value()) << why_not;
+  EXPECT_TRUE(second->Match(NumbersOf(Parts({10, 50, 30}))).has_value());
+  EXPECT_FALSE(second->Match(NumbersOf(Parts({11, 20, 30}))).has_value());
+  const auto third = Infer(Parts({10, 20, 31}), {Parts({10, 20, 30}), Parts({10, 21, 30})}, &why_not);
+  ASSERT_TRUE(third.has_value()) << why_not;
+  EXPECT_TRUE(third->Match(NumbersOf(Parts({77, 50, 3}))).has_value()) << "the first one, too, though it has not moved";
+  TraceLog other = Parts({10, 20, 30});
+  other.shapes.back() = 7;
+  EXPECT_FALSE(third->Match(NumbersOf(other)).has_value()) << "another operator's";
 }
 
 TEST(DynamicShapes, OtherConstantsDoNotMatch) {

@@ -45,6 +45,36 @@ TEST(BufferPool, GivesFreedBlocksOutAgain) {
   EXPECT_EQ(block.get(), first);
 }
 
+// Two programs by turns, each with memory of a size of its own, of which there is never more than one block.
+TEST(BufferPool, SizesThatComeByTurnsStay) {
+  constexpr int kMany = 40;
+  BufferPool& pool = BufferPool::Get();
+  pool.Trim();
+  const int64_t peak = pool.usage().used_bytes + (2 << 20);
+  int same = 0;
+  const void* before[2] = {nullptr, nullptr};
+  for (int round = 0; round < kMany; ++round) {
+    const at::DataPtr block = pool.Allocate((1 + round % 2) << 20);
+    same += block.get() == before[round % 2] ? 1 : 0;
+    before[round % 2] = block.get();
+    EXPECT_LE(pool.usage().used_bytes + pool.usage().idle_bytes, peak + (8 << 20));
+  }
+  EXPECT_GE(same, kMany - 12);
+  EXPECT_EQ(pool.usage().used_bytes + pool.usage().idle_bytes, peak + (1 << 20));
+  pool.Trim();
+}
+
+// Blocks of many sizes do not: then the most that is kept is a share of what was in use at once.
+TEST(BufferPool, ManySizesAreNotAllKept) {
+  BufferPool& pool = BufferPool::Get();
+  pool.Trim();
+  const int64_t used = pool.usage().used_bytes;
+  for (int round = 0; round < 400; ++round) pool.Allocate((1 + round % 30) << 20);
+  EXPECT_EQ(pool.usage().peak_bytes, used + (30 << 20));
+  EXPECT_LE(pool.usage().idle_bytes, (30 << 20) + (8 << 20));
+  pool.Trim();
+}
+
 TEST(BufferPool, ScratchAloneIsGivenBack) {
   BufferPool& pool = BufferPool::Get();
   pool.Trim();
