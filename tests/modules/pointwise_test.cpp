@@ -13,12 +13,6 @@ const auto kRows = [] { return Shapes({4, 6}, {3, 2, 5}); };
 const auto kImages = [] { return Shapes({3, 4, 5, 6}, {2, 4, 3, 3}); };
 const auto kVolumes = [] { return Shapes({2, 4, 3, 3, 2}, {3, 4, 2, 2, 2}); };
 
-// Its kernel draws when it is called, which cuts where its operand is pending: as a GPU's random numbers are.
-ModuleRow DrawingAtOnce(ModuleRow row) {
-  row.gpu_fallbacks.emplace_back("aten::rrelu_with_noise");
-  return row;
-}
-
 const std::vector<ModuleRow> kActivations = {
     Row(
         "ELU", [] { return nn::ELU(nn::ELUOptions().alpha(1.5)); }, kRows()),
@@ -70,8 +64,8 @@ const std::vector<ModuleRow> kActivations = {
         "ReLUInplace", [] { return nn::Sequential(nn::Linear(6, 6), nn::ReLU(nn::ReLUOptions().inplace(true))); }, Shapes({4, 6}, {3, 6})),
     Row(
         "ReLU6", [] { return nn::ReLU6(); }, kRows()),
-    DrawingAtOnce(Row(
-        "RReLU", [] { return nn::RReLU(); }, kRows())),
+    Row(
+        "RReLU", [] { return nn::RReLU(); }, kRows()),
     Row(
         "SiLU", [] { return nn::SiLU(); }, kRows()),
     Row(

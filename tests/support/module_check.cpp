@@ -31,6 +31,7 @@ struct Observed {
 void Step(const ModuleUnderTest& tested, const Arguments& draws, Observed* seen) {
   Tensors arguments;
   for (const Draw& draw : draws) arguments.push_back(draw());
+  lazuli::sync();  // A GPU's are random numbers that are yet to be drawn.
   tested.module->zero_grad();
   const Tensors outputs = tested.forward(arguments);
   torch::Tensor loss;
