@@ -17,6 +17,7 @@ namespace {
 
 // The last that the thread called cuBLAS with; null for none.
 thread_local void* handle_of_thread = nullptr;
+thread_local bool program_has_it = false;
 
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR == 11
 // As at::cuda::WorkspaceMapWithMutex of LibTorch 2.11, by handle and stream.
@@ -36,7 +37,9 @@ void Free(Workspaces* workspaces, const c10::Stream& stream, Unless unless) {
   const std::unique_lock<std::shared_mutex> lock(workspaces->mutex);
   const auto found = workspaces->map.find(place);
   if (found == workspaces->map.end()) return;
-  const auto is_others = [&](const auto& entry) { return entry.first != place && std::get<1>(entry.first) == std::get<1>(place); };
+  const auto is_others = [&](const auto& entry) {
+    return entry.first != place && std::get<1>(entry.first) == std::get<1>(place) && entry.second.device() == stream.device();
+  };
   if (unless == Unless::kAlone && std::none_of(workspaces->map.begin(), workspaces->map.end(), is_others)) return;
   freed = std::move(found->second);
   workspaces->map.erase(found);
@@ -45,11 +48,14 @@ void Free(Workspaces* workspaces, const c10::Stream& stream, Unless unless) {
 
 }  // namespace
 
-void NoteBlasHandle(void* handle) { handle_of_thread = handle; }
+void NoteBlasHandle(void* handle, bool by_program) {
+  handle_of_thread = handle;
+  program_has_it = program_has_it || by_program;
+}
 
 void FreeBlasWorkspace([[maybe_unused]] const c10::Stream& stream, [[maybe_unused]] Unless unless) noexcept {
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR == 11
-  if (stream.id() != 0 || handle_of_thread == nullptr) return;
+  if (stream.id() != 0 || handle_of_thread == nullptr || program_has_it) return;
   try {
     if (Workspaces* const workspaces = GetWorkspaces(); workspaces != nullptr) Free(workspaces, stream, unless);
   } catch (...) {  // It stays where it is.

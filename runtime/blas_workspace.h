@@ -16,7 +16,8 @@ enum class Unless {
 // have been captured from that go on using it, where LibTorch is not 2.11, and where it fails.
 void FreeBlasWorkspace(const c10::Stream& stream, Unless unless) noexcept;
 
-// LibTorch, on the calling thread, calls cuBLAS with this handle, which is the thread's for its current device.
-void NoteBlasHandle(void* handle);
+// The calling thread asks LibTorch for this handle, its own for the current device, to call cuBLAS. Where it is the program's code that
+// asks and not LibTorch's, the thread's workspaces are never given back: who has the handle may call with it at any time.
+void NoteBlasHandle(void* handle, bool by_program);
 
 }  // namespace lazuli::runtime

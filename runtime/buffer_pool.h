@@ -1,6 +1,6 @@
 // Memory for results that outlive a run, and for what only a run needs: freed blocks are kept and given out again, so that a steady loop
 // causes no page faults. Blocks in use and idle ones together never exceed the most that was in use at once; where blocks of one size are
-// made again and again, since others are kept in their place, by an eighth of that more.
+// made again and again, since others are kept in their place, by an eighth of that or 8 MiB more.
 #pragma once
 
 #include <c10/core/Allocator.h>

@@ -25,6 +25,7 @@
 #include "tracer/composite.h"
 #include "tracer/flush_events.h"
 #include "tracer/recorder.h"
+#include "tracer/redirected_calls.h"
 #include "tracer/size_marks.h"
 #include "tracer/step_aside.h"
 #include "tracer/verify.h"
@@ -116,7 +117,10 @@ void Recorder::Flush(std::string_view cause, Cut cut) {
   runtime::RunResult result;
   OnStream([&] { result = RunPrograms(entry, !policy.kept_eager(), &binding); });
   // Of the program's threads, the one that ran the trace may not be the one that calls cuBLAS next.
-  if (stream_.has_value()) runtime::FreeBlasWorkspace(*stream_, runtime::Unless::kAlone);
+  if (stream_.has_value()) {
+    if (!predicted) RedirectCallsOfLinalg();
+    runtime::FreeBlasWorkspace(*stream_, runtime::Unless::kAlone);
+  }
   events.Ran(entry);
   if (result.error != nullptr) AddLocation(result);
   Distribute(&binding, result);

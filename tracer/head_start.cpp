@@ -121,7 +121,7 @@ size_t HeadStart::Advance(const guards::CachedTracePtr& predicted, const Recorde
     guards::CompiledProgram& body = *trace_->body;
     std::lock_guard<std::mutex> run_lock(body.run_mutex);
     ahead_ = body.program->RunAhead(args);
-    if (on_thread && ahead_.next_at == kNever) FreeWorkspace(stream);
+    if (on_thread) FreeWorkspace(stream);
   };
   if (on_thread) {
     StartOnStream(&job_, stream, launch);

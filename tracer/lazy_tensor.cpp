@@ -83,12 +83,14 @@ bool IsBookkeeping(std::atomic<void*>* known_caller, void* caller) {
 
 // The program may take a pointer to the memory of `storage` that is not pending, if there is one: what is recorded is yet to read what it
 // holds now. Kernels that run under the mode ask for pointers without its keys; so do their helpers, from a parallel region.
-void NoteUse(c10::StorageImpl* storage) {
+void NoteUse(c10::StorageImpl* storage, bool met) {
+  // What a trace reads it holds, too.
+  if (!met && c10::raw::intrusive_ptr::use_count(storage) <= 1) return;
   const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
   const bool is_recorded = keys.included_.has(runtime::kRecorderKey), below = keys.excluded_.has(runtime::kRecorderKey);
   const bool by_program = is_recorded && !below;
   if (storage == nullptr || metadata_depth > 0) return;
-  if (!below && (!is_recorded || SeveralRecorders()) && !at::in_parallel_region()) SettleReaders(storage, Recorder::Current());
+  if (!below && (!is_recorded || SeveralRecorders()) && !at::in_parallel_region()) SettleReaders(storage, Recorder::Current(), met);
   if (!by_program && !HeadStart::AnyActive()) return;
   Recorder* recorder = Recorder::Current();
   if (recorder == nullptr) return;
@@ -99,14 +101,14 @@ void NoteUse(c10::StorageImpl* storage) {
   if (by_program) settled = {storage, mark};
 }
 
-// Somebody asks for the memory of `storage`, if there is one.
-void OnAccess(c10::StorageImpl* storage, std::atomic<void*>* known_caller, void* caller) {
+// Somebody asks for the memory of `storage`, if there is one, through a tensor that the recorder has `met` or not.
+void OnAccess(c10::StorageImpl* storage, bool met, std::atomic<void*>* known_caller, void* caller) {
   if (storage == nullptr) return;
   if (IsPending(*storage)) {
     if (IsBookkeeping(known_caller, caller)) return;
     Settle(storage);
   } else if ((Recorder::AnyBegun() || HeadStart::AnyActive()) && caller != known_caller->load(std::memory_order_relaxed)) {
-    NoteUse(storage);
+    NoteUse(storage, met);
   }
   if (metadata_depth == 0) NoteCapturedAccess(storage);
 }
@@ -152,23 +154,23 @@ void LazyStorage::release_resources() {
 }
 
 bool LazyTensorImpl::has_storage() const {
-  OnAccess(storage_.unsafeGetStorageImpl(), &has_storage_caller, __builtin_return_address(0));
+  OnAccess(storage_.unsafeGetStorageImpl(), /*met=*/true, &has_storage_caller, __builtin_return_address(0));
   return c10::TensorImpl::has_storage();
 }
 
 const c10::Storage& LazyTensorImpl::storage() const {
-  OnAccess(storage_.unsafeGetStorageImpl(), &storage_caller, __builtin_return_address(0));
+  OnAccess(storage_.unsafeGetStorageImpl(), /*met=*/true, &storage_caller, __builtin_return_address(0));
   return c10::TensorImpl::storage();
 }
 
 // The same of tensors that the mode has not met.
 static bool HasStorageOfPlain(const c10::TensorImpl* impl) {
-  OnAccess(impl->unsafe_storage().unsafeGetStorageImpl(), &has_storage_caller, __builtin_return_address(0));
+  OnAccess(impl->unsafe_storage().unsafeGetStorageImpl(), /*met=*/false, &has_storage_caller, __builtin_return_address(0));
   return impl->c10::TensorImpl::has_storage();
 }
 
 static const c10::Storage& StorageOfPlain(const c10::TensorImpl* impl) {
-  OnAccess(impl->unsafe_storage().unsafeGetStorageImpl(), &storage_caller, __builtin_return_address(0));
+  OnAccess(impl->unsafe_storage().unsafeGetStorageImpl(), /*met=*/false, &storage_caller, __builtin_return_address(0));
   return impl->c10::TensorImpl::storage();
 }
 

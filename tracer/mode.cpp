@@ -33,10 +33,11 @@ struct Pool {
   std::vector<Recorder*> free;
 };
 
-Pool& GetPool() {
+Pool*& ThePool() {
   static auto* pool = new Pool;
-  return *pool;
+  return pool;
 }
+Pool& GetPool() { return *ThePool(); }
 
 // Runs `settle` where nobody can catch its exception.
 template <class Settle>
@@ -61,8 +62,16 @@ void BeforeFork() {
   if (ModeIsOn()) SyncThreadOrLog("fork", "a fork");
 }
 
-// A child has none of the parent's worker threads: it starts eager and may open a mode of its own.
-void InChild() { TurnMode(false); }
+// A child has none of the parent's other threads, whose recorders nobody gives back, nor the locks that they held: it starts eager and may
+// open a mode of its own.
+void InChild() {
+  TurnMode(false);
+  Recorder* const own = Recorder::Current();
+  ThePool() = new Pool;
+  if (own != nullptr) GetPool().all.push_back(own);
+  Recorder::SetFirst(own);
+  ForgetUsersInChild();
+}
 
 void EnsureModeInfo() {
   if (c10::ThreadLocalDebugInfo::get(kInfoKind) == nullptr) {

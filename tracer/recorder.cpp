@@ -100,7 +100,11 @@ int32_t Recorder::StorageNumber(c10::StorageImpl* storage, bool* first_use) {
   if (IsPending(*storage) || c10::impl::cow::is_cow_data_ptr(DataOf(storage))) return -1;
   const int32_t number = log_.num_storages;
   if (static_cast<uint32_t>(number) >= codegen::kMaxStorages) return -1;
+  // Tensors that the recorder has not met may be among the users of memory that was not made here.
+  const bool has_others = AsLazy(storage) == nullptr && c10::raw::intrusive_ptr::use_count(storage) > 1;
   if (shared_ && !RegisterSettledInput(storage, this)) return -1;
+  if (!shared_ && has_others) RegisterInput(storage, this);
+  if (shared_ || has_others) registered_.push_back(storage);
   ++log_.num_storages;
   *first_use = true;
   if (LazyStorage* lazy = AsLazy(storage)) lazy->SetNumber(epoch(), number);
@@ -125,7 +129,10 @@ void Recorder::UndoInputs(size_t num_slots) {
     c10::StorageImpl* impl = slots_.back().impl;
     if (LazyStorage* lazy = AsLazy(impl)) lazy->ClearNumber(epoch(), static_cast<int32_t>(slots_.size()) - 1);
     input_numbers_.erase(impl);
-    if (shared_) UnregisterInput(impl, this);
+    if (!registered_.empty() && registered_.back() == impl) {
+      UnregisterInput(impl, this);
+      registered_.pop_back();
+    }
     input_bytes_ -= static_cast<int64_t>(impl->nbytes());
     garbage_.push_back(std::move(inputs_.back()));
     inputs_.pop_back();
@@ -212,7 +219,12 @@ void Recorder::Share() {
   shared_ = true;
   run_ahead_at_ = HeadStart::kNever;
   TakeBackHeadStart();
-  for (const auto& input : inputs_) RegisterInput(input.get(), this);
+  for (c10::StorageImpl* const storage : registered_) UnregisterInput(storage, this);
+  registered_.clear();
+  for (const auto& input : inputs_) {
+    RegisterInput(input.get(), this);
+    registered_.push_back(input.get());
+  }
 }
 
 bool Recorder::NeedsCut(const at::Tensor& tensor, bool writes) {
@@ -442,9 +454,8 @@ void Recorder::StartTrace(std::string_view cause, const guards::CachedTracePtr& 
   slots_.clear();
   input_numbers_.clear();
   offset_slots_.clear();
-  if (shared_) {
-    for (const auto& input : inputs_) UnregisterInput(input.get(), this);
-  }
+  for (c10::StorageImpl* const storage : registered_) UnregisterInput(storage, this);
+  registered_.clear();
   garbage_.insert(garbage_.end(), std::make_move_iterator(inputs_.begin()), std::make_move_iterator(inputs_.end()));
   inputs_.clear();
   for (auto& storage : head_start_.TakeGarbage()) garbage_.push_back(std::move(storage));

@@ -313,6 +313,7 @@ class Recorder {
 
   ReentrantLock mutex_;
   Begun begun_;
+  std::vector<c10::StorageImpl*> registered_;  // Inputs that other threads find (RegisterInput), in order.
   bool running_ = false;
 
   codegen::TraceLog log_;

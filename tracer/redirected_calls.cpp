@@ -7,6 +7,7 @@
 #include <c10/core/Stream.h>
 #include <dlfcn.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -97,14 +98,17 @@ constexpr char kBlasHandle[] = "_ZN2at4cuda24getCurrentCUDABlasHandleEv";
 struct TakeBlasHandle {
   static inline void* (*theirs)() = nullptr;
 
+  template <bool kByProgram>
   static void* Call() {
     void* const handle = theirs();
-    runtime::NoteBlasHandle(handle);
+    runtime::NoteBlasHandle(handle, kByProgram);
     return handle;
   }
 
+  // The program's calls come second, and so go to theirs.
   static void Add(void* library, std::vector<Redirection>* redirections) {
-    AddTo(redirections, library, kBlasHandle, Callers::kAll, &Call, &theirs);
+    AddTo(redirections, library, kBlasHandle, Callers::kAll, &Call<false>, &theirs);
+    AddTo(redirections, library, kBlasHandle, Callers::kProgram, &Call<true>, &theirs);
   }
 };
 
@@ -191,6 +195,15 @@ constexpr CallInfo kStreamAddCallback{"cudaStreamAddCallback", "host_function", 
 constexpr CallInfo kStreamBeginCapture{"cudaStreamBeginCapture", "capture", Cut::kHousekeeping, Callers::kAll};
 
 }  // namespace
+
+void RedirectCallsOfLinalg() {
+  static std::atomic<bool> done{false};
+  if (done.load(std::memory_order_relaxed) || runtime::FindOpen({"libtorch_cuda_linalg.so"}) == nullptr) return;
+  if (done.exchange(true)) return;
+  std::vector<Redirection> redirections;
+  TakeBlasHandle::Add(runtime::FindOpen({"libtorch_cuda.so"}), &redirections);
+  runtime::RedirectCalls(redirections);
+}
 
 void RedirectCalls() {
   std::vector<Redirection> redirections{

@@ -18,4 +18,8 @@ namespace lazuli::tracer {
 // Once a process. CUDA's own functions are found where they are called in libraries of their own, not where they are linked statically.
 void RedirectCalls();
 
+// The same for cuBLAS's handles in the library of LibTorch's that solves matrices on GPUs, which it opens when it first does: once, when
+// it is there.
+void RedirectCallsOfLinalg();
+
 }  // namespace lazuli::tracer

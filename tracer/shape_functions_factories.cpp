@@ -31,6 +31,12 @@ Shapes FullShape(Args args) {
   return Made(IntsArg(args[0]), DtypeOr(args[2], own), args[3]);
 }
 
+// Of what is made without a value; nothing of so many bytes that there may be no memory for it, which the call then says.
+Shapes Allocated(Shapes made) {
+  constexpr size_t kMany = size_t{1} << 30;
+  return made.empty() || made[0].storage().nbytes() > kMany ? Shapes() : made;
+}
+
 // (self, sizes, dtype?, layout?, ...)
 Shapes NewZerosShape(Args args) { return Made(IntsArg(args[1]), DtypeOr(args[2], TensorArg(args[0]).scalar_type()), args[3]); }
 
@@ -40,8 +46,11 @@ Shapes NewEmptyStridedShape(Args args) {
   const auto is_negative = [](int64_t number) { return number < 0; };
   if (sizes.size() != strides.size() || std::any_of(strides.begin(), strides.end(), is_negative)) return {};
   const Shapes made = Made(sizes, DtypeOr(args[3], TensorArg(args[0]).scalar_type()), args[4]);
-  return made.empty() ? made : Shapes{at::empty_strided(sizes, strides, made[0].options())};
+  return made.empty() ? made : Allocated({at::empty_strided(sizes, strides, made[0].options())});
 }
+
+// (self, sizes, dtype?, layout?, ...)
+Shapes NewEmptyShape(Args args) { return Allocated(NewZerosShape(args)); }
 
 // (self, sizes, number, dtype?, layout?, ...)
 Shapes NewFullShape(Args args) {
@@ -128,7 +137,7 @@ void AddFactoryShapes(ShapeTable* table) {
       {"aten::zeros", ZerosShape},
       {"aten::ones", ZerosShape},
       {"aten::full", FullShape},
-      {"aten::new_empty", NewZerosShape},
+      {"aten::new_empty", NewEmptyShape},
       {"aten::new_empty_strided", NewEmptyStridedShape},
       {"aten::new_zeros", NewZerosShape},
       {"aten::new_ones", NewZerosShape},

@@ -26,10 +26,14 @@ struct Shard {
 
 constexpr size_t kShards = 64;
 
-Shard& ShardOf(const c10::StorageImpl* storage) {
-  static auto* shards = new std::array<Shard, kShards>;
-  return (*shards)[absl::Hash<const void*>()(storage) % kShards];
+using Shards = std::array<Shard, kShards>;
+
+Shards*& AllShards() {
+  static auto* shards = new Shards;
+  return shards;
 }
+
+Shard& ShardOf(const c10::StorageImpl* storage) { return (*AllShards())[absl::Hash<const void*>()(storage) % kShards]; }
 
 void Register(c10::StorageImpl* storage, Recorder* user) {
   Shard& shard = ShardOf(storage);
@@ -95,8 +99,10 @@ void SettleElsewhere(const at::Tensor& tensor, bool writes, const Recorder* reco
   if (writes) RunReaders(storage, recorder);
 }
 
-void SettleReaders(c10::StorageImpl* storage, const Recorder* own) {
-  if (SeveralRecorders()) {
+void ForgetUsersInChild() { AllShards() = new Shards; }
+
+void SettleReaders(c10::StorageImpl* storage, const Recorder* own, bool met) {
+  if (SeveralRecorders() || (!met && AsLazy(storage) == nullptr)) {
     RunReaders(storage, own);
   } else if (Recorder* const only = Recorder::First(); only != nullptr && only != own && only->MayHold(storage)) {
     only->FlushReader(storage);

@@ -22,7 +22,8 @@ namespace internal {
 extern std::atomic<bool> several_recorders;
 }
 
-// Whether there is more than one recorder, or was. False: nothing has to be registered.
+// Whether there is more than one recorder, or was. False: nothing has to be registered but inputs that tensors may share which the recorder
+// has not met.
 inline bool SeveralRecorders() { return internal::several_recorders.load(std::memory_order_relaxed); }
 void NoteSeveralRecorders();
 
@@ -40,9 +41,13 @@ bool MarkUnlessShared(c10::StorageImpl* storage, const Recorder* recorder, absl:
 // it, what they are yet to read of it. Rethrows errors of what runs.
 void SettleElsewhere(const at::Tensor& tensor, bool writes, const Recorder* recorder);
 
-// A thread is about to use `storage`, perhaps to write it, past its recorder `own`, or without one: runs what other recorders are yet to
-// read of it. Rethrows errors of what runs.
-void SettleReaders(c10::StorageImpl* storage, const Recorder* own);
+// A thread is about to use `storage`, perhaps to write it, past its recorder `own`, or without one, through a tensor that recorders have
+// `met` or not: runs what other recorders are yet to read of it. Rethrows errors of what runs. Takes no recorder's lock for memory that no
+// trace has registered, if the tensor is not met: its thread may hold what the recorder's waits for.
+void SettleReaders(c10::StorageImpl* storage, const Recorder* own, bool met);
+
+// In a child process: forgets what threads have registered that are not there.
+void ForgetUsersInChild();
 
 // The operands of an operator that `recorder`'s thread runs eagerly: settled, read by nobody's pending trace as far as it writes them, and
 // kept so while this lives. Does nothing where there is one recorder. Like SettleElsewhere, rethrows errors of what runs.
