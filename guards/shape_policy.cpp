@@ -152,8 +152,8 @@ std::vector<Class> ClassesOf(const std::vector<const std::vector<int64_t>*>& exa
   return classes;  // A map's order: ascending by the first example.
 }
 
-// Offsets that have not changed, of windows like those whose offsets may be any: the same operand of the same operator. From the third
-// trace on, they may be any, too: where a loop puts windows side by side, one moves now and the next one later.
+// Offsets that have not changed, of windows like those whose offsets may be any: the same operand of the same operator, with the same
+// strides. From the third trace on, they may be any, too: where a loop puts windows side by side, one moves now and the next one later.
 std::vector<uint32_t> OffsetsLikeMovingOnes(const TraceLog& log, const std::vector<Guard>& guards, const std::vector<Class>& classes,
                                             size_t num_examples) {
   constexpr size_t kEnough = 3;
@@ -163,15 +163,23 @@ std::vector<uint32_t> OffsetsLikeMovingOnes(const TraceLog& log, const std::vect
     if (found.is_offset && found.product.is_any()) moving.insert(found.positions.begin(), found.positions.end());
   }
   if (num_examples < kEnough || moving.empty()) return {};
-  std::set<std::pair<int32_t, int32_t>> operands;
+  // Its operator and number, and then its strides, whose guards come before that of the offset.
+  using Window = std::vector<codegen::Word>;
+  std::map<uint32_t, Window> windows;
+  std::vector<codegen::Word> strides;
+  for (const Guard& guard : guards) {
+    if (guard.kind == Guard::Kind::kOperand) strides.clear();
+    if (guard.kind == Guard::Kind::kStride) strides.push_back(guard.expected);
+    if (guard.kind != Guard::Kind::kOffset) continue;
+    Window& window = windows[guard.position];
+    window = {static_cast<codegen::Word>(log.ops[static_cast<size_t>(guard.op)].op_id), static_cast<codegen::Word>(guard.arg)};
+    window.insert(window.end(), strides.begin(), strides.end());
+  }
+  std::set<Window> move;
+  for (const uint32_t position : moving) move.insert(windows[position]);
   std::vector<uint32_t> like;
-  for (const bool all : {false, true}) {
-    for (const Guard& guard : guards) {
-      if (guard.kind != Guard::Kind::kOffset) continue;
-      const std::pair<int32_t, int32_t> operand{log.ops[static_cast<size_t>(guard.op)].op_id, guard.arg};
-      if (!all && moving.count(guard.position) > 0) operands.insert(operand);
-      if (all && changed.count(guard.position) == 0 && operands.count(operand) > 0) like.push_back(guard.position);
-    }
+  for (const auto& [position, window] : windows) {
+    if (changed.count(position) == 0 && move.count(window) > 0) like.push_back(position);
   }
   return like;
 }

@@ -43,7 +43,7 @@ TraceLog RowsFrom(int64_t rows, int64_t row, int64_t count) {
   return log.Finish({log.End({count, 4})});
 }
 
-// x [100] -> relu -> exp of five elements from each of `begins` on, and abs of the first ones.
+// x [100] -> relu -> exp of five elements from each of `begins` on, and of the first four as a matrix, and abs of the first five.
 TraceLog Parts(const std::vector<int64_t>& begins) {
   LogBuilder log;
   const int32_t x = log.Input();
@@ -51,10 +51,12 @@ TraceLog Parts(const std::vector<int64_t>& begins) {
   const int32_t y = log.End({100});
   std::vector<int32_t> parts;
   for (size_t i = 0; i < begins.size(); ++i) {
-    log.Begin("aten::exp").Window(y, {5}, /*slot=*/static_cast<int>(i), /*offset=*/begins[i]);
+    log.Begin("aten::exp").Window(y, {5}, /*slot=*/i, /*offset=*/begins[i]);
     parts.push_back(log.End({5}));
   }
-  log.Begin("aten::abs").Window(y, {5}, /*slot=*/static_cast<int>(begins.size()), /*offset=*/0);
+  log.Begin("aten::exp").Window(y, {2, 2}, /*slot=*/begins.size(), /*offset=*/0);
+  parts.push_back(log.End({2, 2}));
+  log.Begin("aten::abs").Window(y, {5}, /*slot=*/begins.size() + 1, /*offset=*/0);
   parts.push_back(log.End({5}));
   return log.Finish(parts);
 }
@@ -109,6 +111,10 @@ TEST(DynamicShapes, FromTheThirdTraceOnOffsetsLikeThoseThatMoveMayBeAny) {
   TraceLog other = Parts({10, 20, 30});
   other.shapes.back() = 7;
   EXPECT_FALSE(third->Match(NumbersOf(other)).has_value()) << "another operator's";
+  TraceLog matrix = Parts({10, 20, 30});
+  ASSERT_EQ(matrix.shapes[matrix.shapes.size() - 4], 0u);
+  matrix.shapes[matrix.shapes.size() - 4] = 7;
+  EXPECT_FALSE(third->Match(NumbersOf(matrix)).has_value()) << "with other strides";
 }
 
 TEST(DynamicShapes, OtherConstantsDoNotMatch) {
