@@ -18,7 +18,10 @@
 #include <llvm/Transforms/Scalar/SimplifyCFG.h>
 #include <llvm/Transforms/Utils/Mem2Reg.h>
 
+#include <array>
+
 #include "absl/strings/str_cat.h"
+#include "runtime/thread_object.h"
 
 namespace lazuli::codegen {
 namespace {
@@ -67,8 +70,8 @@ absl::StatusOr<std::unique_ptr<llvm::TargetMachine>> MakeTargetMachine(Isa isa) 
 
 // A TargetMachine serves one thread at a time.
 absl::StatusOr<llvm::TargetMachine*> ThreadTargetMachine(Isa isa) {
-  thread_local std::unique_ptr<llvm::TargetMachine> machines[3];
-  std::unique_ptr<llvm::TargetMachine>& machine = machines[static_cast<int>(isa)];
+  using Machines = std::array<std::unique_ptr<llvm::TargetMachine>, 3>;
+  std::unique_ptr<llvm::TargetMachine>& machine = runtime::ThreadObject<Machines>()[static_cast<size_t>(isa)];
   if (machine == nullptr) {
     absl::StatusOr<std::unique_ptr<llvm::TargetMachine>> made = MakeTargetMachine(isa);
     if (!made.ok()) return made.status();

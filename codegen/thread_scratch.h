@@ -11,7 +11,12 @@ namespace lazuli::codegen {
 class ThreadScratch {
  public:
   ThreadScratch() = default;
-  ~ThreadScratch() { std::free(data_); }
+  ~ThreadScratch() {
+    std::free(data_);
+    // For handlers of exit(), which run when the thread's objects are gone. Compilers leave out other writes to what goes.
+    *const_cast<void* volatile*>(&data_) = nullptr;
+    *const_cast<volatile int64_t*>(&capacity_) = 0;
+  }
   ThreadScratch(const ThreadScratch&) = delete;
   ThreadScratch& operator=(const ThreadScratch&) = delete;
 

@@ -73,10 +73,25 @@ void InChild() {
   ForgetUsersInChild();
 }
 
-void EnsureModeInfo() {
-  if (c10::ThreadLocalDebugInfo::get(kInfoKind) == nullptr) {
-    c10::ThreadLocalDebugInfo::_push(kInfoKind, std::make_shared<ModeInfo>());
+// A thread's objects go before handlers of exit() and destructors of static objects run: LibTorch's list that the recorder is in, among
+// them. Made after that list, this one goes before it. What the thread does from then on runs eagerly.
+struct ThreadEnd {
+  ~ThreadEnd() {
+    if (c10::ThreadLocalDebugInfo::get(kInfoKind) == nullptr) return;
+    TurnMode(false);
+    try {
+      c10::ThreadLocalDebugInfo::_pop(kInfoKind);
+    } catch (...) {  // Something came on top.
+      c10::ThreadLocalDebugInfo::_forceCurrentDebugInfo(nullptr);
+    }
   }
+};
+
+void EnsureModeInfo() {
+  if (c10::ThreadLocalDebugInfo::get(kInfoKind) != nullptr) return;
+  c10::ThreadLocalDebugInfo::_push(kInfoKind, std::make_shared<ModeInfo>());
+  static thread_local ThreadEnd end;
+  (void)end;
 }
 
 std::vector<Recorder*> AllRecorders() {

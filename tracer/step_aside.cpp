@@ -10,6 +10,7 @@
 #include "runtime/history.h"
 #include "runtime/log.h"
 #include "runtime/options.h"
+#include "runtime/thread_object.h"
 #include "tracer/recorder.h"
 
 namespace lazuli::tracer {
@@ -241,15 +242,16 @@ class Rest : public internal::AsidePosition {
 };
 
 struct ThreadState {
+  ~ThreadState() {
+    cursor.Stop();
+    rest.Stop();
+  }
   Cursor cursor;
   Rest rest;
   TrialTimer timer;
 };
 
-ThreadState& State() {
-  static thread_local ThreadState state;
-  return state;
-}
+ThreadState& State() { return runtime::ThreadObject<ThreadState>(); }
 
 // The program does something else than what follows in the trace that was stepped aside for. `cause`: of the cut here.
 void LeaveInTheMiddle(ThreadState* state, std::string_view cause) {
