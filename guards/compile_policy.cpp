@@ -4,6 +4,7 @@
 #include "codegen/caller_location.h"
 #include "guards/miss_report.h"
 #include "guards/program_cache.h"
+#include "runtime/process_end.h"
 
 namespace lazuli::guards {
 namespace {
@@ -28,6 +29,7 @@ bool CompilePolicy::DeferNewCode(bool known) {
 }
 
 bool CompilePolicy::Allows(const Site& site, const codegen::TraceLog& log, int64_t serial, std::string_view location) {
+  if (runtime::ThreadEnds()) return false;
   const bool is_recompile_error = site.programs > 0 && runtime::Active().error_on_recompile;
   if (stance_ == Stance::kFailOnRecompile) {
     error_ = ErrorText("the stance fail_on_recompile forbids to compile", site, log, serial, location,
@@ -46,7 +48,7 @@ bool CompilePolicy::Allows(const Site& site, const codegen::TraceLog& log, int64
 
 bool CompilePolicy::AllowsMore() const {
   const auto& active = runtime::Active();
-  return stance_ == Stance::kDefault && !active.error_on_recompile && active.dynamic == runtime::When::kAuto;
+  return stance_ == Stance::kDefault && !runtime::ThreadEnds() && !active.error_on_recompile && active.dynamic == runtime::When::kAuto;
 }
 
 void CompilePolicy::HitLimit(std::string_view limit, const Site& site, const codegen::TraceLog& log, int64_t serial,

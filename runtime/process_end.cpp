@@ -4,6 +4,11 @@
 #include <cstdlib>
 
 namespace lazuli::runtime {
+
+static __thread bool thread_ends = false;
+void NoteThreadEnds() { thread_ends = true; }
+bool ThreadEnds() { return thread_ends; }
+
 namespace {
 
 constexpr int kMost = 8;
@@ -17,7 +22,10 @@ void CloseAll() {
 
 // A thread's own objects die first when it calls exit(), and nearly always that is the main one.
 struct MainThread {
-  ~MainThread() { CloseAll(); }
+  ~MainThread() {
+    NoteThreadEnds();
+    CloseAll();
+  }
 };
 
 [[maybe_unused]] const bool armed = [] {

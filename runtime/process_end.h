@@ -11,4 +11,9 @@ void CloseAtProcessEnd(void (*close)());
 // any handler that was registered earlier, so this is called once after the first job. Returns 0.
 int CoverExitOfOtherThreads();
 
+// The calling thread's objects are going, or gone, which is so where handlers of exit() and destructors of static objects run: those of
+// LLVM among them, so that nothing can be compiled there. Known of the main thread, and of those that say so.
+void NoteThreadEnds();
+bool ThreadEnds();
+
 }  // namespace lazuli::runtime

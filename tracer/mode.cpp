@@ -13,6 +13,7 @@
 #include "runtime/launch_thread.h"
 #include "runtime/log.h"
 #include "runtime/mode_keys.h"
+#include "runtime/process_end.h"
 #include "runtime/status.h"
 #include "tracer/dispatcher.h"
 #include "tracer/python_operators.h"
@@ -77,6 +78,7 @@ void InChild() {
 // them. Made after that list, this one goes before it. What the thread does from then on runs eagerly.
 struct ThreadEnd {
   ~ThreadEnd() {
+    runtime::NoteThreadEnds();
     if (c10::ThreadLocalDebugInfo::get(kInfoKind) == nullptr) return;
     TurnMode(false);
     try {
