@@ -6,8 +6,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <thread>
 
 #include "tests/support/same_as_eager.h"
@@ -118,32 +116,6 @@ TEST_P(BusyRecorderTest, ChildProcessesGoOnAndMayOpenAMode) {
 }
 
 LAZULI_FOR_EACH_BACKEND(BusyRecorderTest);
-
-class ProcessEndTest : public BackendTest {};
-
-torch::Tensor* left_pending = nullptr;
-
-// Runs when the thread's own objects are gone.
-void SumsAtExit() {
-  const float fresh = (torch::ones({2, 2}) + 1).sum().item<float>();
-  std::fprintf(stderr, "at exit: %g and %g\n", fresh, left_pending->data_ptr<float>()[0]);
-}
-
-TEST_P(ProcessEndTest, HandlersOfExitComputeEagerly) {
-  LAZULI_CPU_ONLY("the host reads memory");
-  const auto program = [this] {
-    lazuli::enable(options());
-    torch::Tensor x = torch::ones({64, 64});
-    for (int run = 0; run < 5; ++run) x = torch::softmax(x * 2 + 1, 1).matmul(x).clamp_max(run);
-    x.sum().item<float>();
-    left_pending = new torch::Tensor(torch::ones({8}) * 3);
-    std::atexit(&SumsAtExit);
-    std::exit(7);
-  };
-  EXPECT_EXIT(program(), ::testing::ExitedWithCode(7), "at exit: 8 and 3");
-}
-
-LAZULI_FOR_EACH_BACKEND(ProcessEndTest);
 
 }  // namespace
 }  // namespace lazuli::testing
