@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <limits>
 #include <mutex>
 
 #include "absl/container/flat_hash_map.h"
@@ -47,6 +48,23 @@ bool AcceptsPointwise(const OpRow& row, const TraceOp& op) {
   if (!HasType(row.types, compute, op)) return false;
   const ScalarType result = row.rule == TypeRule::kCompare ? ScalarType::Bool : compute;
   return IsCreation(op) ? op.results[0].dtype == result : c10::canCast(result, op.args[0].tensors[0].dtype);
+}
+
+// Whether an element of the result is computed from those of the operands that broadcasting brings together. ATen's kernels of some losses
+// take others: they leave out dimensions of size 1 first.
+bool Broadcasts(const TraceOp& op) {
+  const c10::DimVector& sizes = IsCreation(op) ? op.results[0].sizes : op.args[0].tensors[0].sizes;
+  const auto goes_along = [&](const TensorRef& ref) {
+    if (!ref.defined()) return true;
+    if (ref.sizes.size() > sizes.size()) return false;
+    const size_t shift = sizes.size() - ref.sizes.size();
+    for (size_t d = 0; d < ref.sizes.size(); ++d) {
+      if (ref.sizes[d] != 1 && ref.sizes[d] != sizes[d + shift]) return false;
+    }
+    return true;
+  };
+  return std::all_of(op.args.begin(), op.args.end(),
+                     [&](const TraceArg& arg) { return std::all_of(arg.tensors.begin(), arg.tensors.end(), goes_along); });
 }
 
 Iteration IteratePointwise(const OpRow& row, const Node& node) {
@@ -131,6 +149,7 @@ const OpRow* FindRow(const TraceOp& op) {
     for (const TensorRef& result : op.results) any = any || result.defined();
     if (!any) return nullptr;
   }
+  if (row->iterate == &IteratePointwise && !Broadcasts(op)) return nullptr;
   return row->accepts(*row, op) ? row : nullptr;
 }
 
@@ -194,6 +213,12 @@ OpRow PointwiseRow(TypeRule rule, uint64_t operands, uint8_t types, void (*emit)
   row.emit = emit;
   row.accepts = &AcceptsPointwise;
   row.iterate = &IteratePointwise;
+  return row;
+}
+
+OpRow PowRow() {
+  OpRow row = PointwiseRow(TypeRule::kPromote, 0b11, kWideOnCpu, [](OpEmitter& e) { e.Result(0, PowScalar(Operands(e, *e.node().row))); });
+  row.accepts = [](const OpRow& row, const TraceOp& op) { return AcceptsPointwise(row, op) && IsExponentOf(op, ComputeType(row, op)); };
   return row;
 }
 

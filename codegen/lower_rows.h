@@ -80,6 +80,8 @@ Expr Sign(Expr a);
 Expr Relu6(Expr a);
 Expr Clamp(const Operands& x);
 Expr PowScalar(const Operands& x);
+// Whether the exponent, if it is a number, is zero, odd or infinite only if it is as a number of `type`, which powers are computed in.
+bool IsExponentOf(const TraceOp& op, c10::ScalarType type);
 Expr Elu(const Operands& x);
 Expr Gelu(const Operands& x);
 Expr GeluBackward(const Operands& x);
@@ -118,6 +120,7 @@ c10::DimVector ContiguousStrides(const c10::DimVector& sizes);
 
 // Rows by kind.
 OpRow PointwiseRow(TypeRule rule, uint64_t operands, uint8_t types, void (*emit)(OpEmitter&));
+OpRow PowRow();
 OpRow FillRow(uint64_t shape_args, void (*emit)(OpEmitter&));
 // arange of one to three numbers, and eye.
 OpRow RangeRow(int num_numbers);

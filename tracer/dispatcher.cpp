@@ -230,56 +230,6 @@ bool HasCaptured(const OpInfo& info, const torch::jit::Stack& stack) {
   return captured;
 }
 
-// The operator whose composite kernel does on a GPU what the kernel of `op` there does, with other arguments perhaps: ATen's divides many
-// tensors by one number by multiplying by its inverse, as a double.
-c10::OperatorHandle WithSamePieces(const c10::OperatorHandle& op, const OpInfo& info, torch::jit::Stack* stack) {
-  const bool in_place = info.name == "aten::_foreach_div_.Scalar";
-  if (!in_place && info.name != "aten::_foreach_div.Scalar") return op;
-  c10::IValue& number = torch::jit::peek(*stack, 1, info.num_args);
-  const at::Scalar divisor = number.toScalar();
-  number = divisor.isComplex() ? at::Scalar(1. / divisor.toComplexDouble()) : at::Scalar(1. / divisor.toDouble());
-  return c10::Dispatcher::singleton().findSchemaOrThrow(in_place ? "aten::_foreach_mul_" : "aten::_foreach_mul", "Scalar");
-}
-
-// The pieces of _foreach_div by a list of numbers on a GPU, which divides, where the operator of one tensor multiplies by the number's
-// inverse: as div.Scalar, which nothing else is recorded as. False: it is something else, or does not take that way in eager mode, either.
-bool RecordQuotients(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  const bool in_place = info.name == "aten::_foreach_div_.ScalarList";
-  if (!in_place && info.name != "aten::_foreach_div.ScalarList") return false;
-  const auto args = torch::jit::last(*stack, info.num_args);
-  const std::vector<at::Tensor> tensors = args[0].toTensorVector();
-  const std::vector<c10::IValue> numbers = args[1].toListRef().vec();
-  if (numbers.size() != tensors.size()) return false;
-  for (const at::Tensor& tensor : tensors) {
-    if (!at::isFloatingType(tensor.scalar_type()) || tensor.scalar_type() != tensors[0].scalar_type()) return false;
-    if (!tensor.is_non_overlapping_and_dense()) return false;
-  }
-  const auto piece = c10::Dispatcher::singleton().findSchemaOrThrow(in_place ? "aten::div_" : "aten::div", "Scalar");
-  std::vector<at::Tensor> results;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    torch::jit::Stack operands{tensors[i], numbers[i]};
-    BoxedRecord(piece, keys, &operands);
-    results.push_back(operands[0].toTensor());
-  }
-  torch::jit::drop(*stack, info.num_args);
-  if (!in_place) stack->emplace_back(std::move(results));
-  return true;
-}
-
-// On a GPU by its composite kernel, though it has one of its own there (_foreach operators): its pieces are recorded, and fused again.
-void BoxedPieces(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  Recorder* const recorder = Recorder::Current();
-  const OpInfo& info = codegen::GetOpInfo(op);
-  if (recorder != nullptr && (IsBeingCaptured(keys) || HasCaptured(info, *stack))) {
-    RunEagerly(recorder, info, keys, stack);
-  } else if (recorder != nullptr && keys.has_backend(c10::BackendComponent::CUDABit)) {
-    if (RecordQuotients(info, keys, stack)) return;
-    WithSamePieces(op, info, stack).callBoxedForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd, *stack);
-  } else {
-    op.redispatchBoxed(KeysBelowRecorder(keys), stack);
-  }
-}
-
 // kNone: a composite kernel serves every key, ours too. kPass: the composite kernel is below ours, which it falls through to. kPieces: so
 // it is, but a GPU has a kernel of its own there.
 enum class KernelKind { kNone, kPass, kPieces, kRecord, kComposite, kView };
@@ -453,6 +403,18 @@ void RecordTwinOrRun(const OpInfo& info, const OpInfo& called, c10::DispatchKeyS
   RunEagerly(recorder, called, keys, stack);
 }
 
+void BoxedPieces(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  Recorder* const recorder = Recorder::Current();
+  const OpInfo& info = codegen::GetOpInfo(op);
+  if (recorder != nullptr && (IsBeingCaptured(keys) || HasCaptured(info, *stack))) {
+    RunEagerly(recorder, info, keys, stack);
+  } else if (recorder != nullptr && keys.has_backend(c10::BackendComponent::CUDABit)) {
+    op.callBoxedForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd, *stack);
+  } else {
+    op.redispatchBoxed(KeysBelowRecorder(keys), stack);
+  }
+}
+
 void RegisterKernels() {
   // Registrations live as long as the process: kernels may run during exit.
   auto* aten = new torch::Library(torch::Library::IMPL, "aten", runtime::kRecorderKey, __FILE__, __LINE__);
@@ -462,9 +424,12 @@ void RegisterKernels() {
   const absl::flat_hash_set<std::string> typed = RegisterTypedKernels(aten, generic);
   const bool draws_later = RegisterRandomKernels(generic, aten);
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
-    if (name.name.rfind("aten::", 0) != 0) continue;
     const auto op = c10::Dispatcher::singleton().findOp(name);
     if (!op.has_value()) continue;
+    if (name.name.rfind("aten::", 0) != 0) {
+      NoteOwnKernels(*op);
+      continue;
+    }
     const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
     if (op->hasSchema() && codegen::IsKernelReplaced(*op)) {
       aten->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&BoxedEager>());

@@ -26,4 +26,8 @@ void RecordTwinOrRun(const codegen::OpInfo& info, const codegen::OpInfo& called,
 void RunAndObserve(Recorder* recorder, const codegen::OpInfo& info, std::vector<codegen::Word> key, c10::DispatchKeySet keys,
                    torch::jit::Stack* stack);
 
+// A kernel: on a GPU the operator's composite kernel, though it has one of its own there (_foreach operators), so that its pieces are
+// recorded, and fused again.
+void BoxedPieces(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
 }  // namespace lazuli::tracer

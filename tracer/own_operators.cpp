@@ -8,10 +8,13 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/core/Storage.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
 
 #include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -20,6 +23,7 @@
 #include "runtime/mode_keys.h"
 #include "tracer/above_autograd.h"
 #include "tracer/captured_memory.h"
+#include "tracer/dispatcher.h"
 #include "tracer/eager_call.h"
 #include "tracer/shape_inference.h"
 #include "tracer/visit_tensors.h"
@@ -288,7 +292,41 @@ void RunAndWatch(Recorder* recorder, const codegen::OpInfo& info, const Call& ca
   }
 }
 
+constexpr c10::DispatchKey kComposites[] = {c10::DispatchKey::CompositeImplicitAutograd, c10::DispatchKey::CompositeExplicitAutograd,
+                                            c10::DispatchKey::CompositeExplicitAutogradNonFunctional};
+constexpr c10::DispatchKey kDevices[] = {c10::DispatchKey::CPU, c10::DispatchKey::CUDA};
+
+// The kernel at the recorder's key of an operator that has a composite one: where the device has none of its own its pieces are recorded.
+void BoxedOverComposite(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const c10::DispatchKeySet below = KeysBelowRecorder(keys);
+  if (op.hasKernelForDispatchKey(below.highestPriorityTypeId())) {
+    RecordOrRun(codegen::GetOpInfo(op), keys, stack);
+  } else {
+    op.redispatchBoxed(below, stack);
+  }
+}
+
 }  // namespace
+
+void NoteOwnKernels(const c10::OperatorHandle& op) {
+  const c10::OperatorName& name = op.operator_name();
+  const auto has = [&](c10::DispatchKey key) { return op.hasKernelForDispatchKey(key); };
+  if (name.name.rfind("aten::", 0) == 0 || !op.hasSchema() || !std::any_of(std::begin(kComposites), std::end(kComposites), has) ||
+      !std::any_of(std::begin(kDevices), std::end(kDevices), has)) {
+    return;
+  }
+  static std::mutex mutex;
+  static auto* served = new std::set<std::string>;
+  const std::string space = name.name.substr(0, name.name.find("::"));
+  const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (!served->insert(full).second) return;
+  }
+  // Kernels live as long as the process: they may run during exit. Registering this one comes here again.
+  auto* library = new torch::Library(torch::Library::IMPL, space, runtime::kRecorderKey, __FILE__, __LINE__);
+  library->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&BoxedOverComposite>());
+}
 
 bool RunOwnOperator(Recorder* recorder, const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   if (IsBeingCaptured(keys)) return false;

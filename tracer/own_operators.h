@@ -1,6 +1,7 @@
 // Operators that are not LibTorch's, with kernels for meta tensors, so that they may be recorded: what their schemas do not say.
 #pragma once
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
 #include "codegen/ir/op_info.h"
@@ -18,5 +19,10 @@ namespace lazuli::tracer {
 // - Where autograd or autocast follow what its kernel calls, since it has no kernel for them: recorded as one operator, it would have no
 //   gradient.
 bool RunOwnOperator(Recorder* recorder, const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
+// Kernels of `op` were registered, or there are some. Where it is not LibTorch's, and has both a composite kernel and one of a device,
+// which takes its place there, so that it does in a mode, too: LibTorch would put the composite kernel in the place of the recorder's.
+// Thread-safe.
+void NoteOwnKernels(const c10::OperatorHandle& op);
 
 }  // namespace lazuli::tracer

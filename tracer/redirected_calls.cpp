@@ -24,6 +24,7 @@
 #include "runtime/philox.h"
 #include "runtime/redirect_calls.h"
 #include "tracer/lazy_tensor.h"
+#include "tracer/own_operators.h"
 #include "tracer/recorder.h"
 #include "tracer/replaced_kernels.h"
 
@@ -130,6 +131,7 @@ struct RegisterKernel {
     c10::RegistrationHandleRAII registered =
         theirs(dispatcher, name, key, std::move(kernel), std::move(signature), std::move(schema), std::move(debug));
     NoteRegistered(name, key);
+    if (const auto op = dispatcher->findOp(name)) NoteOwnKernels(*op);
     return registered;
   }
 

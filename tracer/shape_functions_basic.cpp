@@ -313,6 +313,7 @@ void AddBasicShapes(ShapeTable* table) {
       {"aten::hardswish", FloatUnaryShape},
       {"aten::logit", FloatUnaryShape},
       {"aten::isnan", IsNanShape},
+      {"aten::isinf", IsNanShape},
       {"aten::where.self", WhereShape},
       {"aten::rsub.Tensor", RsubShape},
       {"aten::floor_divide", FloorDivideShape},

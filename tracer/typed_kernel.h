@@ -19,6 +19,7 @@
 #include "runtime/cuda_driver.h"
 #include "tracer/captured_memory.h"
 #include "tracer/dispatcher.h"
+#include "tracer/number_arithmetic.h"
 #include "tracer/recorder.h"
 #include "tracer/shape_inference.h"
 #include "tracer/shared_storages.h"
@@ -210,6 +211,8 @@ bool ComputesNumber(Recorder* recorder, const at::Tensor& self, const A&... args
 // take a number that comes second as it is, in the type that halves are computed in.
 template <class Called>
 inline constexpr bool kNumberComesFirst = false;
+template <>
+inline constexpr bool kNumberComesFirst<at::_ops::mul__Scalar> = true;
 
 // The number that such a kernel multiplies `self` by.
 inline at::Scalar AsFirstOperand(const at::Tensor& self, const at::Scalar& number) {
@@ -253,6 +256,10 @@ struct TypedKernel<Op, R(A...), Called> {
       }
       if (at_once) {
         runtime::Counters::Get().cpu_scalar_ops.Add();
+        if constexpr (std::is_reference_v<R>) {
+          // Another recorder may be about to read it.
+          if (!SeveralRecorders() && NumberArithmetic<Called>::Run(args...)) return First(args...);
+        }
         return RunBelowRecorder<Called>(keys, std::forward<A>(args)...);
       }
     }

@@ -14,9 +14,6 @@ namespace lazuli::tracer {
 
 constexpr int kShards = 6;
 
-template <>
-inline constexpr bool kNumberComesFirst<at::_ops::mul__Scalar> = true;
-
 // Calls of `Called` are recorded as `Op`.
 template <class Called, class Op, int kShard>
 void RegisterTyped(torch::Library* library, torch::Library* generic, absl::flat_hash_set<std::string>* names) {

@@ -21,6 +21,7 @@ LAZULI_DECLARE_SHARD(3)
 LAZULI_DECLARE_SHARD(4)
 LAZULI_DECLARE_SHARD(5)
 #undef LAZULI_DECLARE_SHARD
+void RegisterForeachKernels(torch::Library* library, torch::Library* generic, absl::flat_hash_set<std::string>* names);
 
 absl::flat_hash_set<std::string> RegisterTypedKernels(torch::Library* library, torch::Library* generic) {
   absl::flat_hash_set<std::string> names;
@@ -30,6 +31,7 @@ absl::flat_hash_set<std::string> RegisterTypedKernels(torch::Library* library, t
   RegisterShard3(library, generic, &names);
   RegisterShard4(library, generic, &names);
   RegisterShard5(library, generic, &names);
+  RegisterForeachKernels(library, generic, &names);
   return names;
 }
 

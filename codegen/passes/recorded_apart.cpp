@@ -10,8 +10,6 @@ namespace {
 
 using runtime::Holds;
 
-constexpr int64_t kLargeBytes = int64_t{1} << 20;
-
 int32_t LastOp(const Graph& graph, const std::vector<NodeId>& nodes) {
   int32_t last = 0;
   for (const NodeId n : nodes) last = std::max(last, graph.nodes[n].op.index);
@@ -28,7 +26,7 @@ bool Reads(const Graph& graph, const std::vector<NodeId>& nodes, ValueId memory)
 
 }  // namespace
 
-bool RecordedApart::KeepsAlive(const std::vector<NodeId>& nodes, const std::vector<NodeId>& joining) const {
+bool RecordedApart::PutsOff(const std::vector<NodeId>& nodes, const std::vector<NodeId>& joining) const {
   if (LastOp(graph_, joining) - LastOp(graph_, nodes) <= kMostOpsApart) return false;
   for (const NodeId n : nodes) {
     int64_t made = 0;
@@ -39,7 +37,7 @@ bool RecordedApart::KeepsAlive(const std::vector<NodeId>& nodes, const std::vect
     ForEachUse(graph_.nodes[n], [&](const TensorRef& use) {
       const ValueId memory = graph_.MemoryOf(use.storage);
       const NodeId maker = graph_.values[memory].producer;
-      const bool is_large = StoredBytes(graph_, use) >= std::max(kLargeBytes, 16 * made);
+      const bool is_large = StoredBytes(graph_, use) >= 16 * made;
       // Inputs are alive anyway, and what the step makes itself is not in memory.
       if (is_large && maker != kNoNode && !Holds(nodes, maker)) keeps = keeps || !Reads(graph_, joining, memory);
     });
@@ -93,7 +91,7 @@ RecordedApart::RecordedApart(const Graph& graph, const std::vector<std::vector<N
 
 bool RecordedApart::KeepsApart(const std::vector<NodeId>& nodes, const std::vector<NodeId>& joining) const {
   if (graph_.nodes[nodes[0]].op.device.is_cpu()) return false;
-  return HoldsUp(nodes, joining) || KeepsAlive(nodes, joining) || UpdatesEarly(nodes, joining) || UpdatesEarly(joining, nodes);
+  return HoldsUp(nodes, joining) || PutsOff(nodes, joining) || UpdatesEarly(nodes, joining) || UpdatesEarly(joining, nodes);
 }
 
 runtime::KnownAt KnownAtOf(const Trace& trace) {

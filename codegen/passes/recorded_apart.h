@@ -25,9 +25,10 @@ class RecordedApart {
  private:
   // Others that use what `nodes` make would wait for operators of `joining` that are recorded much later.
   bool HoldsUp(const std::vector<NodeId>& nodes, const std::vector<NodeId>& joining) const;
-  // Reductions among `nodes` (the gradients of biases) would keep large operands alive until `joining`, recorded much later (an optimizer's
-  // updates), which does not read these. Their results alone take next to nothing.
-  bool KeepsAlive(const std::vector<NodeId>& nodes, const std::vector<NodeId>& joining) const;
+  // Reductions among `nodes` (the gradients of biases) would wait, and keep their operands alive, until `joining` is recorded much later
+  // (an optimizer's updates), which does not read these: work that could be done while the rest is recorded. Their results alone take next
+  // to nothing, and updates of them are batched with those of other parameters.
+  bool PutsOff(const std::vector<NodeId>& nodes, const std::vector<NodeId>& joining) const;
   // Others that use what one of the two makes would wait until it is recorded that the other updates a small input (batch norm's running
   // statistics), which can as well come later (sink_updates.h).
   bool UpdatesEarly(const std::vector<NodeId>& updates, const std::vector<NodeId>& makes) const;

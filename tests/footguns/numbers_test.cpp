@@ -92,6 +92,38 @@ TEST_P(NumbersTest, NotANumberInComparisonsMinAndMax) {
   });
 }
 
+TEST_P(NumbersTest, InfinitiesAreFound) {
+  for (const auto dtype : {torch::kFloat, torch::kDouble, torch::kBFloat16, torch::kHalf}) {
+    SCOPED_TRACE(torch::toString(dtype));
+    ExpectSameAsEager([dtype] {
+      const auto x = Special(dtype);
+      return Tensors{x.isinf(), (x + 0).isinf(), x.isfinite(), x.isposinf(), x.isneginf(), x[4].isinf(), x.t().isinf()};
+    });
+  }
+  ExpectSameAsEager([] {
+    const auto integers = torch::arange(5, torch::kLong) + 1;
+    return Tensors{integers.isinf(), (integers > 2).isinf()};
+  });
+}
+
+// Exponents that a float is another number for: odd, not zero, not infinite. (Other exponents are rounded as in a vector of ATen's.)
+TEST_P(NumbersTest, ExponentsThatFloatsDoNotHold) {
+  for (const auto dtype : {torch::kFloat, torch::kDouble}) {
+    SCOPED_TRACE(torch::toString(dtype));
+    ExpectSameAsEager([dtype] {
+      Tensors results;
+      const auto x = torch::full({5}, -1.0, torch::TensorOptions(TestDevice()).dtype(dtype)), zero = x + 1;
+      for (const at::Scalar& exponent : {at::Scalar(2147483647), at::Scalar(-2147483647), at::Scalar(16777217), at::Scalar(16777216)}) {
+        results.push_back(x.pow(exponent) * 2);
+        results.push_back((x + 0).pow_(exponent));
+      }
+      for (const double exponent : {1e-60, 1e-30}) results.push_back(zero.pow(exponent) + 1);
+      results.push_back(torch::pow(at::Scalar(-1), torch::full({3}, 3, torch::TensorOptions(TestDevice()).dtype(dtype))));
+      return results;
+    });
+  }
+}
+
 TEST_P(NumbersTest, RoundingAndRemainders) {
   ExpectSameAsEager([] {
     auto x = OnTestDevice(torch::tensor({-2.5, -1.5, -0.5, -0.0, 0.0, 0.5, 1.5, 2.5, 7.0, -7.0, 1e10, -3.7})).to(torch::kFloat).repeat({3});

@@ -184,6 +184,42 @@ TEST_P(OwnOperatorsTest, OneThatWritesItsOperand) {
 }
 
 // Numbers come in program order, before those of later operators.
+// LibTorch puts an operator's composite kernel at the keys of all devices that have none of their own.
+TEST_P(OwnOperatorsTest, OnesWithACompositeKernelToo) {
+  static int composite_calls, device_calls;
+  const auto plus_one = [](const torch::Tensor& x) { return ++composite_calls, x + 1; };
+  const auto plus_two = [](const torch::Tensor& x) { return ++device_calls, x + 2; };
+  for (const auto composite : {c10::DispatchKey::CompositeImplicitAutograd, c10::DispatchKey::CompositeExplicitAutograd}) {
+    for (const bool before : {true, false}) {
+      SCOPED_TRACE(before);
+      const std::string space = "lazuli_own_" + Name(c10::toString(composite)) + (before ? "_before" : "_after");
+      std::optional<lazuli::DeviceMode> mode;
+      if (!before) mode.emplace(options());
+      auto* library = new torch::Library(torch::Library::DEF, space, std::nullopt, __FILE__, __LINE__);
+      for (const char* name : {"both", "one"}) {
+        library->def((std::string(name) + "(Tensor x) -> Tensor").c_str());
+        library->impl(name, torch::dispatch(composite, plus_one));
+      }
+      for (const torch::DeviceType device : {torch::kCPU, torch::kCUDA}) library->impl("both", torch::dispatch(device, plus_two));
+      if (before) mode.emplace(options());
+      const auto call = [&](const char* name, const torch::Tensor& x) {
+        const auto op = c10::Dispatcher::singleton().findSchemaOrThrow((space + "::" + name).c_str(), "");
+        return op.typed<torch::Tensor(const torch::Tensor&)>().call(x);
+      };
+      for (int run = 0; run < 3; ++run) {
+        composite_calls = device_calls = 0;
+        const StatsDelta delta;
+        EXPECT_EQ(call("both", torch::ones({3}) * 2).sum().item<float>(), 12);
+        EXPECT_EQ(composite_calls, 0);
+        EXPECT_EQ(device_calls, 1);
+        EXPECT_EQ(call("one", torch::ones({3}) * 3).sum().item<float>(), 12);
+        EXPECT_EQ(composite_calls, 1);
+        EXPECT_EQ(delta.fallbacks(space + "::one"), 0);
+      }
+    }
+  }
+}
+
 TEST_P(OwnOperatorsTest, OneThatDrawsNumbers) {
   const auto op = Define(
                       Name("draws"), "(Tensor x) -> Tensor", [](const torch::Tensor& x) { return x + torch::rand_like(x); }, &LikeOne)

@@ -4,7 +4,10 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <limits>
+
 #include "lazuli/lazuli.h"
+#include "tests/support/error_of.h"
 #include "tests/support/same_as_eager.h"
 
 namespace lazuli::tracer {
@@ -50,6 +53,39 @@ TEST_F(CpuScalarsTest, OperatorsWithoutTypedKernelsToo) {
   program();
   EXPECT_EQ(delta.of(&Stats::cpu_scalar_ops), 3);
   EXPECT_EQ(delta.of(&Stats::traces), 0);
+}
+
+// Sums, differences and products in place are not computed by ATen's kernels.
+TEST_F(CpuScalarsTest, InPlaceAsAtenComputesThem) {
+  const double largest = std::numeric_limits<float>::max();
+  const std::vector<at::Scalar> numbers = {
+      1, -3, 0.1, 1e300, largest, -0.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<int64_t>::max()};
+  const auto program = [&](torch::ScalarType dtype) {
+    std::vector<torch::Tensor> results;
+    std::string errors;
+    for (const at::Scalar& number : numbers) {
+      for (const double begin : {3.0, -0.0, 1e30}) {
+        torch::Tensor x = torch::tensor(begin, torch::kDouble).to(dtype).clone();
+        const torch::Tensor other = torch::scalar_tensor(number, number.isFloatingPoint() ? torch::kDouble : torch::kLong).to(dtype);
+        errors += testing::ErrorOf([&] { x.add_(number).mul_(other).sub_(number, 1).mul_(number).add_(other, 1.0).sub_(other); });
+        errors += testing::ErrorOf([&] { x.add_(number, 0.5).mul_(true).sub_(true); });
+        results.push_back(x);
+        results.push_back(torch::scalar_tensor(static_cast<int64_t>(x._version()), torch::kLong));
+      }
+    }
+    return std::make_pair(results, errors);
+  };
+  for (const auto dtype : {torch::kFloat, torch::kDouble, torch::kLong, torch::kInt, torch::kBFloat16}) {
+    const auto [eager, errors] = [&] {
+      const EagerScope scope;
+      return program(dtype);
+    }();
+    const StatsDelta delta;
+    const auto [lazy, same_errors] = program(dtype);
+    EXPECT_GT(delta.of(&Stats::cpu_scalar_ops), 100) << dtype;
+    EXPECT_EQ(same_errors, errors) << dtype;
+    testing::ExpectSame(eager, lazy, /*exact=*/true, c10::toString(dtype));
+  }
 }
 
 TEST_F(CpuScalarsTest, PendingOnesAreRecorded) {
