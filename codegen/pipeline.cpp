@@ -157,7 +157,7 @@ std::vector<Pass> PassesOf(const Trace& trace, const PipelineOptions& options) {
                       return epilogues ? FuseEpilogues(std::move(graph), fast) : std::move(graph);
                     }});
   passes.push_back({"inline", [fuse](Graph graph) { return InlineBroadcasts(std::move(graph), fuse); }});
-  passes.push_back({"reuse", ReuseMemory});
+  passes.push_back({"reuse", [graphs = options.cudagraphs](Graph graph) { return ReuseMemory(std::move(graph), graphs); }});
   return passes;
 }
 

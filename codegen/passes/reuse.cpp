@@ -10,10 +10,14 @@
 namespace lazuli::codegen {
 namespace {
 
+// Less is not worth it where a result leaves the trace.
+constexpr int64_t kLargeBytes = int64_t{64} << 10;
+
 class Reuser {
  public:
-  explicit Reuser(Graph* graph)
+  Reuser(Graph* graph, bool cudagraphs)
       : graph_(*graph),
+        cudagraphs_(cudagraphs),
         in_memory_(ValuesInMemory(*graph)),
         pinned_(PinnedValues(*graph)),
         overwritten_(OverwrittenValues(*graph)),
@@ -32,11 +36,11 @@ class Reuser {
   void Run() {
     for (int g = 0; g < static_cast<int>(graph_.groups.size()); ++g) {
       const Group& group = graph_.groups[g];
-      if (!group.is_kernel() || graph_.nodes[group.nodes[0]].op.device.is_cpu()) continue;
-      const bool in_order = IsInOrder(group);
+      if (!group.is_kernel()) continue;
+      const bool in_order = IsInOrder(group), on_gpu = graph_.nodes[group.nodes[0]].op.device.is_cuda();
       for (size_t i = 0; i < group.nodes.size(); ++i) {
         if (in_order) TakeMemory(g, i);
-        if (IsFirstWindow(graph_.nodes[group.nodes[i]])) WriteOver(g, i);
+        if (on_gpu && IsFirstWindow(graph_.nodes[group.nodes[i]])) WriteOver(g, i);
       }
     }
   }
@@ -85,10 +89,16 @@ class Reuser {
       stored = node.results[r];
       at = r;
     }
-    // What leaves the trace has another address in each run, which CUDA graphs of calls that wrote there before would not survive.
-    if (stored == kNoValue || pinned_[stored] || graph_.values[stored].previous != kNoValue) return;
+    if (stored == kNoValue || graph_.values[stored].previous != kNoValue || !MayGive(node, stored)) return;
     const ValueId old = FindOld(g, group.nodes[i], stored, -1, group.placements[i].results[at]);
     if (old != kNoValue) SetPrevious(stored, old);
+  }
+
+  // Whether `stored`, which `node` makes, may have memory that was another value's.
+  bool MayGive(const Node& node, ValueId stored) const {
+    if (!pinned_[stored]) return node.op.device.is_cuda();
+    const Value& value = graph_.values[stored];
+    return !cudagraphs_ && value.has_layout() && StoredBytes(graph_, value.layout) >= kLargeBytes;
   }
 
   void SetPrevious(ValueId value, ValueId old) {
@@ -111,6 +121,7 @@ class Reuser {
     const Value& result = graph_.values[stored];
     const Value& value = graph_.values[old];
     if (last_use_[old] != g || !in_memory_[old] || pinned_[old] || overwritten_[old]) return false;
+    if (graph_.nodes[maker].op.device.is_cpu() && uses_[old] < 2) return false;
     const NodeId producer = graph_.values[graph_.MemoryOf(old)].producer;
     if (producer == kNoNode || group_of_[value.producer] == g || !value.has_layout()) return false;
     const bool same_bytes = value.layout.dtype == result.layout.dtype && value.layout.numel() == result.layout.numel() &&
@@ -136,6 +147,7 @@ class Reuser {
   }
 
   Graph& graph_;
+  const bool cudagraphs_;
   const std::vector<bool> in_memory_, pinned_;
   std::vector<bool> overwritten_;
   const std::vector<int> uses_;
@@ -146,8 +158,8 @@ class Reuser {
 
 }  // namespace
 
-absl::StatusOr<Graph> ReuseMemory(Graph graph) {
-  Reuser(&graph).Run();
+absl::StatusOr<Graph> ReuseMemory(Graph graph, bool cudagraphs) {
+  Reuser(&graph, cudagraphs).Run();
   return graph;
 }
 

@@ -70,6 +70,16 @@ TEST(RecordedApart, ASumDoesNotKeepALargeOperandAliveForAnUpdate) {
   EXPECT_EQ(UpdatesWhereItSums(SumOfProduct(kMostOpsApart + 8, product)), 0);
 }
 
+// Sums of small operands could be there when the rest is still recorded.
+TEST(RecordedApart, NorDoesASumOfASmallOne) {
+  const auto small = [](std::string text) {
+    return absl::StrReplaceAll(text, {{"1024,1024", "64,64"}, {"[1024]", "[64]"}, {"4194304", "16384"}, {"4096", "256"}});
+  };
+  const std::string product = "aten::mm(%0 f32[1024,1024], %0 f32[1024,1024])";
+  EXPECT_EQ(UpdatesWhereItSums(small(SumOfProduct(8, product))), 1);
+  EXPECT_EQ(UpdatesWhereItSums(small(SumOfProduct(kMostOpsApart + 8, product))), 0);
+}
+
 TEST(RecordedApart, NothingIsKeptAliveByWhatIsNotStored) {
   EXPECT_EQ(UpdatesWhereItSums(SumOfProduct(kMostOpsApart + 8, "aten::neg(%0 f32[1024,1024])")), 1);
 }

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "tests/support/gpu_graph.h"
@@ -137,6 +139,48 @@ storage %20: fresh 3200 bytes $ live
 TEST(ReuseTest, TheGradientOfLogitsIsWrittenOverThem) {
   const std::string rest = ", layout=none, device=none, pin_memory=none, non_blocking=false, memory_format=none)";
   EXPECT_THAT(Reused(absl::StrReplaceAll(kCrossEntropy, {{"~", rest}})), ElementsAre("16 over 4", "16 over 16"));
+}
+
+// A gradient that is scaled by what is computed of all of it (clipped), and what is done to it then.
+constexpr const char* kClipped = R"(
+trace scalars=1 offsets=0
+storage %0: input $
+storage %1: input $ mutated
+storage %2: fresh 262144 bytes $
+storage %3: fresh 4 bytes $
+storage %4: fresh 262144 bytes $ live
+%2 f32[256,256] = aten::mm(%0 f32[256,256], %0 f32[256,256])
+%3 f32[] = aten::linalg_vector_norm(%2 f32[256,256], ord=2:i64, dim=none, keepdim=false, dtype=none)
+%4 f32[256,256] = aten::mul.Tensor(%2 f32[256,256], %3 f32[])
+aten::add_.Tensor(%1 f32[256,256], %4 f32[256,256], alpha=#0:f64)
+)";
+
+TEST(ReuseTest, ALargeResultTakesTheMemoryOfWhatItIsMadeOf) {
+  EXPECT_THAT(Reused(kClipped), ElementsAre("4 over 2"));
+  EXPECT_THAT(Reused(kClipped, "cpu"), ElementsAre("4 over 2"));
+}
+
+TEST(ReuseTest, NotInCudaGraphs) {
+  const auto trace = ParseTrace(absl::StrReplaceAll(kClipped, {{"$", "cuda:0"}}));
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  PipelineOptions options;
+  options.target.cuda_arch = "sm_90";
+  for (const bool cudagraphs : {false, true}) {
+    options.cudagraphs = cudagraphs;
+    const auto graph = RunPasses(*trace, options, "reuse");
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    const auto taken = std::count_if(graph->values.begin(), graph->values.end(), [&](const Value& value) {
+      return value.previous != kNoValue && value.storage == 4;
+    });
+    EXPECT_EQ(taken, cudagraphs ? 0 : 1);
+  }
+}
+
+// Products and the kernels behind them share rows there.
+TEST(ReuseTest, OnTheCpuOnlyWhatOthersRead) {
+  std::string alone = absl::StrReplaceAll(kClipped, {{"%3 f32[] = aten::linalg_vector_norm(%2 ", "%3 f32[] = aten::linalg_vector_norm(%0 "}});
+  EXPECT_THAT(Reused(alone), ElementsAre("4 over 2"));
+  EXPECT_THAT(Reused(alone, "cpu"), IsEmpty());
 }
 
 // An input, a result that leaves the trace, what becomes one, what is read at other places than the result is stored at (transposed, one
