@@ -42,14 +42,6 @@ bool NumbersAreReal(const TraceOp& op, uint64_t operands) {
   return true;
 }
 
-bool AcceptsPointwise(const OpRow& row, const TraceOp& op) {
-  if (!NumbersAreReal(op, row.operands)) return false;
-  const ScalarType compute = ComputeType(row, op);
-  if (!HasType(row.types, compute, op)) return false;
-  const ScalarType result = row.rule == TypeRule::kCompare ? ScalarType::Bool : compute;
-  return IsCreation(op) ? op.results[0].dtype == result : c10::canCast(result, op.args[0].tensors[0].dtype);
-}
-
 // Whether an element of the result is computed from those of the operands that broadcasting brings together. ATen's kernels of some losses
 // take others: they leave out dimensions of size 1 first.
 bool Broadcasts(const TraceOp& op) {
@@ -65,6 +57,14 @@ bool Broadcasts(const TraceOp& op) {
   };
   return std::all_of(op.args.begin(), op.args.end(),
                      [&](const TraceArg& arg) { return std::all_of(arg.tensors.begin(), arg.tensors.end(), goes_along); });
+}
+
+bool AcceptsPointwise(const OpRow& row, const TraceOp& op) {
+  if (!NumbersAreReal(op, row.operands) || !Broadcasts(op)) return false;
+  const ScalarType compute = ComputeType(row, op);
+  if (!HasType(row.types, compute, op)) return false;
+  const ScalarType result = row.rule == TypeRule::kCompare ? ScalarType::Bool : compute;
+  return IsCreation(op) ? op.results[0].dtype == result : c10::canCast(result, op.args[0].tensors[0].dtype);
 }
 
 Iteration IteratePointwise(const OpRow& row, const Node& node) {
@@ -90,7 +90,7 @@ ScalarType SourceType(const TraceArg& source) {
 }
 
 bool AcceptsCast(const OpRow& row, const TraceOp& op) {
-  if (!NumbersAreReal(op, row.operands)) return false;
+  if (!NumbersAreReal(op, row.operands) || !Broadcasts(op)) return false;
   const ScalarType from = SourceType(op.args[row.operands == 1 ? 0 : 1]);
   // Conversions of a float out of the integer's range differ between CPUs' instruction sets.
   return op.device.is_cuda() || !(c10::isFloatingType(from) && (TypeBit(TargetType(op)) & kInts) != 0 &&
@@ -149,7 +149,6 @@ const OpRow* FindRow(const TraceOp& op) {
     for (const TensorRef& result : op.results) any = any || result.defined();
     if (!any) return nullptr;
   }
-  if (row->iterate == &IteratePointwise && !Broadcasts(op)) return nullptr;
   return row->accepts(*row, op) ? row : nullptr;
 }
 

@@ -51,6 +51,7 @@ class Reuser {
   bool IsInOrder(const Group& group) const {
     return std::all_of(group.nodes.begin(), group.nodes.end(), [&](NodeId n) {
       const Node& node = graph_.nodes[n];
+      if (node.kind == Node::Kind::kUpdate) return !node.is_scatter();
       return node.kind == Node::Kind::kCompute && node.row->scans == ScanDirection::kNone;
     });
   }

@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string>
 
 #include "codegen/ir/op_info.h"
+#include "codegen/ir/trace_text.h"
 #include "codegen/lower.h"
 #include "codegen/pipeline.h"
 #include "tests/support/eager_trace.h"
@@ -43,6 +45,7 @@ std::vector<Case> Cases() {
       {"aten::lerp.Scalar", 2, {0.9}, 1},
       {"aten::lerp.Tensor", 3, {}, 1},
       {"aten::neg", 1, {}, 0},
+      {"aten::isinf", 1, {}, 0},
       {"aten::abs", 1, {}, 0},
       {"aten::sign", 1, {}, 0},
       {"aten::reciprocal", 1, {}, 0},
@@ -217,6 +220,33 @@ TEST_P(LowerTest, PointwiseRowsFollowAten) {
 INSTANTIATE_TEST_SUITE_P(Types, LowerTest,
                          ::testing::Values(at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kLong, at::kInt, at::kByte, at::kBool),
                          [](const auto& info) { return std::string(c10::toString(info.param)); });
+
+// Whether the only operator of the trace `op` has a row. Its result is in storage 3.
+bool HasRow(const std::string& op) {
+  const auto trace = ParseTrace(
+      "trace scalars=0 offsets=0\nstorage %0: input cpu\nstorage %1: input cpu\nstorage %2: input cpu\nstorage %3: fresh 600 bytes cpu "
+      "live\n" +
+      op + "\n");
+  EXPECT_TRUE(trace.ok()) << trace.status();
+  return trace.ok() && FindRow(trace->ops[0]) != nullptr;
+}
+
+TEST(Lower, OperandsBroadcastToTheResult) {
+  const char* const sum = ", alpha=1)";
+  EXPECT_TRUE(HasRow(std::string("%3 f32[5,30] = aten::add.Tensor(%0 f32[5,30], %1 f32[30]") + sum));
+  EXPECT_TRUE(HasRow(std::string("%3 f32[5,30] = aten::add.Tensor(%0 f32[5,1], %1 f32[1,30]") + sum));
+  const char* const rest = ", weight=none, reduction=1)";
+  const std::string gradient = "%3 f32[150,1] = aten::binary_cross_entropy_backward(%0 f32[], %1 f32[150,1], ";
+  EXPECT_TRUE(HasRow(gradient + "%2 f32[150,1]" + rest));
+  EXPECT_FALSE(HasRow(gradient + "%2 f32[150]" + rest));
+  EXPECT_FALSE(HasRow(gradient + "%2 f32[1,150]" + rest));
+  EXPECT_FALSE(HasRow(gradient + "%2 f32[1,150,1]" + rest));
+}
+
+// Its operand is a window of the result.
+TEST(Lower, AGradientOfAWindowIsMadeByAKernel) {
+  EXPECT_TRUE(HasRow("%3 f32[5,10,3] = aten::select_backward(%0 f32[5,3], input_sizes=[5,10,3], dim=1, index=4)"));
+}
 
 }  // namespace
 }  // namespace lazuli::codegen
