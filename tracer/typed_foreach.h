@@ -78,7 +78,7 @@ class ListCheck {
   }
   bool HasSize(size_t size) {
     if (size_ == 0) size_ = size;
-    return size == size_;
+    return size == size_ && size != 0;
   }
 
   const c10::impl::LocalDispatchKeySet local_ = c10::impl::tls_local_dispatch_key_set();

@@ -124,6 +124,7 @@ TEST_P(ForeachTest, EveryOperatorOfStridedTensors) {
 }
 
 TEST_P(ForeachTest, ListsOfTensorsThatShareMemory) {
+  if (OnGpu()) GTEST_SKIP() << "a GPU's kernels write all tensors of a list at once";
   const auto operators = OperatorsFor(torch::kFloat, Layout::kOverlapping);
   ExpectSameAsEager([&] { return CallAll(operators, torch::kFloat, Layout::kOverlapping); });
 }
@@ -178,6 +179,8 @@ TEST_P(ForeachTest, SaysWhatEagerModeSays) {
   const std::vector<std::function<void()>> calls = {
       [&] { torch::_foreach_add_(two, one); },
       [&] { torch::_foreach_add_(none, 1); },
+      [&] { torch::_foreach_add_(none, one); },
+      [&] { torch::_foreach_mul(one, none); },
       [&] { torch::_foreach_mul_(two, std::vector<at::Scalar>{1.0}); },
       [&] { torch::_foreach_mul_(Tensors{torch::ones({3}, torch::kLong)}, 0.5); },
       [&] {
