@@ -95,6 +95,9 @@ inline bool IsNumber(const at::Tensor& value, bool* some) {
   *some |= value.defined();
   return !value.defined() || value.dim() == 0;
 }
+inline bool IsNumber(at::TensorList, bool*) { return false; }
+inline bool IsNumber(const at::ITensorListRef&, bool*) { return false; }
+inline bool IsNumber(const c10::List<std::optional<at::Tensor>>&, bool*) { return false; }
 template <class T>
 bool IsNumber(const T&, bool*) {
   return true;
@@ -197,10 +200,14 @@ decltype(auto) RunBelowRecorder(c10::DispatchKeySet keys, A&&... args) {
   return CallBelowRecorder<Op>(keys, std::forward<A>(args)...);
 }
 
-// Whether an operator that writes `self`, one of `args`, computes a number from numbers, all of them at hand (OpRecording::RunsAtOnce).
+// Whether results of the operator are as large as its operands, and on the same device.
+bool KeepsSizes(const codegen::OpInfo& info);
+
+// Whether an operator whose results have the sizes of its operands computes a number from numbers, all of them at hand
+// (OpRecording::RunsAtOnce).
 template <class Op, class... A>
-bool ComputesNumber(Recorder* recorder, const at::Tensor& self, const A&... args) {
-  if (self.dim() != 0 || !AreNumbers(args...)) return false;
+bool ComputesNumber(Recorder* recorder, const A&... args) {
+  if (!AreNumbers(args...)) return false;
   bool settled = true;
   VisitOperands<Op>([&](const at::Tensor& tensor, bool writes) { settled = settled && recorder->IsSettledNumber(tensor, writes); },
                     args...);
@@ -242,8 +249,8 @@ struct TypedKernel<Op, R(A...), Called> {
     const codegen::OpInfo& info = InfoOf<Op>();
     if (StepsAside(info.id, [&] { return AreNumbers(args...); })) return RunBelowRecorder<Called>(keys, std::forward<A>(args)...);
     if (Recorder* recorder = Recorder::Current()) {
-      bool at_once = false;
-      if constexpr (std::is_reference_v<R>) at_once = ComputesNumber<Op>(recorder, First(args...), args...);
+      static const bool keeps_sizes = std::is_reference_v<R> || KeepsSizes(info);
+      bool at_once = keeps_sizes && ComputesNumber<Op>(recorder, args...);
       if (!at_once) {
         OpRecording recording(recorder, info);
         if ((Add(&recording, args) && ...) && recording.IsOnOneDevice() && recording.OverlapsAreSafe() && recording.Known() != nullptr &&

@@ -6,7 +6,10 @@
 #include <ATen/ops/ones_ops.h>
 #include <ATen/ops/zeros_ops.h>
 
+#include <algorithm>
+
 #include "codegen/ir/replaced_kernels.h"
+#include "codegen/lower.h"
 #include "tracer/typed_direct.h"
 #include "tracer/typed_kernel.h"
 
@@ -22,6 +25,12 @@ LAZULI_DECLARE_SHARD(4)
 LAZULI_DECLARE_SHARD(5)
 #undef LAZULI_DECLARE_SHARD
 void RegisterForeachKernels(torch::Library* library, torch::Library* generic, absl::flat_hash_set<std::string>* names);
+
+bool KeepsSizes(const codegen::OpInfo& info) {
+  const auto& arguments = info.schema().arguments();
+  const bool has_device = std::any_of(arguments.begin(), arguments.end(), [](const c10::Argument& arg) { return arg.name() == "device"; });
+  return codegen::IsFreePointwise(codegen::FindRowByName(info.name)) && !info.is_random && !has_device;
+}
 
 absl::flat_hash_set<std::string> RegisterTypedKernels(torch::Library* library, torch::Library* generic) {
   absl::flat_hash_set<std::string> names;

@@ -88,6 +88,14 @@ TEST_F(CpuScalarsTest, InPlaceAsAtenComputesThem) {
   }
 }
 
+// Of numbers, but not numbers.
+TEST_F(CpuScalarsTest, ResultsThatAreLargerAreRecorded) {
+  const StatsDelta delta;
+  const torch::Tensor stacked = torch::stack({settled_, settled_}), repeated = settled_.repeat({4}), filled = settled_.new_full({3}, 2);
+  EXPECT_EQ(delta.of(&Stats::cpu_scalar_ops), 0);
+  EXPECT_EQ((stacked.sum() + repeated.sum() + filled.sum()).item<float>(), 24);
+}
+
 TEST_F(CpuScalarsTest, PendingOnesAreRecorded) {
   const StatsDelta delta;
   const torch::Tensor loss = (vector_ * 2).sum() / 3;
