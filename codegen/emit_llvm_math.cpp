@@ -26,10 +26,7 @@ float ErfinvFloat(float x) { return calc_erfinv(x); }
 double ErfinvDouble(double x) { return calc_erfinv(x); }
 
 // Code that runs on many threads at once cannot report that there is no memory: the process ends.
-void* RowCache(int64_t bytes) noexcept {
-  thread_local ThreadScratch rows;
-  return rows.Reserve(bytes);
-}
+void* RowCache(int64_t bytes) noexcept { return ScratchOfThread<struct CachedRows>().Reserve(bytes); }
 
 struct Helper {
   const char* name;

@@ -118,7 +118,7 @@ UnitWalk KernelRunner::WalkOf(int buffer, const int64_t* symbols) const {
 }
 
 void KernelRunner::Run(void* const* buffers, const uint64_t* scalars, const int64_t* symbols) const {
-  thread_local ThreadScratch thread_scratch;
+  ThreadScratch& thread_scratch = ScratchOfThread<KernelRunner>();
   const int64_t scratch_bytes = scratch_.Bytes(symbols);
   void* scratch = scratch_bytes > 0 ? thread_scratch.Reserve(scratch_bytes) : nullptr;
   for (const RunnablePhase& phase : phases_) {
@@ -133,7 +133,7 @@ void KernelRunner::Run(void* const* buffers, const uint64_t* scalars, const int6
 }
 
 void KernelRunner::RunFirstOfBatch(absl::Span<const runtime::BoundKernel> batch) const {
-  thread_local ThreadScratch thread_scratch;
+  ThreadScratch& thread_scratch = ScratchOfThread<KernelRunner>();
   absl::InlinedVector<int64_t, 32> scratch_at;
   int64_t scratch_bytes = 0;
   size_t num_phases = 0;

@@ -5,18 +5,15 @@
 #include <cstdlib>
 #include <new>
 
+#include "runtime/thread_object.h"
+
 namespace lazuli::codegen {
 
 // Grows and never shrinks: a kernel needs no allocation once its thread has run one as large. One object per thread and purpose.
 class ThreadScratch {
  public:
   ThreadScratch() = default;
-  ~ThreadScratch() {
-    std::free(data_);
-    // For handlers of exit(), which run when the thread's objects are gone. Compilers leave out other writes to what goes.
-    *const_cast<void* volatile*>(&data_) = nullptr;
-    *const_cast<volatile int64_t*>(&capacity_) = 0;
-  }
+  ~ThreadScratch() { std::free(data_); }
   ThreadScratch(const ThreadScratch&) = delete;
   ThreadScratch& operator=(const ThreadScratch&) = delete;
 
@@ -37,5 +34,11 @@ class ThreadScratch {
   void* data_ = nullptr;
   int64_t capacity_ = 0;
 };
+
+// The calling thread's for `Purpose`, a class that need not be defined.
+template <class Purpose>
+ThreadScratch& ScratchOfThread() {
+  return runtime::ThreadObject<ThreadScratch, Purpose>();
+}
 
 }  // namespace lazuli::codegen

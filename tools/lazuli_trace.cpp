@@ -196,6 +196,11 @@ int main(int argc, char** argv) {
   const auto test = lazuli::tools::ReadTraceCase({std::istreambuf_iterator<char>(file), {}});
   if (!test.ok()) return Fail(arguments.file + ": " + std::string(test.status().message()));
   if (arguments.command == "print") return Print(arguments, *test);
+  if (arguments.command == "run" || arguments.command == "bisect" || arguments.command == "minimise") {
+    const std::string error = CompareWithReplay(*test, arguments.options).error;
+    if (!error.empty())
+      return Fail("nothing was compared (another --seed, perhaps?), since the operators throw when run one by one: " + error);
+  }
   if (arguments.command == "run") return Run(arguments, *test);
   if (arguments.command == "bisect") return Bisect(arguments, *test);
   if (arguments.command == "minimise") return Minimise(arguments, *test);

@@ -118,12 +118,8 @@ LabOptions DefaultLabOptions() {
 Comparison CompareWithReplay(const TraceCase& test, const LabOptions& options, const std::vector<bool>& compiled) {
   Comparison comparison;
   const TraceMemory memory(test, options.seed);
-  std::string error;
-  const auto expected = memory.Run(codegen::MakeReplay(test.trace).get(), &error);
-  if (!error.empty()) {
-    comparison.largest.push_back("op by op: " + error);
-    return comparison;
-  }
+  const auto expected = memory.Run(codegen::MakeReplay(test.trace).get(), &comparison.error);
+  if (!comparison.error.empty()) return comparison;
   auto program = codegen::Compile(test.trace, PipelineOf(options, compiled), nullptr);
   if (!program.ok()) {
     comparison.difference = absl::StrCat("could not be compiled: ", std::string(program.status().message()));
@@ -131,6 +127,7 @@ Comparison CompareWithReplay(const TraceCase& test, const LabOptions& options, c
   }
   // Twice: a program must not depend on what its last run left behind.
   for (int run = 0; run < 2 && comparison.difference.empty(); ++run) {
+    std::string error;
     const auto actual = memory.Run(program->get(), &error);
     if (!error.empty()) {
       comparison.difference = error;

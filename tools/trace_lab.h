@@ -27,10 +27,10 @@ struct Comparison {
   // Empty: the compiled program leaves the same as the operators one by one. Else the first storage that differs, or what failed.
   std::string difference;
   std::vector<std::string> largest;  // By visible storage: "%3: largest difference 0".
+  std::string error;                 // What the operators threw when run one by one: nothing was compared.
 };
 
-// Runs `test` op by op and as options.backend compiles it, on the same random inputs. `compiled`: as PipelineOptions::compiled_ops. A trace
-// whose operators throw when run one by one has no difference.
+// Runs `test` op by op and as options.backend compiles it, on the same random inputs. `compiled`: as PipelineOptions::compiled_ops.
 Comparison CompareWithReplay(const TraceCase& test, const LabOptions& options, const std::vector<bool>& compiled = {});
 
 // Whether a case shows the problem when only these of its ops (by place; empty: all) are compiled.

@@ -51,7 +51,7 @@ AttentionBlock BlockOf(const Attention& a, int64_t batch, int64_t head, int64_t 
 }
 
 void RunBlock(const Attention& a, const ProductTiles& tiles, int64_t batch, int64_t head, int64_t first, int64_t rows) {
-  thread_local ThreadScratch scratch;
+  ThreadScratch& scratch = ScratchOfThread<Attention>();
   const int64_t vectors = at::divup(rows, tiles.lanes);
   const int64_t floats = AttentionScratchFloats(tiles, vectors, a.width), stats_floats = 2 * vectors * tiles.lanes;
   auto* const room = static_cast<float*>(scratch.Reserve((floats + stats_floats) * static_cast<int64_t>(sizeof(float))));
@@ -91,7 +91,7 @@ void AddRow(const BlockRows<float>& rows, int64_t row, int64_t width, const Bloc
 // Queries [first, last) of all heads that share these keys.
 void RunBack(const AttentionGradient& g, const ProductTiles& tiles, int64_t batch, int64_t kv_head, int64_t first, int64_t last,
              const KeyGradients& to) {
-  thread_local ThreadScratch scratch;
+  ThreadScratch& scratch = ScratchOfThread<AttentionGradient>();
   const Attention& a = g.attention;
   const int64_t most = tiles.max_vectors * tiles.lanes, sharing = a.heads / a.kv_heads;
   const int64_t floats = AttentionGradScratchFloats(tiles, tiles.max_vectors, a.width);

@@ -61,7 +61,7 @@ void ForParts(int64_t count, const Fn& fn) {
 
 // Rows [first, end) of x against rows [begin_col, end_col) of w.
 void RunPart(const Product& product, const ProductTiles& tiles, int64_t first, int64_t end, int64_t begin_col, int64_t end_col) {
-  thread_local ThreadScratch panels;
+  ThreadScratch& panels = ScratchOfThread<struct Panels>();
   alignas(64) float scratch[kProductBlock * kMaxPanelFloats];
   const int64_t all_vectors = at::divup(end - first, tiles.lanes);
   const int64_t num_blocks = at::divup(all_vectors, tiles.max_vectors);
@@ -89,7 +89,7 @@ constexpr int64_t kBlockRows = 64;  // That go through all stages at a time.
 class PackedWeights {
  public:
   PackedWeights(const Product& product, const ProductTiles& tiles) : tiles_(tiles), width_(tiles.lanes * tiles.max_vectors) {
-    thread_local ThreadScratch scratch;
+    ThreadScratch& scratch = ScratchOfThread<PackedWeights>();
     const int64_t panels = at::divup(product.cols, width_), panel_floats = width_ * product.depth;
     panels_ = static_cast<float*>(scratch.Reserve(panels * panel_floats * static_cast<int64_t>(sizeof(float))));
     Product transposed = product;
@@ -124,7 +124,7 @@ bool PaysToPack(const Product& product, int64_t threads) {
 // Rows [first, end) through all stages. `weights`: null where w is to be read where it lies.
 void RunBlock(Product product, const ProductTiles& tiles, const PackedWeights* weights, const RowStages& stages, int64_t first,
               int64_t end) {
-  thread_local ThreadScratch x_rows, y_rows;
+  ThreadScratch &x_rows = ScratchOfThread<struct RowsOfX>(), &y_rows = ScratchOfThread<struct RowsOfY>();
   const auto room = [&](ThreadScratch* scratch, int64_t row) {
     return static_cast<float*>(scratch->Reserve((end - first) * row * static_cast<int64_t>(sizeof(float)))) - first * row;
   };

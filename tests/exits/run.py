@@ -14,7 +14,7 @@ MODES = {
     "of all threads": {"LAZULI_ASYNC": "0", "LAZULI_THREADS": "1"},
     "by ATen": {"LAZULI_ASYNC": "0", "LAZULI_BACKEND": "aten"},
 }
-REPEATS = 3
+REPEATS = 2
 
 
 def run(program, way, extra):

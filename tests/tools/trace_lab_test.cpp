@@ -208,6 +208,17 @@ TEST(TraceCommandTest, SaysWhatIsWrong) {
   int status = -1;
   EXPECT_THAT(RunTrace("frobnicate FILE", kOneFunction, &status), HasSubstr("no such command: frobnicate"));
   EXPECT_EQ(status, 2);
+  const char* const refused = R"(
+trace scalars=0 offsets=0
+storage %0: input cpu
+storage %1: input cpu
+storage %2: fresh 4 bytes cpu live
+%2 f32[] = aten::binary_cross_entropy(%0 f32[100], %1 f32[100], weight=none, reduction=1)
+)";
+  for (const char* command : {"run FILE", "bisect FILE", "minimise FILE"}) {
+    EXPECT_THAT(RunTrace(command, refused, &status), HasSubstr("nothing was compared"));
+    EXPECT_EQ(status, 2);
+  }
   EXPECT_THAT(RunTrace("run FILE --tolerance=x", kOneFunction, &status), HasSubstr("--tolerance: expected a number"));
   EXPECT_THAT(RunTrace("run FILE", "trace scalars=0 offsets=0\nnonsense\n", &status), HasSubstr("line 2"));
   EXPECT_EQ(status, 2);
