@@ -10,6 +10,8 @@ namespace {
 
 using runtime::Holds;
 
+constexpr int64_t kLargeBytes = int64_t{1} << 20;
+
 int32_t LastOp(const Graph& graph, const std::vector<NodeId>& nodes) {
   int32_t last = 0;
   for (const NodeId n : nodes) last = std::max(last, graph.nodes[n].op.index);
@@ -24,10 +26,23 @@ bool Reads(const Graph& graph, const std::vector<NodeId>& nodes, ValueId memory)
   return reads;
 }
 
+// Whether they read inputs that the trace updates.
+bool ReadsWhatIsUpdated(const Graph& graph, const std::vector<NodeId>& nodes) {
+  bool reads = false;
+  for (const NodeId n : nodes) {
+    ForEachUse(graph.nodes[n], [&](const TensorRef& use) {
+      const TraceStorage& storage = graph.storages[graph.values[use.storage].storage];
+      reads = reads || (storage.is_input && storage.mutated);
+    });
+  }
+  return reads;
+}
+
 }  // namespace
 
 bool RecordedApart::PutsOff(const std::vector<NodeId>& nodes, const std::vector<NodeId>& joining) const {
   if (LastOp(graph_, joining) - LastOp(graph_, nodes) <= kMostOpsApart) return false;
+  const bool updates = ReadsWhatIsUpdated(graph_, joining);
   for (const NodeId n : nodes) {
     int64_t made = 0;
     ForEachDef(graph_.nodes[n], [&](ValueId value) {
@@ -37,7 +52,7 @@ bool RecordedApart::PutsOff(const std::vector<NodeId>& nodes, const std::vector<
     ForEachUse(graph_.nodes[n], [&](const TensorRef& use) {
       const ValueId memory = graph_.MemoryOf(use.storage);
       const NodeId maker = graph_.values[memory].producer;
-      const bool is_large = StoredBytes(graph_, use) >= 16 * made;
+      const bool is_large = StoredBytes(graph_, use) >= std::max(updates ? 0 : kLargeBytes, 16 * made);
       // Inputs are alive anyway, and what the step makes itself is not in memory.
       if (is_large && maker != kNoNode && !Holds(nodes, maker)) keeps = keeps || !Reads(graph_, joining, memory);
     });

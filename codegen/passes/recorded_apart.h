@@ -25,9 +25,9 @@ class RecordedApart {
  private:
   // Others that use what `nodes` make would wait for operators of `joining` that are recorded much later.
   bool HoldsUp(const std::vector<NodeId>& nodes, const std::vector<NodeId>& joining) const;
-  // Reductions among `nodes` (the gradients of biases) would wait, and keep their operands alive, until `joining` is recorded much later
-  // (an optimizer's updates), which does not read these: work that could be done while the rest is recorded. Their results alone take next
-  // to nothing, and updates of them are batched with those of other parameters.
+  // Reductions among `nodes` (the gradients of biases) would keep large operands alive until `joining` is recorded much later, which does
+  // not read these. Their results alone take next to nothing. Where `joining` updates an input (an optimizer's step), operands need not be
+  // large: the reductions are done while the rest is recorded, and the updates are batched with others.
   bool PutsOff(const std::vector<NodeId>& nodes, const std::vector<NodeId>& joining) const;
   // Others that use what one of the two makes would wait until it is recorded that the other updates a small input (batch norm's running
   // statistics), which can as well come later (sink_updates.h).
