@@ -66,7 +66,7 @@ Expr Clamp(const Operands& x) {
 
 bool IsExponentOf(const TraceOp& op, c10::ScalarType type) {
   const TraceArg& exponent = op.args[1];
-  if (exponent.kind != TraceArg::Kind::kConst || type == c10::kDouble) return true;
+  if (exponent.kind != TraceArg::Kind::kConst || type == c10::kDouble || !c10::isFloatingType(type)) return true;
   const double exact = exponent.value.toScalar().toDouble(), rounded = static_cast<float>(exact);
   const auto is_odd = [](double number) { return std::fmod(number, 2) == 1 || std::fmod(number, 2) == -1; };
   return (exact == 0) == (rounded == 0) && std::isinf(exact) == std::isinf(rounded) && is_odd(exact) == is_odd(rounded);

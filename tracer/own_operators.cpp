@@ -294,7 +294,8 @@ void RunAndWatch(Recorder* recorder, const codegen::OpInfo& info, const Call& ca
 
 constexpr c10::DispatchKey kComposites[] = {c10::DispatchKey::CompositeImplicitAutograd, c10::DispatchKey::CompositeExplicitAutograd,
                                             c10::DispatchKey::CompositeExplicitAutogradNonFunctional};
-constexpr c10::DispatchKey kDevices[] = {c10::DispatchKey::CPU, c10::DispatchKey::CUDA};
+constexpr c10::DispatchKey kDevices[] = {c10::DispatchKey::CPU, c10::DispatchKey::CUDA, c10::DispatchKey::Meta,
+                                         c10::DispatchKey::XPU, c10::DispatchKey::MPS,  c10::DispatchKey::PrivateUse1};
 
 // The kernel at the recorder's key of an operator that has a composite one: where the device has none of its own its pieces are recorded.
 void BoxedOverComposite(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {

@@ -11,6 +11,7 @@
 #include "codegen/ir/op_info.h"
 #include "codegen/ir/replaced_kernels.h"
 #include "runtime/mode_keys.h"
+#include "tracer/dispatcher.h"
 #include "tracer/eager_call.h"
 
 namespace lazuli::tracer {
@@ -38,8 +39,10 @@ torch::Library& LibraryAt(c10::DispatchKey key) {
 // Calls go past `key` from now on, if a kernel of ours is there.
 void GoPast(c10::DispatchKey key, const std::string& name) {
   const codegen::OpInfo* const info = codegen::FindOpInfo(name);
-  if (info != nullptr && info->handle.hasKernelForDispatchKey(key))
-    LibraryAt(key).impl(name.c_str(), torch::CppFunction::makeFallthrough());
+  if (info == nullptr || !info->handle.hasKernelForDispatchKey(key)) return;
+  const bool in_pieces = key == runtime::kRecorderKey && name.rfind("aten::_foreach_", 0) == 0;  // A GPU has kernels of its own for them.
+  LibraryAt(key).impl(name.c_str(),
+                      in_pieces ? torch::CppFunction::makeFromBoxedFunction<&BoxedPieces>() : torch::CppFunction::makeFallthrough());
 }
 
 // Whether `name` is not in the set yet, into which it goes.

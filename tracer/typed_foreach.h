@@ -31,13 +31,14 @@ const T& Element(const T& shared, size_t /*i*/) {
   return shared;
 }
 
-// Whether the elements can be recorded one by one: lists of one length, of dense tensors on one kind of device, with nothing between the
-// program and the recorder.
+// Whether the elements can be recorded one by one: lists of one length, of dense tensors on one kind of device, with nothing (functorch,
+// Python, a mode) between the program and the recorder. Autocast, which follows the pieces that CPUs make of such operators, sees nothing
+// of those of a GPU's kernels.
 class ListCheck {
  public:
   template <class... A>
-  explicit ListCheck(const A&... args) {
-    passed_ = Recorder::Current() != nullptr && (Takes(args) && ...) && size_ != 0;
+  explicit ListCheck(bool writes, const A&... args) : writes_(writes) {
+    passed_ = Recorder::Current() != nullptr && (Takes(args) && ...);
   }
 
   bool passed() const { return passed_; }
@@ -45,7 +46,7 @@ class ListCheck {
   size_t size() const { return size_; }
   bool on_gpu() const { return device_ == c10::DeviceType::CUDA; }
 
-  // `tensor` was written, which the kernel between autograd and the recorder would have counted.
+  // `tensor` was written, which the kernel between autograd and the recorder would have counted: pieces are called past it.
   void CountWrite(const at::Tensor& tensor) const {
     c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
     if (KeysOf(*impl).has(c10::DispatchKey::ADInplaceOrView)) impl->bump_version();
@@ -53,22 +54,25 @@ class ListCheck {
 
  private:
   static constexpr c10::DispatchKeySet kPlain = kPlainKeys | c10::DispatchKeySet(c10::DispatchKey::BackendSelect);
+  static constexpr c10::DispatchKeySet kPlainOnGpu = kPlain | c10::DispatchKeySet(c10::DispatchKey::AutocastCUDA);
 
   c10::DispatchKeySet KeysOf(const c10::TensorImpl& impl) const { return (impl.key_set() | local_.included_) - local_.excluded_; }
 
   bool Takes(at::TensorList list) {
     if (!HasSize(list.size())) return false;
     for (const at::Tensor& tensor : list) {
-      if (!Takes(tensor)) return false;
+      if (!TakesElement(tensor)) return false;
     }
     return true;
   }
   bool Takes(at::ArrayRef<at::Scalar> list) { return HasSize(list.size()); }
-  bool Takes(const at::Tensor& tensor) {
+  // For all elements: a number.
+  bool Takes(const at::Tensor& tensor) { return tensor.dim() == 0 && TakesElement(tensor); }
+  bool TakesElement(const at::Tensor& tensor) {
     const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-    const c10::DispatchKeySet keys = KeysOf(impl);
-    if ((keys.raw_repr() & ~kPlain.raw_repr()) != 0 || !IsStridedWindow(impl)) return false;
-    if (tensor.is_inference() && keys.has(c10::DispatchKey::ADInplaceOrView)) return false;  // May not be written.
+    const c10::DispatchKeySet keys = KeysOf(impl), plain = impl.device_type() == c10::kCUDA ? kPlainOnGpu : kPlain;
+    if ((keys.raw_repr() & ~plain.raw_repr()) != 0 || !IsStridedWindow(impl)) return false;
+    if (writes_ && tensor.is_inference() && keys.has(c10::DispatchKey::ADInplaceOrView)) return false;  // May not be written.
     if (!device_.has_value()) device_ = impl.device_type();
     return impl.device_type() == *device_ && !IsCaptured(impl.unsafe_storage().unsafeGetStorageImpl());
   }
@@ -82,6 +86,7 @@ class ListCheck {
   }
 
   const c10::impl::LocalDispatchKeySet local_ = c10::impl::tls_local_dispatch_key_set();
+  const bool writes_;
   size_t size_ = 0;
   std::optional<c10::DeviceType> device_;
   bool passed_ = false;
@@ -196,14 +201,14 @@ struct ForeachKernel<Op, Called, R(A...)> {
   static constexpr bool kInPlace = std::is_void_v<R>;
 
   static R Call(c10::DispatchKeySet keys, A... args) {
-    const ListCheck check(args...);
+    const ListCheck check(kInPlace, args...);
     return check.passed() && !IsBeingCaptured(keys) ? Record(check, keys, args...) : Boxed(keys, args...);
   }
 
   // The kernel at the generic key (see AboveAutogradKernel).
   static R CallAboveAutograd(c10::DispatchKeySet keys, A... args) {
     if ((keys.raw_repr() & ~kPlainKeys.raw_repr()) == 0 && !ConcernAutograd(args...) && !IsBeingCaptured(keys)) {
-      const ListCheck check(args...);
+      const ListCheck check(kInPlace, args...);
       if (check.passed()) return Record(check, keys, args...);
     }
     return Op::redispatch(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, runtime::kGenericKey), args...);

@@ -52,7 +52,7 @@ bool RecordedApart::PutsOff(const std::vector<NodeId>& nodes, const std::vector<
     ForEachUse(graph_.nodes[n], [&](const TensorRef& use) {
       const ValueId memory = graph_.MemoryOf(use.storage);
       const NodeId maker = graph_.values[memory].producer;
-      const bool is_large = StoredBytes(graph_, use) >= std::max(updates ? 0 : kLargeBytes, 16 * made);
+      const bool is_large = made > 0 && StoredBytes(graph_, use) >= std::max(updates ? 0 : kLargeBytes, 16 * made);
       // Inputs are alive anyway, and what the step makes itself is not in memory.
       if (is_large && maker != kNoNode && !Holds(nodes, maker)) keeps = keeps || !Reads(graph_, joining, memory);
     });

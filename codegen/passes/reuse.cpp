@@ -46,8 +46,8 @@ class Reuser {
   }
 
  private:
-  // Whether points can be gone through in any order, each once what is read there is there. (Where passes over them follow each other,
-  // what overwrites an operand is stored in the last one: StagedKernel::store_pass.)
+  // Whether points can be gone through in any order, each once what is read there is there: updates write other memories. (Where passes
+  // over them follow each other, what overwrites an operand is stored in the last one: StagedKernel::store_pass.)
   bool IsInOrder(const Group& group) const {
     return std::all_of(group.nodes.begin(), group.nodes.end(), [&](NodeId n) {
       const Node& node = graph_.nodes[n];
@@ -90,13 +90,13 @@ class Reuser {
       stored = node.results[r];
       at = r;
     }
-    if (stored == kNoValue || graph_.values[stored].previous != kNoValue || !MayGive(node, stored)) return;
+    if (stored == kNoValue || graph_.values[stored].previous != kNoValue || !MayMove(node, stored)) return;
     const ValueId old = FindOld(g, group.nodes[i], stored, -1, group.placements[i].results[at]);
     if (old != kNoValue) SetPrevious(stored, old);
   }
 
   // Whether `stored`, which `node` makes, may have memory that was another value's.
-  bool MayGive(const Node& node, ValueId stored) const {
+  bool MayMove(const Node& node, ValueId stored) const {
     if (!pinned_[stored]) return node.op.device.is_cuda();
     const Value& value = graph_.values[stored];
     return !cudagraphs_ && value.has_layout() && StoredBytes(graph_, value.layout) >= kLargeBytes;

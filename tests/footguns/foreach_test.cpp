@@ -182,6 +182,8 @@ TEST_P(ForeachTest, SaysWhatEagerModeSays) {
       [&] { torch::_foreach_add_(none, one); },
       [&] { torch::_foreach_mul(one, none); },
       [&] { torch::_foreach_mul_(two, std::vector<at::Scalar>{1.0}); },
+      [&] { torch::_foreach_add_(two, torch::ones({3})); },
+      [&] { torch::_foreach_mul(two, torch::ones({1})); },
       [&] { torch::_foreach_mul_(Tensors{torch::ones({3}, torch::kLong)}, 0.5); },
       [&] {
         torch::_foreach_mul_(Tensors{torch::ones({3}).expand({2, 3}), torch::ones({3})}, 0.5);

@@ -201,6 +201,7 @@ TEST_P(OwnOperatorsTest, OnesWithACompositeKernelToo) {
         library->impl(name, torch::dispatch(composite, plus_one));
       }
       for (const torch::DeviceType device : {torch::kCPU, torch::kCUDA}) library->impl("both", torch::dispatch(device, plus_two));
+      library->impl("one", torch::dispatch(torch::kMeta, [](const torch::Tensor& x) { return torch::empty({5}, x.options()); }));
       if (before) mode.emplace(options());
       const auto call = [&](const char* name, const torch::Tensor& x) {
         const auto op = c10::Dispatcher::singleton().findSchemaOrThrow((space + "::" + name).c_str(), "");
@@ -213,6 +214,8 @@ TEST_P(OwnOperatorsTest, OnesWithACompositeKernelToo) {
         EXPECT_EQ(composite_calls, 0);
         EXPECT_EQ(device_calls, 1);
         EXPECT_EQ(call("one", torch::ones({3}) * 3).sum().item<float>(), 12);
+        EXPECT_EQ(composite_calls, 1);
+        EXPECT_EQ(call("one", torch::ones({2}, torch::kMeta)).size(0), 5);
         EXPECT_EQ(composite_calls, 1);
         EXPECT_EQ(delta.fallbacks(space + "::one"), 0);
       }
