@@ -2,6 +2,7 @@
 
 #include <ATen/ScalarOps.h>
 
+#include <functional>
 #include <limits>
 
 #include "runtime/default_dtype.h"
@@ -104,6 +105,51 @@ TEST_P(NumbersTest, InfinitiesAreFound) {
     const auto integers = torch::arange(5, torch::kLong) + 1;
     return Tensors{integers.isinf(), (integers > 2).isinf()};
   });
+}
+
+// Kernels turn numbers into the type that they compute in, and throw where it does not hold them: eager's decide.
+TEST_P(NumbersTest, NumbersThatTheTypeDoesNotHold) {
+  constexpr double kWide = 1e300;
+  const auto what = [](const std::function<torch::Tensor()>& call) -> std::string {
+    try {
+      call().sum().cpu();
+    } catch (const std::exception& error) {
+      return std::string(error.what()).substr(0, 60);
+    }
+    return "nothing";
+  };
+  for (const auto dtype : {torch::kFloat, torch::kDouble, torch::kBFloat16}) {
+    SCOPED_TRACE(torch::toString(dtype));
+    const auto x = torch::ones({5}, torch::TensorOptions(TestDevice()).dtype(dtype));
+    const std::vector<std::function<torch::Tensor()>> calls = {
+        [&] { return x.clamp_min(kWide); },
+        [&] { return x.clamp_max(-kWide); },
+        [&] { return x.clamp(0, kWide); },
+        [&] { return (x + 0).clamp_(-kWide, 1); },
+        [&] { return at::hardtanh(x, -1, kWide); },
+        [&] { return at::threshold(x, 0, kWide); },
+        [&] { return at::leaky_relu(x, kWide); },
+        [&] { return at::elu(x, kWide); },
+        [&] { return at::softplus(x, 1, kWide); },
+        [&] { return x.add(x, kWide); },
+        [&] { return at::addcmul(x, x, x, kWide); },
+        [&] { return x.lerp(x, kWide); },
+        [&] {
+          return at::constant_pad_nd(x, {1, 1}, kWide);
+        },
+        [&] { return x.mul(kWide); },
+        [&] { return x.sub(-kWide); },
+        [&] { return x.pow(kWide); },
+    };
+    for (size_t i = 0; i < calls.size(); ++i) {
+      const std::string eager = what(calls[i]);
+      const lazuli::DeviceMode mode(options());
+      for (int run = 0; run < 3; ++run) {
+        EXPECT_EQ(what(calls[i]), eager) << i;
+        EXPECT_NO_THROW(lazuli::sync()) << i;
+      }
+    }
+  }
 }
 
 // Exponents that a float is another number for: odd, not zero, not infinite. (Other exponents are rounded as in a vector of ATen's.)
