@@ -263,6 +263,15 @@ ScalarType ComputeType(const OpRow& row, const TraceOp& op) {
   return common;
 }
 
+bool BroadcastsTo(const TensorRef& ref, const c10::DimVector& sizes) {
+  if (ref.sizes.size() > sizes.size()) return false;
+  const size_t shift = sizes.size() - ref.sizes.size();
+  for (size_t d = 0; d < ref.sizes.size(); ++d) {
+    if (ref.sizes[d] != 1 && ref.sizes[d] != sizes[d + shift]) return false;
+  }
+  return true;
+}
+
 c10::DimVector BroadcastStrides(const TensorRef& ref, const c10::DimVector& sizes) {
   c10::DimVector strides(sizes.size(), 0);
   const size_t shift = sizes.size() - ref.sizes.size();

@@ -254,7 +254,10 @@ c10::ScalarType PromotedType(const TraceOp& op, uint64_t args);
 // The type that `row`'s formula computes in for `op`, before OpMathType.
 c10::ScalarType ComputeType(const OpRow& row, const TraceOp& op);
 
-// Strides of `ref` broadcast to `sizes`: right-aligned, 0 along dimensions of size 1.
+// Whether `ref` can be broadcast to `sizes`.
+bool BroadcastsTo(const TensorRef& ref, const c10::DimVector& sizes);
+
+// Strides of `ref`, which broadcasts to `sizes`, there: right-aligned, 0 along dimensions of size 1.
 c10::DimVector BroadcastStrides(const TensorRef& ref, const c10::DimVector& sizes);
 
 // Whether every tensor argument and result has a type that kernels know, and every result is dense and not empty.

@@ -27,11 +27,7 @@ bool AcceptsWeightedLoss(const OpRow& row, const TraceOp& op) {
   if (op.args[1].tensors[0].sizes != sizes) return false;
   for (const size_t weight : {2, 3}) {
     if (!is_tensor(weight) || !op.args[weight].tensors[0].defined()) continue;
-    const c10::DimVector& own = op.args[weight].tensors[0].sizes;
-    if (own.size() > sizes.size()) return false;
-    for (size_t d = 1; d <= own.size(); ++d) {
-      if (own[own.size() - d] != 1 && own[own.size() - d] != sizes[sizes.size() - d]) return false;
-    }
+    if (!BroadcastsTo(op.args[weight].tensors[0], sizes)) return false;
   }
   return true;
 }

@@ -46,15 +46,7 @@ bool NumbersAreReal(const TraceOp& op, uint64_t operands) {
 // take others: they leave out dimensions of size 1 first.
 bool Broadcasts(const TraceOp& op) {
   const c10::DimVector& sizes = IsCreation(op) ? op.results[0].sizes : op.args[0].tensors[0].sizes;
-  const auto goes_along = [&](const TensorRef& ref) {
-    if (!ref.defined()) return true;
-    if (ref.sizes.size() > sizes.size()) return false;
-    const size_t shift = sizes.size() - ref.sizes.size();
-    for (size_t d = 0; d < ref.sizes.size(); ++d) {
-      if (ref.sizes[d] != 1 && ref.sizes[d] != sizes[d + shift]) return false;
-    }
-    return true;
-  };
+  const auto goes_along = [&](const TensorRef& ref) { return !ref.defined() || BroadcastsTo(ref, sizes); };
   return std::all_of(op.args.begin(), op.args.end(),
                      [&](const TraceArg& arg) { return std::all_of(arg.tensors.begin(), arg.tensors.end(), goes_along); });
 }

@@ -20,6 +20,11 @@ constexpr c10::DispatchKeySet kPlainKeys =
                          c10::DispatchKey::ADInplaceOrView}) |
     runtime::kModeKeys;
 
+// The same as the thread's state has them, which sends calls that make tensors by way of BackendSelect.
+constexpr c10::DispatchKeySet kPlainKeysOfCalls = kPlainKeys | c10::DispatchKeySet(c10::DispatchKey::BackendSelect);
+
+inline bool AreWithin(c10::DispatchKeySet keys, c10::DispatchKeySet all) { return (keys.raw_repr() & ~all.raw_repr()) == 0; }
+
 // Whether autograd would note something about `tensor` as an operand: for a gradient, or forward mode's tangent.
 inline bool ConcernsAutograd(const at::Tensor& tensor) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
@@ -48,9 +53,8 @@ struct AboveAutogradKernel;
 template <class Called, class R, class... A, class Kernel>
 struct AboveAutogradKernel<Called, R(A...), Kernel> {
   static R Call(c10::DispatchKeySet keys, A... args) {
-    if ((keys.raw_repr() & ~kPlainKeys.raw_repr()) != 0 || ConcernAutograd(args...)) {
-      return Called::redispatch(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, runtime::kGenericKey),
-                                std::forward<A>(args)...);
+    if (!AreWithin(keys, kPlainKeys) || ConcernAutograd(args...)) {
+      return Called::redispatch(KeysBelowGeneric(keys), std::forward<A>(args)...);
     }
     if constexpr (std::is_reference_v<R>) {
       R self = Kernel::Call(keys, std::forward<A>(args)...);

@@ -181,7 +181,7 @@ void BoxedView(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
 
 // Goes on from the generic key: to autograd, composite kernels and the recorder.
 void CallBelowGeneric(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, runtime::kGenericKey), stack);
+  op.redispatchBoxed(KeysBelowGeneric(keys), stack);
 }
 
 // set_data and its like make one tensor share another's storage by copying metadata: both must settle on access from then on.
@@ -430,7 +430,7 @@ void RegisterKernels() {
       NoteOwnKernels(*op);
       continue;
     }
-    const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+    const std::string full = c10::toString(name);
     if (op->hasSchema() && codegen::IsKernelReplaced(*op)) {
       aten->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&BoxedEager>());
       continue;

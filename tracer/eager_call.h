@@ -17,6 +17,11 @@ inline c10::DispatchKeySet KeysBelowRecorder(c10::DispatchKeySet keys) {
   return (keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, runtime::kRecorderKey)) - runtime::kModeKeys;
 }
 
+// The same for the kernels below the generic key, autograd among them.
+inline c10::DispatchKeySet KeysBelowGeneric(c10::DispatchKeySet keys) {
+  return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, runtime::kGenericKey);
+}
+
 // Whether the op may write its argument `i`: ones that are not LibTorch's do not always say so.
 inline bool MayWrite(const codegen::OpInfo& info, size_t i) {
   return (info.mutated_args >> i & 1) != 0 || info.name.rfind("aten::", 0) != 0;

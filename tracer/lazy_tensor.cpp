@@ -89,7 +89,7 @@ void NoteUse(c10::StorageImpl* storage, bool met) {
   const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
   const bool is_recorded = keys.included_.has(runtime::kRecorderKey), below = keys.excluded_.has(runtime::kRecorderKey);
   const bool by_program = is_recorded && !below;
-  if (storage == nullptr || metadata_depth > 0) return;
+  if (metadata_depth > 0) return;
   if (!below && (!is_recorded || SeveralRecorders()) && !at::in_parallel_region()) SettleReaders(storage, Recorder::Current(), met);
   if (!by_program && !HeadStart::AnyActive()) return;
   Recorder* recorder = Recorder::Current();

@@ -71,20 +71,17 @@ bool Compute(Arithmetic op, void* data, const at::Scalar& other) {
 
 bool ComputeInPlace(Arithmetic op, const at::Tensor& self, const at::Scalar& other, const at::Scalar& alpha) {
   if (!IsOne(alpha, self.scalar_type())) return false;
-  const c10::TensorImpl& impl = *self.unsafeGetTensorImpl();
-  c10::StorageImpl* const storage = impl.unsafe_storage().unsafeGetStorageImpl();
-  const at::DataPtr& memory = DataOf(storage);
-  if (memory.get() == nullptr || c10::impl::cow::is_cow_data_ptr(memory)) return false;
-  const auto begin = static_cast<size_t>(impl.storage_offset()) * impl.itemsize();
-  if (begin + impl.itemsize() > storage->nbytes()) return false;
-  void* const data = static_cast<char*>(memory.get()) + begin;
-  switch (c10::typeMetaToScalarType(impl.dtype())) {
+  void* const number = FindNumber(self);
+  if (number == nullptr || c10::impl::cow::is_cow_data_ptr(DataOf(self.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()))) {
+    return false;
+  }
+  switch (self.scalar_type()) {
     case c10::kFloat:
-      return Compute<float>(op, data, other);
+      return Compute<float>(op, number, other);
     case c10::kDouble:
-      return Compute<double>(op, data, other);
+      return Compute<double>(op, number, other);
     case c10::kLong:
-      return Compute<int64_t>(op, data, other);
+      return Compute<int64_t>(op, number, other);
     default:
       return false;
   }

@@ -8,41 +8,31 @@
 #include <ATen/ops/sub_ops.h>
 #include <c10/core/Scalar.h>
 
+#include <optional>
+
 namespace lazuli::tracer {
 
 enum class Arithmetic { kAdd, kSubtract, kMultiply };
 
 // self = self (op) alpha * other, as ATen's kernel computes it, where `self` and a tensor `other` are 0-dim with their values at hand.
 // False: nothing was done, since types would have to be promoted, or alpha is not 1.
-bool ComputeInPlace(Arithmetic op, const at::Tensor& self, const at::Scalar& other, const at::Scalar& alpha);
-bool ComputeInPlace(Arithmetic op, const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha);
+bool ComputeInPlace(Arithmetic op, const at::Tensor& self, const at::Scalar& other, const at::Scalar& alpha = 1);
+bool ComputeInPlace(Arithmetic op, const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha = 1);
 
-// The same for the arguments of operator `Called`; false for all others.
+// What operator `Called` does to a number in place, if it is one of these.
 template <class Called>
-struct NumberArithmetic {
-  template <class... A>
-  static bool Run(const A&... /*args*/) {
-    return false;
-  }
-};
-template <Arithmetic op>
-struct ArithmeticInPlace {
-  template <class Other>
-  static bool Run(const at::Tensor& self, const Other& other, const at::Scalar& alpha = 1) {
-    return ComputeInPlace(op, self, other, alpha);
-  }
-};
+inline constexpr std::optional<Arithmetic> kArithmetic;
 template <>
-struct NumberArithmetic<at::_ops::add__Scalar> : ArithmeticInPlace<Arithmetic::kAdd> {};
+inline constexpr std::optional<Arithmetic> kArithmetic<at::_ops::add__Scalar> = Arithmetic::kAdd;
 template <>
-struct NumberArithmetic<at::_ops::add__Tensor> : ArithmeticInPlace<Arithmetic::kAdd> {};
+inline constexpr std::optional<Arithmetic> kArithmetic<at::_ops::add__Tensor> = Arithmetic::kAdd;
 template <>
-struct NumberArithmetic<at::_ops::sub__Scalar> : ArithmeticInPlace<Arithmetic::kSubtract> {};
+inline constexpr std::optional<Arithmetic> kArithmetic<at::_ops::sub__Scalar> = Arithmetic::kSubtract;
 template <>
-struct NumberArithmetic<at::_ops::sub__Tensor> : ArithmeticInPlace<Arithmetic::kSubtract> {};
+inline constexpr std::optional<Arithmetic> kArithmetic<at::_ops::sub__Tensor> = Arithmetic::kSubtract;
 template <>
-struct NumberArithmetic<at::_ops::mul__Scalar> : ArithmeticInPlace<Arithmetic::kMultiply> {};
+inline constexpr std::optional<Arithmetic> kArithmetic<at::_ops::mul__Scalar> = Arithmetic::kMultiply;
 template <>
-struct NumberArithmetic<at::_ops::mul__Tensor> : ArithmeticInPlace<Arithmetic::kMultiply> {};
+inline constexpr std::optional<Arithmetic> kArithmetic<at::_ops::mul__Tensor> = Arithmetic::kMultiply;
 
 }  // namespace lazuli::tracer

@@ -390,11 +390,11 @@ bool OpRecording::FitsResult(const at::Scalar& number) const {
     case c10::kLong:
       return Fits<int64_t>(number);
     case c10::kFloat:
-      return !info_.converts_number || Fits<float>(number);
+      return Fits<float>(number);
     case c10::kHalf:
-      return !info_.converts_number || Fits<c10::Half>(number);
+      return Fits<c10::Half>(number);
     case c10::kBFloat16:
-      return !info_.converts_number || Fits<c10::BFloat16>(number);
+      return Fits<c10::BFloat16>(number);
     default:
       return true;
   }

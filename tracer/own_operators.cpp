@@ -319,7 +319,7 @@ void NoteOwnKernels(const c10::OperatorHandle& op) {
   static std::mutex mutex;
   static auto* served = new std::set<std::string>;
   const std::string space = name.name.substr(0, name.name.find("::"));
-  const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+  const std::string full = c10::toString(name);
   {
     const std::lock_guard<std::mutex> lock(mutex);
     if (!served->insert(full).second) return;

@@ -171,18 +171,13 @@ bool IsOfSizes(const at::Tensor& like) {
 }
 at::Tensor EmptyLike(const at::Tensor& like) { return IsOfSizes(like) ? at::empty(like.sizes(), like.options()) : at::empty_like(like); }
 
-c10::DispatchKeySet KeysBelowGeneric(c10::DispatchKeySet keys) {
-  return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, runtime::kGenericKey);
-}
-
 void Rand(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const c10::OperatorHandle& op = info.handle;
   const auto go_on = [&] { op.redispatchBoxed(KeysBelowGeneric(keys), stack); };
   const auto args = torch::jit::last(*stack, info.num_args);
   std::optional<Wanted> wanted = OptionsOf(info, args);
   const auto sizes = wanted.has_value() ? SizesOf(args[0]) : std::nullopt;
-  constexpr c10::DispatchKeySet kPlain = kPlainKeys | c10::DispatchKeySet(c10::DispatchKey::BackendSelect);
-  if (Recorder::Current() == nullptr || !sizes.has_value() || (keys.raw_repr() & ~kPlain.raw_repr()) != 0) return go_on();
+  if (Recorder::Current() == nullptr || !sizes.has_value() || !AreWithin(keys, kPlainKeysOfCalls)) return go_on();
   if (wanted->dtype == c10::ScalarType::Undefined) wanted->dtype = c10::get_default_dtype_as_scalartype();
   wanted->elements = c10::multiply_integers(*sizes);
   if (!wanted->IsDrawnLater()) return go_on();

@@ -412,7 +412,7 @@ class OpRecording {
   std::vector<codegen::Word> ShapeKey() const;
   // Remembers the outputs' metadata for these arguments.
   const codegen::OutputMetas* Learn(codegen::OutputMetas outputs);
-  // Whether every number fits the integers it is written as (fill_, masked_fill_, full): ATen throws where one does not. After Known.
+  // Whether the result's type holds every number: nearly all of ATen's kernels throw where it does not. After Known.
   bool NumbersFit() const { return !wide_number_.has_value() || FitsResult(*wide_number_); }
   // After the arguments: whether the operands and the results are on one device, and work for it goes where the trace's does. Numbers on
   // the CPU may meet a GPU's tensors, as they may in ATen.

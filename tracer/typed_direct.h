@@ -105,9 +105,8 @@ struct FactoryKernel<Op, R(A...)> {
     // A kernel that runs above the recorder (sparse, quantized) writes what it allocates through pointers at once.
     if (InfoOf<Op>().is_allocation && IsBelowAutograd()) return CallBelowRecorder<Op>(keys, std::forward<A>(args)...);
     // Python's modes, tracing and functionalization are between the program and the recorder.
-    constexpr c10::DispatchKeySet kPlain = kPlainKeys | c10::DispatchKeySet(c10::DispatchKey::BackendSelect);
-    if ((keys.raw_repr() & ~kPlain.raw_repr()) != 0) {
-      return Op::redispatch(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, runtime::kGenericKey), std::forward<A>(args)...);
+    if (!AreWithin(keys, kPlainKeysOfCalls)) {
+      return Op::redispatch(KeysBelowGeneric(keys), std::forward<A>(args)...);
     }
     R result = TypedKernel<Op, R(A...)>::Call(keys, std::forward<A>(args)...);
     // ATen's kernels write what they allocate in place, which counts where nobody has seen to it that it does not.

@@ -53,8 +53,7 @@ class ListCheck {
   }
 
  private:
-  static constexpr c10::DispatchKeySet kPlain = kPlainKeys | c10::DispatchKeySet(c10::DispatchKey::BackendSelect);
-  static constexpr c10::DispatchKeySet kPlainOnGpu = kPlain | c10::DispatchKeySet(c10::DispatchKey::AutocastCUDA);
+  static constexpr c10::DispatchKeySet kPlainOnGpu = kPlainKeysOfCalls | c10::DispatchKeySet(c10::DispatchKey::AutocastCUDA);
 
   c10::DispatchKeySet KeysOf(const c10::TensorImpl& impl) const { return (impl.key_set() | local_.included_) - local_.excluded_; }
 
@@ -70,8 +69,8 @@ class ListCheck {
   bool Takes(const at::Tensor& tensor) { return tensor.dim() == 0 && TakesElement(tensor); }
   bool TakesElement(const at::Tensor& tensor) {
     const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-    const c10::DispatchKeySet keys = KeysOf(impl), plain = impl.device_type() == c10::kCUDA ? kPlainOnGpu : kPlain;
-    if ((keys.raw_repr() & ~plain.raw_repr()) != 0 || !IsStridedWindow(impl)) return false;
+    const c10::DispatchKeySet keys = KeysOf(impl), plain = impl.device_type() == c10::kCUDA ? kPlainOnGpu : kPlainKeysOfCalls;
+    if (!AreWithin(keys, plain) || !IsStridedWindow(impl)) return false;
     if (writes_ && tensor.is_inference() && keys.has(c10::DispatchKey::ADInplaceOrView)) return false;  // May not be written.
     if (!device_.has_value()) device_ = impl.device_type();
     return impl.device_type() == *device_ && !IsCaptured(impl.unsafe_storage().unsafeGetStorageImpl());
@@ -207,11 +206,11 @@ struct ForeachKernel<Op, Called, R(A...)> {
 
   // The kernel at the generic key (see AboveAutogradKernel).
   static R CallAboveAutograd(c10::DispatchKeySet keys, A... args) {
-    if ((keys.raw_repr() & ~kPlainKeys.raw_repr()) == 0 && !ConcernAutograd(args...) && !IsBeingCaptured(keys)) {
+    if (AreWithin(keys, kPlainKeys) && !ConcernAutograd(args...) && !IsBeingCaptured(keys)) {
       const ListCheck check(kInPlace, args...);
       if (check.passed()) return Record(check, keys, args...);
     }
-    return Op::redispatch(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, runtime::kGenericKey), args...);
+    return Op::redispatch(KeysBelowGeneric(keys), args...);
   }
 
  private:

@@ -263,9 +263,9 @@ struct TypedKernel<Op, R(A...), Called> {
       }
       if (at_once) {
         runtime::Counters::Get().cpu_scalar_ops.Add();
-        if constexpr (std::is_reference_v<R>) {
+        if constexpr (kArithmetic<Called>.has_value()) {
           // Another recorder may be about to read it.
-          if (!SeveralRecorders() && NumberArithmetic<Called>::Run(args...)) return First(args...);
+          if (!SeveralRecorders() && ComputeInPlace(*kArithmetic<Called>, args...)) return First(args...);
         }
         return RunBelowRecorder<Called>(keys, std::forward<A>(args)...);
       }

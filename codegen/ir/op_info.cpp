@@ -72,14 +72,6 @@ bool ScalarsAreStatic(const std::string& base) {
   return names->contains(base);
 }
 
-// ATen's kernels turn numbers into what they compute in, and nearly all throw where that does not hold one.
-bool TakesNumbers(const c10::FunctionSchema& schema) {
-  return std::any_of(schema.arguments().begin(), schema.arguments().end(), [](const c10::Argument& arg) {
-    const auto optional = arg.type()->cast<c10::OptionalType>();
-    return (optional != nullptr ? optional->getElementType() : arg.type())->kind() == c10::TypeKind::NumberType;
-  });
-}
-
 // Answers from sizes, dtypes and flags.
 bool ReadsMetadataOnly(const std::string& base) {
   static const auto* names = new absl::flat_hash_set<std::string>{
@@ -233,7 +225,7 @@ OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
   const auto& op_name = handle.operator_name();
   OpInfo info{handle, {}};
   info.id = id;
-  info.name = op_name.overload_name.empty() ? op_name.name : op_name.name + "." + op_name.overload_name;
+  info.name = c10::toString(op_name);
   info.name_hash = HashOf(info.name);
   if (!handle.hasSchema()) return info;
   if (IsKnown(info)) {
@@ -261,7 +253,6 @@ OpInfo Describe(const c10::OperatorHandle& handle, int32_t id) {
   const bool fills = op_name.name == "aten::full" || op_name.name == "aten::scalar_tensor";
   info.static_scalars = (info.is_factory && !fills) || ScalarsAreStatic(op_name.name);
   if (info.is_factory && !fills) info.size_args |= NumberArguments(handle.schema());
-  info.converts_number = TakesNumbers(handle.schema());
   info.reads_metadata_only = ReadsMetadataOnly(op_name.name);
   info.is_allocation = IsAllocation(op_name.name);
   // A composite kernel tells shapes only where the CPU runs the same one (native_layer_norm's differs in its statistics).

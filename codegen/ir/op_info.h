@@ -38,7 +38,6 @@ struct OpInfo {
   bool data_dependent = false;        // Output shape or control flow depends on values.
   bool rejects_masks = false;         // Output shape depends on values only when an index is a mask (Bool or Byte).
   bool static_scalars = false;        // `Scalar` and `float` arguments decide shapes or code: part of the skeleton.
-  bool converts_number = false;       // Throws for a number that its result's dtype cannot hold, were it a float's.
   bool is_allocation = false;         // Allocates without writing (empty, empty_like, new_empty_strided, ...).
   // Bit i: argument i is a factor (`alpha`, `beta`) whose values 0 and 1 are part of the skeleton, since they choose the formula.
   uint64_t factor_args = 0;

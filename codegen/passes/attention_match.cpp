@@ -5,6 +5,7 @@
 #include <string>
 
 #include "codegen/ir/dtypes.h"
+#include "codegen/lower.h"
 #include "codegen/passes/value_uses.h"
 #include "codegen/products/gpu_product.h"
 
@@ -63,17 +64,6 @@ bool IsOverLastDim(const Node& softmax, size_t arg) {
   const auto rank = static_cast<int64_t>(softmax.op.results[0].sizes.size());
   const TraceArg& dim = softmax.op.args[arg];
   return rank >= 3 && dim.kind == TraceArg::Kind::kConst && dim.value.isInt() && (dim.value.toInt() + rank) % rank == rank - 1;
-}
-
-// Whether `number` is for each of `scores`, or for several of them alike.
-bool IsBroadcast(const TensorRef& number, const TensorRef& scores) {
-  const size_t rank = number.sizes.size();
-  if (rank > scores.sizes.size()) return false;
-  for (size_t d = 1; d <= rank; ++d) {
-    const int64_t size = number.sizes[rank - d];
-    if (size != 1 && size != scores.sizes[scores.sizes.size() - d]) return false;
-  }
-  return true;
 }
 
 }  // namespace
@@ -184,7 +174,7 @@ bool AttentionMatcher::TakeFill(const Node& node, AttentionMatch* match, const T
   match->filled_to = node.op.results[0].sizes;
   match->keeps = fill->keeps;
   match->fill = node.op.args[fill->number];
-  return match->filled.dtype == c10::kBool && IsBroadcast(match->filled, node.op.results[0]);
+  return match->filled.dtype == c10::kBool && BroadcastsTo(match->filled, node.op.results[0].sizes);
 }
 
 bool AttentionMatcher::TakeAdd(const Node& node, AttentionMatch* match, const TensorRef** before) const {
@@ -193,7 +183,7 @@ bool AttentionMatcher::TakeAdd(const Node& node, AttentionMatch* match, const Te
   // Scores are as large as the sum, and nobody else's.
   const auto are_scores = [&](size_t arg) { return IsInner(Operand(node, arg).storage) && MakerOf(Operand(node, arg)) != nullptr; };
   const auto is_bias = [&](size_t arg) {
-    return Operand(node, arg).dtype == node.op.results[0].dtype && IsBroadcast(Operand(node, arg), node.op.results[0]);
+    return Operand(node, arg).dtype == node.op.results[0].dtype && BroadcastsTo(Operand(node, arg), node.op.results[0].sizes);
   };
   const bool first = Operand(node, 0).numel() == node.op.results[0].numel() && are_scores(0);
   const size_t scores = first ? 0 : 1;

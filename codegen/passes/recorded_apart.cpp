@@ -18,22 +18,12 @@ int32_t LastOp(const Graph& graph, const std::vector<NodeId>& nodes) {
   return last;
 }
 
-bool Reads(const Graph& graph, const std::vector<NodeId>& nodes, ValueId memory) {
+// Whether they read a value of which `is_one` says so.
+template <class IsOne>
+bool ReadOne(const Graph& graph, const std::vector<NodeId>& nodes, const IsOne& is_one) {
   bool reads = false;
   for (const NodeId n : nodes) {
-    ForEachUse(graph.nodes[n], [&](const TensorRef& use) { reads = reads || graph.MemoryOf(use.storage) == memory; });
-  }
-  return reads;
-}
-
-// Whether they read inputs that the trace updates.
-bool ReadsWhatIsUpdated(const Graph& graph, const std::vector<NodeId>& nodes) {
-  bool reads = false;
-  for (const NodeId n : nodes) {
-    ForEachUse(graph.nodes[n], [&](const TensorRef& use) {
-      const TraceStorage& storage = graph.storages[graph.values[use.storage].storage];
-      reads = reads || (storage.is_input && storage.mutated);
-    });
+    ForEachUse(graph.nodes[n], [&](const TensorRef& use) { reads = reads || is_one(use.storage); });
   }
   return reads;
 }
@@ -42,7 +32,10 @@ bool ReadsWhatIsUpdated(const Graph& graph, const std::vector<NodeId>& nodes) {
 
 bool RecordedApart::PutsOff(const std::vector<NodeId>& nodes, const std::vector<NodeId>& joining) const {
   if (LastOp(graph_, joining) - LastOp(graph_, nodes) <= kMostOpsApart) return false;
-  const bool updates = ReadsWhatIsUpdated(graph_, joining);
+  const bool updates = ReadOne(graph_, joining, [this](ValueId value) {
+    const TraceStorage& storage = graph_.storages[graph_.values[value].storage];
+    return storage.is_input && storage.mutated;
+  });
   for (const NodeId n : nodes) {
     int64_t made = 0;
     ForEachDef(graph_.nodes[n], [&](ValueId value) {
@@ -54,7 +47,8 @@ bool RecordedApart::PutsOff(const std::vector<NodeId>& nodes, const std::vector<
       const NodeId maker = graph_.values[memory].producer;
       const bool is_large = made > 0 && StoredBytes(graph_, use) >= std::max(updates ? 0 : kLargeBytes, 16 * made);
       // Inputs are alive anyway, and what the step makes itself is not in memory.
-      if (is_large && maker != kNoNode && !Holds(nodes, maker)) keeps = keeps || !Reads(graph_, joining, memory);
+      if (!is_large || maker == kNoNode || Holds(nodes, maker)) return;
+      keeps = keeps || !ReadOne(graph_, joining, [&](ValueId value) { return graph_.MemoryOf(value) == memory; });
     });
     if (keeps) return true;
   }
