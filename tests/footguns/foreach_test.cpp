@@ -124,8 +124,10 @@ TEST_P(ForeachTest, EveryOperatorOfStridedTensors) {
 }
 
 TEST_P(ForeachTest, ListsOfTensorsThatShareMemory) {
-  if (OnGpu()) GTEST_SKIP() << "a GPU's kernels write all tensors of a list at once";
-  const auto operators = OperatorsFor(torch::kFloat, Layout::kOverlapping);
+  auto operators = OperatorsFor(torch::kFloat, Layout::kOverlapping);
+  // A GPU's kernels write all tensors of a list at once.
+  const auto writes = [](const c10::OperatorHandle& op) { return op.schema().returns().empty(); };
+  if (OnGpu()) operators.erase(std::remove_if(operators.begin(), operators.end(), writes), operators.end());
   ExpectSameAsEager([&] { return CallAll(operators, torch::kFloat, Layout::kOverlapping); });
 }
 
