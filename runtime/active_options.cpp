@@ -26,6 +26,7 @@ const ActiveOptions* internal::MakeActive(const Options& options) {
   active->compile_wait_ms = options.compile_wait_ms();
   active->threads = options.threads();
   active->record_scalars = options.record_scalars();
+  active->autograd_multithreading = options.autograd_multithreading();
   active->step_aside = options.step_aside();
   active->head_start = WhenOf(options.head_start());
   active->launch_thread = WhenOf(options.launch_thread());

@@ -34,6 +34,7 @@ struct ActiveOptions {
   int64_t compile_wait_ms = 0;
   bool threads = false;
   bool record_scalars = false;
+  bool autograd_multithreading = false;
   bool step_aside = true;
   When head_start = When::kAuto;
   When launch_thread = When::kAuto;

@@ -1,5 +1,6 @@
 #include "tracer/mode.h"
 
+#include <c10/core/AutogradState.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <pthread.h>
 
@@ -72,6 +73,19 @@ void InChild() {
   if (own != nullptr) GetPool().all.push_back(own);
   Recorder::SetFirst(own);
   ForgetUsersInChild();
+}
+
+// Backward passes of this thread are not divided among autograd's threads, and would be without the mode.
+thread_local bool backward_stays_here = false;
+
+// Whether backward passes that this thread starts run on it, whatever the device. Autograd's thread for a GPU has to be woken for each of
+// them, and finds none of what it works on in its caches. What the program said itself stands.
+void KeepBackwardHere(bool keep) {
+  if (keep == backward_stays_here) return;
+  auto& autograd = c10::AutogradState::get_tls_state();
+  if (keep && !autograd.get_multithreading_enabled()) return;
+  autograd.set_multithreading_enabled(!keep);
+  backward_stays_here = keep;
 }
 
 // A thread's objects go before handlers of exit() and destructors of static objects run: LibTorch's list that the recorder is in, among
@@ -159,6 +173,7 @@ void TurnMode(bool on) {
   on_but_eager = on && !record;
   c10::impl::tls_set_dispatch_key_included(runtime::kRecorderKey, record);
   c10::impl::tls_set_dispatch_key_included(runtime::kGenericKey, record);
+  KeepBackwardHere(record && !runtime::Active().autograd_multithreading);
 }
 
 bool ModeIsOn() { return ModeKeysIncluded() || on_but_eager; }

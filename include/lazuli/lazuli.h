@@ -22,8 +22,9 @@ namespace tracer {
 class Recorder;
 }
 
-// Records this thread's tensor operations, and those of the backward threads it starts, while it lives. Modes nest; only the
-// outermost ends recording. The destructor runs what is pending; an error that this raises is logged, so call sync() first to catch it.
+// Records this thread's tensor operations while it lives, its backward passes' among them, which run on this thread, hooks included
+// (Options::autograd_multithreading: on threads of autograd's that it starts, where they are a GPU's). Modes nest; only the outermost ends
+// recording. The destructor runs what is pending; an error that this raises is logged, so call sync() first to catch it.
 // Must be destroyed on the thread that made it. Throws c10::Error when an option is invalid.
 class LAZULI_API DeviceMode {
  public:

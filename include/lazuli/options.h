@@ -72,6 +72,7 @@ class LAZULI_API Options {
   LAZULI_OPTION(int64_t, trace_limit);                  // Operators per trace.
   LAZULI_OPTION(int64_t, trace_bytes);                  // Bytes of results that may be pending.
   LAZULI_OPTION(bool, threads);                         // Threads that a recording thread starts record too.
+  LAZULI_OPTION(bool, autograd_multithreading);         // Backward passes of a GPU's tensors on autograd's own threads.
   LAZULI_OPTION(bool, record_scalars);                  // Record operators on 0-dim CPU tensors at hand, too.
   LAZULI_OPTION(bool, step_aside);                      // Run eagerly where a program turns out slower.
   LAZULI_OPTION(std::string, head_start);               // "auto", "0" or "1".
