@@ -171,6 +171,13 @@ TEST_P(ForeachTest, AreRecordedOneByOne) {
   }
 }
 
+// LibTorch's kernels for lists on a GPU put one error in other words than those that go element by element.
+std::string InOneWording(std::string error) {
+  const std::string slow = "but it has", fast = "but has";
+  if (const size_t at = error.find(slow); at != std::string::npos) error.replace(at, slow.size(), fast);
+  return error;
+}
+
 TEST_P(ForeachTest, SaysWhatEagerModeSays) {
   const Tensors two{torch::rand({3}), torch::rand({4})}, one{torch::rand({3})}, none;
   Tensors unwritable;
@@ -198,7 +205,7 @@ TEST_P(ForeachTest, SaysWhatEagerModeSays) {
     const std::string eager = ErrorOf(calls[i]);
     ASSERT_NE(eager, "no error") << i;
     const lazuli::DeviceMode mode(options());
-    EXPECT_EQ(ErrorOf(calls[i]), eager) << i;
+    EXPECT_EQ(InOneWording(ErrorOf(calls[i])), InOneWording(eager)) << i;
   }
 }
 
