@@ -75,17 +75,16 @@ void InChild() {
   ForgetUsersInChild();
 }
 
-// Backward passes of this thread are not divided among autograd's threads, and would be without the mode.
-thread_local bool backward_stays_here = false;
+using internal::Backward;
 
-// Whether backward passes that this thread starts run on it, whatever the device. Autograd's thread for a GPU has to be woken for each of
-// them, and finds none of what it works on in its caches. What the program said itself stands.
-void KeepBackwardHere(bool keep) {
-  if (keep == backward_stays_here) return;
-  auto& autograd = c10::AutogradState::get_tls_state();
-  if (keep && !autograd.get_multithreading_enabled()) return;
-  autograd.set_multithreading_enabled(!keep);
-  backward_stays_here = keep;
+void MayKeepBackwardHere(bool may) {
+  Backward& backward = internal::backward;
+  if (may) {
+    if (backward == Backward::kAsTheProgramSays) backward = Backward::kStaysHereOnceOnGpu;
+    return;
+  }
+  if (backward == Backward::kStaysHere) c10::AutogradState::get_tls_state().set_multithreading_enabled(true);
+  backward = Backward::kAsTheProgramSays;
 }
 
 // A thread's objects go before handlers of exit() and destructors of static objects run: LibTorch's list that the recorder is in, among
@@ -117,6 +116,8 @@ std::vector<Recorder*> AllRecorders() {
 }
 
 }  // namespace
+
+__thread Backward internal::backward __attribute__((tls_model("initial-exec"))) = Backward::kAsTheProgramSays;
 
 ModeInfo::ModeInfo() {
   std::vector<Recorder*> sharing;
@@ -173,7 +174,14 @@ void TurnMode(bool on) {
   on_but_eager = on && !record;
   c10::impl::tls_set_dispatch_key_included(runtime::kRecorderKey, record);
   c10::impl::tls_set_dispatch_key_included(runtime::kGenericKey, record);
-  KeepBackwardHere(record && !runtime::Active().autograd_multithreading);
+  MayKeepBackwardHere(record && !runtime::Active().autograd_multithreading);
+}
+
+void internal::TakeBackward() {
+  auto& autograd = c10::AutogradState::get_tls_state();
+  if (!autograd.get_multithreading_enabled()) return;  // The program said so, or a scope that ends.
+  autograd.set_multithreading_enabled(false);
+  backward = Backward::kStaysHere;
 }
 
 bool ModeIsOn() { return ModeKeysIncluded() || on_but_eager; }

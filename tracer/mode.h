@@ -3,6 +3,7 @@
 
 #include <c10/util/ThreadLocalDebugInfo.h>
 
+#include <cstdint>
 #include <memory>
 
 #include "tracer/recorder.h"
@@ -21,6 +22,15 @@ class ModeInfo : public c10::DebugInfoBase {
   Recorder* recorder_;
 };
 
+namespace internal {
+
+// What becomes of backward passes that this thread starts. In static TLS, since every operator on a GPU looks.
+enum class Backward : uint8_t { kAsTheProgramSays, kStaysHereOnceOnGpu, kStaysHere };
+extern __thread Backward backward __attribute__((tls_model("initial-exec")));
+void TakeBackward();
+
+}  // namespace internal
+
 // Turns the mode on or off on this thread: while it is on, its dispatch keys are included unless the stance is force_eager. The first call
 // registers the kernels, once a process.
 void TurnMode(bool on);
@@ -28,6 +38,12 @@ bool ModeIsOn();
 
 // Whether this thread's operations are recorded.
 bool ModeKeysIncluded();
+
+// This thread records an operator on a GPU: backward passes that it starts run on it from here on, until its mode ends, unless an option
+// says otherwise. Autograd's own thread for a GPU has to be woken for each of them, and finds none of what it works on in its caches.
+inline void KeepBackwardHere() {
+  if (internal::backward == internal::Backward::kStaysHereOnceOnGpu) internal::TakeBackward();
+}
 
 // This thread's recorder, made if it has none: what it is asked for counts for modes that come later, too.
 Recorder* ThreadRecorder();

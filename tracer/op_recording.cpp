@@ -9,6 +9,7 @@
 #include "runtime/counters.h"
 #include "runtime/mode_keys.h"
 #include "runtime/options.h"
+#include "tracer/mode.h"
 #include "tracer/recorder.h"
 #include "tracer/step_aside.h"
 
@@ -438,6 +439,7 @@ bool OpRecording::Commit() {
     r.stream_ = runtime::CurrentStream(device);
     r.max_pending_bytes_ = r.look_at_inputs_at_ = Recorder::MostPendingBytes(device);
   }
+  if (device_ != runtime::kCpuCode) KeepBackwardHere();
   if (r.log_.ops.empty()) NoteRecordedTrace(r.prediction_);
   committed_ = true;
   // What was inferred for other sizes may differ from what they were taken for.

@@ -72,12 +72,13 @@ Tensors TrainWithHooks() {
 
 TEST_P(BackwardThreadsTest, RunOnTheThreadThatStartsThem) {
   const lazuli::DeviceMode mode(options());
-  EXPECT_FALSE(IsDivided());
   EXPECT_EQ(ThreadsOfHooks(), std::set<std::thread::id>{std::this_thread::get_id()});
+  EXPECT_EQ(IsDivided(), !OnGpu());
 }
 
 TEST_P(BackwardThreadsTest, OnesOfThreadsWithoutAModeAreLeftAlone) {
   const lazuli::DeviceMode mode(options());
+  torch::randn({3}) + 1;
   bool divided = false;
   TestThread([&] { divided = IsDivided(); }).join();
   EXPECT_TRUE(divided);
@@ -85,8 +86,8 @@ TEST_P(BackwardThreadsTest, OnesOfThreadsWithoutAModeAreLeftAlone) {
 
 TEST_P(BackwardThreadsTest, TheOptionLeavesThemToAutograd) {
   const lazuli::DeviceMode mode(options().autograd_multithreading(true));
-  EXPECT_TRUE(IsDivided());
   EXPECT_EQ(ThreadsOfHooks().count(std::this_thread::get_id()), OnGpu() ? 0 : 1);
+  EXPECT_TRUE(IsDivided());
 }
 
 TEST_P(BackwardThreadsTest, TrainAsEagerlyBothWays) {
@@ -95,45 +96,55 @@ TEST_P(BackwardThreadsTest, TrainAsEagerlyBothWays) {
   ExpectSameAsEager(TrainWithHooks, options().autograd_multithreading(true));
 }
 
+// Off from a GPU's first operator on, until the mode ends or pauses.
 TEST_P(BackwardThreadsTest, TheSettingIsTheProgramsOutsideModes) {
+  const auto record = [] { torch::randn({3}) + 1; };
   {
     const lazuli::DeviceMode outer(options());
+    EXPECT_TRUE(IsDivided());
+    {
+      const torch::NoGradGuard no_grad;
+      const c10::InferenceMode inference;
+      record();
+    }
+    EXPECT_TRUE(IsDivided());
+    lazuli::sync();
+    record();
+    EXPECT_EQ(IsDivided(), !OnGpu());
     {
       const lazuli::DeviceMode inner(options());
-      EXPECT_FALSE(IsDivided());
+      EXPECT_EQ(IsDivided(), !OnGpu());
     }
-    EXPECT_FALSE(IsDivided());
+    EXPECT_EQ(IsDivided(), !OnGpu());
     {
       const lazuli::EagerScope eager;
       EXPECT_TRUE(IsDivided());
     }
-    EXPECT_FALSE(IsDivided());
     {
       const lazuli::StanceGuard stance("force_eager");
       EXPECT_TRUE(IsDivided());
     }
-    EXPECT_FALSE(IsDivided());
-    {
-      const torch::NoGradGuard no_grad;
-      const c10::InferenceMode inference;
-      (torch::randn({3}) + 1).sum();
-    }
-    EXPECT_FALSE(IsDivided());
+    record();
+    EXPECT_EQ(IsDivided(), !OnGpu());
   }
   EXPECT_TRUE(IsDivided());
 }
 
 TEST_P(BackwardThreadsTest, WhatTheProgramSaysStands) {
   Divide(false);
-  { const lazuli::DeviceMode mode(options()); }
+  {
+    const lazuli::DeviceMode mode(options());
+    ThreadsOfHooks();
+  }
   EXPECT_FALSE(IsDivided());
   Divide(true);
   {
     const lazuli::DeviceMode mode(options());
+    ThreadsOfHooks();
     Divide(true);
     const lazuli::DeviceMode inner(options());
-    EXPECT_TRUE(IsDivided());
     EXPECT_EQ(ThreadsOfHooks().count(std::this_thread::get_id()), OnGpu() ? 0 : 1);
+    EXPECT_TRUE(IsDivided());
   }
   EXPECT_TRUE(IsDivided());
 }
