@@ -33,11 +33,12 @@ std::vector<Mention> MentionsIn(const TraceLog& log) {
 class Renumbering {
  public:
   Renumbering(const TraceLog& log, const std::vector<Mention>& mentions)
-      : log_(log), mentions_(mentions), only_read_(static_cast<size_t>(log.num_storages), false) {
+      : log_(log), mentions_(mentions), only_read_(static_cast<size_t>(log.num_storages), false), has_offsets_(only_read_.size(), false) {
     for (const Mention& mention : mentions) {
       const TensorWord word = TensorWord::Unpack(log.code[mention.position]);
       if (word.first_use) only_read_[word.storage] = true;
       if (mention.written) only_read_[word.storage] = false;
+      if (word.slot_plus_one != 0) has_offsets_[word.storage] = true;
     }
   }
 
@@ -82,17 +83,27 @@ class Renumbering {
     TensorWord word = TensorWord::Unpack(*code);
     const auto old = static_cast<int32_t>(word.storage);
     const bool apart = only_read_[word.storage];
+    const int64_t slot = apart && has_offsets_[word.storage] ? OwnSlot(word.slot_plus_one) : SharedSlot(word.slot_plus_one);
     if (apart) word.first_use = true;
     word.storage = static_cast<uint32_t>(word.first_use ? NewStorage(old) : new_storage_[word.storage]);
-    if (word.slot_plus_one != 0) {
-      int64_t& slot = new_slot_[word.slot_plus_one - 1];
-      if (apart || slot < 0) {
-        slot = static_cast<int64_t>(out_.log.offsets.size());
-        out_.log.offsets.push_back(log_.offsets[word.slot_plus_one - 1]);
-      }
-      word.slot_plus_one = static_cast<uint32_t>(slot) + 1;
-    }
+    word.slot_plus_one = static_cast<uint32_t>(slot + 1);
     *code = word.Pack();
+  }
+
+  int64_t NewSlot(int64_t offset) {
+    out_.log.offsets.push_back(offset);
+    return static_cast<int64_t>(out_.log.offsets.size()) - 1;
+  }
+
+  // A mention's own. Which of several windows is the one at 0, which has no slot in the original, is chance, too.
+  int64_t OwnSlot(uint32_t slot_plus_one) { return NewSlot(slot_plus_one == 0 ? 0 : log_.offsets[slot_plus_one - 1]); }
+
+  // One for all that have it; -1 for none.
+  int64_t SharedSlot(uint32_t slot_plus_one) {
+    if (slot_plus_one == 0) return -1;
+    int64_t& slot = new_slot_[slot_plus_one - 1];
+    if (slot < 0) slot = NewSlot(log_.offsets[slot_plus_one - 1]);
+    return slot;
   }
 
   void EndWithVisible() {
@@ -112,8 +123,9 @@ class Renumbering {
   const TraceLog& log_;
   const std::vector<Mention>& mentions_;
   std::vector<bool> only_read_;       // By storage: an input that no operator writes.
+  std::vector<bool> has_offsets_;     // By storage: some mention has one.
   std::vector<int32_t> new_storage_;  // By old number, its latest new one.
-  std::vector<int64_t> new_slot_;     // The same of offsets.
+  std::vector<int64_t> new_slot_;     // Of offsets that mentions share.
   SeparatedLog out_;
 };
 

@@ -40,6 +40,30 @@ TEST_P(AliasesTest, AListDrawnWithReplacementHasOneProgramForAllPatterns) {
   EXPECT_EQ(delta.of(&Stats::recompile_limit_hits), 0);
 }
 
+// What a shuffled data loader does with the rows of one tensor.
+TEST_P(AliasesTest, RowsInAnyOrderHaveOneProgram) {
+  const auto rows = torch::arange(36, torch::kFloat).reshape({9, 4}), labels = torch::arange(9);
+  std::mt19937 random(7);
+  const DeviceMode mode(options());
+  const StatsDelta delta;
+  for (int round = 0; round < 30; ++round) {
+    std::vector<torch::Tensor> batch, targets;
+    float want = 0;
+    for (int64_t k = 0; k < 5; ++k) {
+      // The row at offset 0 is at each place, and at times at none.
+      const auto row = round % 6 == k ? 0 : 1 + static_cast<int64_t>(random() % 8);
+      batch.push_back(rows[row]);
+      targets.push_back(labels[row]);
+      want += 2 * static_cast<float>(4 * row + 3) * static_cast<float>(row);
+    }
+    const auto got = ((torch::stack(batch) * 2).select(1, 3) * torch::stack(targets)).sum();
+    EXPECT_FLOAT_EQ(got.item<float>(), want);
+  }
+  EXPECT_LE(delta.of(&Stats::programs_compiled), 3);
+  EXPECT_EQ(delta.of(&Stats::recompile_limit_hits), 0);
+  EXPECT_GE(delta.of(&Stats::cache_hits), 25);
+}
+
 TEST_P(AliasesTest, ATensorThatIsWrittenIsNoChance) {
   std::mt19937 random(5);
   const DeviceMode mode(options());

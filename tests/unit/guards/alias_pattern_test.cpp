@@ -84,6 +84,30 @@ TEST(AliasPatternTest, EachMentionHasAnOffsetOfItsOwn) {
   EXPECT_EQ(same->log.offsets, (std::vector<int64_t>{5, 15, 5}));
 }
 
+// A window at 0 needs no offset, but which of a list is there differs from round to round.
+TEST(AliasPatternTest, AnOffsetOfZeroIsOneWhereOthersAre) {
+  const auto rows = [](size_t at_zero) {
+    LogBuilder b;
+    const int32_t buffer = b.Input(), whole = b.Input();
+    b.Begin("aten::cat").List(3);
+    for (size_t i = 0; i < 3; ++i) {
+      i == at_zero ? b.Tensor(buffer, {1, 4}) : b.Tensor(buffer, {1, 4}, c10::kFloat, i < at_zero ? i : i - 1);
+    }
+    b.Int(0);
+    const int32_t all = b.End({3, 4});
+    b.Begin("aten::mul.Tensor").Tensor(all, {3, 4}).Tensor(whole, {3, 4});
+    TraceLog log = b.Finish({b.End({3, 4})});
+    for (size_t i = 0; i < log.offsets.size(); ++i) log.offsets[i] = static_cast<int64_t>(10 * i + 5);
+    return SeparateReads(log);
+  };
+  const auto first = rows(0), last = rows(2);
+  ASSERT_TRUE(first.has_value() && last.has_value());
+  EXPECT_TRUE(Matches(first->log, last->log));
+  EXPECT_EQ(first->log.offsets, (std::vector<int64_t>{0, 5, 15}));
+  EXPECT_EQ(last->log.offsets, (std::vector<int64_t>{5, 15, 0}));
+  EXPECT_EQ(codegen::DecodeTrace(first->log).ops.size(), 2u);
+}
+
 TEST(AliasPatternTest, NothingToSeparate) {
   EXPECT_FALSE(SeparateReads([] {
                  LogBuilder b;
