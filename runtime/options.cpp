@@ -186,13 +186,12 @@ std::vector<OptionRow> MakeTable() {
           "LAZULI_THREADS", A::threads(), "0",
           "1 turns the mode on, each with a trace of its own, for the threads that a recording thread starts. Needs liblazuli.so linked or "
           "preloaded. Threads of LibTorch and OpenMP are left alone."),
-      Bool(
-          "LAZULI_AUTOGRAD_MULTITHREADING", A::autograd_multithreading(), "0",
-          "0: a thread's first recorded operator on a GPU does what torch.autograd.set_multithreading_enabled(False) does until the mode "
-          "ends, "
-          "so that backward passes run on the thread that starts them, hooks included, as they do on a CPU; autograd would hand those of a "
-          "GPU's tensors to a thread of its own, which takes longer than recording them. 1: the program's setting stays. Counts from where "
-          "the mode is turned on."),
+      Bool("LAZULI_AUTOGRAD_MULTITHREADING", A::autograd_multithreading(), "0",
+           "0: a thread's first recorded operator on a GPU does what torch.autograd.set_multithreading_enabled(False) does until the mode "
+           "ends, so that backward passes run on the thread that starts them, hooks included, as they do on a CPU; autograd would hand "
+           "those "
+           "of a GPU's tensors to a thread of its own, which takes longer than recording them. 1: the program's setting stays. Counts from "
+           "where the mode is turned on."),
       Bool("LAZULI_RECORD_SCALARS", A::record_scalars(), "0",
            "0: an operator that computes a 0-dim CPU tensor from others whose values are at hand (an optimizer's step counters) runs at "
            "once, which takes less than recording it. 1: it is recorded like all others."),
