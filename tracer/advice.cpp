@@ -35,7 +35,22 @@ bool Recorder::MayStepAsideAcrossCuts() const { return runtime::Active().async &
 
 bool Recorder::LooksAtNextTrace() {
   RecorderLock lock(this);
-  return !IsEmpty() || !MayStepAsideAcrossCuts() || !novelty_.StepsAside(guards::Novelty::Clock::now());
+  if (!IsEmpty() || !MayStepAsideAcrossCuts()) return true;
+  return !recording_trial_.StepsAside() && !novelty_.StepsAside(guards::Novelty::Clock::now());
+}
+
+void Recorder::NoteEagerOps(size_t num_ops) {
+  RecorderLock lock(this);
+  NoteOps(num_ops, 0);
+}
+
+void Recorder::NoteOps(size_t num_ops, size_t doubtful) {
+  if (!MayStepAsideAcrossCuts() || !recording_trial_.Note(num_ops, doubtful, guards::RecordingTrial::Clock::now())) return;
+  if (!runtime::LogEnabled(runtime::LogCategory::kPerfHints)) return;
+  runtime::Log(runtime::LogCategory::kPerfHints,
+               absl::StrCat("many traces have no program or are pieces: recording takes ", recording_trial_.recorded_nanoseconds(),
+                            " ns per thousand operators, running eagerly ", recording_trial_.eager_nanoseconds(), ": what comes next ",
+                            recording_trial_.StepsAside() ? "runs eagerly" : "is recorded", " for a while"));
 }
 
 void Recorder::NoteNovelty(bool is_new) {

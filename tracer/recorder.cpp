@@ -405,6 +405,7 @@ void Recorder::ForgetPrediction() {
   previous_ = nullptr;
   loops_ = LoopFinder();
   novelty_ = guards::Novelty();
+  recording_trial_ = guards::RecordingTrial();
 }
 
 bool Recorder::FollowsPrediction(size_t code_begin, size_t shapes_begin) {
@@ -474,8 +475,12 @@ void Recorder::StartTrace(std::string_view cause, const guards::CachedTracePtr& 
   previous_ = previous;
   prediction_ = guards::ProgramCache::Get().Successor(previous, cause);
   if (Current() != this) return;
-  if (prediction_ != nullptr && !scopes_.InFullGraph()) ExpectTrace(this, prediction_);
-  if (prediction_ == nullptr && novelty_.ever_new() && ModeKeysIncluded() && !LooksAtNextTrace()) StepAsideAcrossCuts(this);
+  const bool may_step_aside = recording_trial_.StepsAside() || (prediction_ == nullptr && novelty_.ever_new());
+  if (may_step_aside && ModeKeysIncluded() && !LooksAtNextTrace()) {
+    StepAsideAcrossCuts(this);
+  } else if (prediction_ != nullptr && !scopes_.InFullGraph()) {
+    ExpectTrace(this, prediction_);
+  }
 }
 
 }  // namespace lazuli::tracer

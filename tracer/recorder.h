@@ -23,6 +23,7 @@
 #include "codegen/ir/trace_log.h"
 #include "guards/alias_pattern.h"
 #include "guards/novelty.h"
+#include "guards/recording_trial.h"
 #include "guards/program_cache.h"
 #include "guards/shape_plan.h"
 #include "runtime/cuda_driver.h"
@@ -140,8 +141,10 @@ class Recorder {
   // Whether nothing is pending.
   bool IsEmpty() const { return log_.ops.empty(); }
 
-  // Whether the trace that begins now, of which nothing is known, is to be recorded.
+  // Whether the trace that begins now, of which nothing is known or which is best not recorded, is to be recorded.
   bool LooksAtNextTrace();
+  // So many operators ran eagerly and were not recorded. Of this thread's recorder.
+  void NoteEagerOps(size_t num_ops);
   // Whether the options and scopes leave it open what runs eagerly, trace after trace.
   bool MayStepAsideAcrossCuts() const;
 
@@ -232,6 +235,8 @@ class Recorder {
   std::string_view StartCause() const { return in_blocks_ ? kBlock : due_ == kLoop ? kLoop : std::string_view(start_cause_); }
   // A trace was cut for which there was none in the cache, or one.
   void NoteNovelty(bool is_new);
+  // So many operators came, recorded or not, of which it is doubtful of so many whether recording them gives anything.
+  void NoteOps(size_t num_ops, size_t doubtful);
   // Where a trace is new, with `entry` for it, null where it may have none: whether such traces are to be cut between rounds of a loop.
   void LookForLoops(const guards::CachedTracePtr& entry);
   // Whether the options and scopes leave it open what runs eagerly.
@@ -350,6 +355,7 @@ class Recorder {
   BlockCutter block_cutter_;
   LoopFinder loops_;
   guards::Novelty novelty_;
+  guards::RecordingTrial recording_trial_;
   LiveBytes live_bytes_;
   HeadStart head_start_;
   size_t run_ahead_at_ = HeadStart::kNever;                 // So many operators into the trace.

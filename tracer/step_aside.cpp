@@ -87,6 +87,11 @@ class TrialTimer {
   EagerTrial::Sample sample_;
 };
 
+void NoteEagerOps(Recorder* recorder, size_t num_ops) {
+  runtime::Counters::Get().ops_stepped_aside.Add(static_cast<int64_t>(num_ops));
+  if (recorder != nullptr && num_ops > 0) recorder->NoteEagerOps(num_ops);
+}
+
 // The traces that a thread follows: a path along their successors, which often closes to a loop.
 class Cursor : public internal::AsidePosition {
  public:
@@ -151,8 +156,7 @@ class Cursor : public internal::AsidePosition {
     count = path_[at]->log.ops.size();
   }
   void CountOps() {
-    runtime::Counters::Get().ops_stepped_aside.Add(static_cast<int64_t>(next));
-    next = 0;
+    NoteEagerOps(recorder_, std::exchange(next, 0));
   }
 
   Recorder* recorder_ = nullptr;
@@ -194,13 +198,13 @@ class Rest : public internal::AsidePosition {
 
   // Whether what comes after the cut that would be here runs eagerly, too.
   bool GoesOnAfterCut() {
-    if (!across_cuts_ || recorder_->LooksAtNextTrace()) return false;
+    if (!across_cuts_) return false;
     CountTaken();
-    return true;
+    return !recorder_->LooksAtNextTrace();
   }
 
-  // Whether operator `op_id` is part of it. Ends where it is not.
-  bool Take(int32_t op_id) {
+  // Whether operator `op_id` is part of it. Ends where it is not. One on numbers would not be recorded, either.
+  bool Take(int32_t op_id, bool on_numbers) {
     if (!begun_) {
       begun_ = true;
       recorder_->Flush(in_blocks_ ? guards::kBlock : "recompile_limit", Cut::kTransient);
@@ -214,7 +218,7 @@ class Rest : public internal::AsidePosition {
       End(info.name);
       return false;
     }
-    ++taken_;
+    if (!on_numbers) ++taken_;
     ended_ = in_blocks_ && recorder_->EndsBlockAfter(op_id, guards::kSiteOps + taken_);
     return true;
   }
@@ -231,7 +235,7 @@ class Rest : public internal::AsidePosition {
     return taken_ == most_ && !GoesOnAfterCut();
   }
 
-  void CountTaken() { runtime::Counters::Get().ops_stepped_aside.Add(static_cast<int64_t>(std::exchange(taken_, 0))); }
+  void CountTaken() { NoteEagerOps(recorder_, std::exchange(taken_, 0)); }
 
   Recorder* recorder_ = nullptr;
   bool in_blocks_ = false;
@@ -276,7 +280,7 @@ bool TakeOther(ThreadState* state, int32_t op_id) {
 
 bool internal::EnterAside(int32_t op_id, bool on_numbers) {
   ThreadState& state = State();
-  if (state.rest.recorder() != nullptr) return state.rest.Take(op_id);
+  if (state.rest.recorder() != nullptr) return state.rest.Take(op_id, on_numbers);
   Cursor& cursor = state.cursor;
   if (cursor.at_end()) state.timer.OnEnd(codegen::OpInfoById(op_id).name);
   if (cursor.at_end() && !cursor.Advance(op_id)) {
