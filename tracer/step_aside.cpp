@@ -178,7 +178,7 @@ class Rest : public internal::AsidePosition {
   }
   void StartAcrossCuts(Recorder* recorder) {
     Start(recorder, /*in_blocks=*/false, kMostWithoutCut);
-    begun_ = across_cuts_ = true;
+    across_cuts_ = true;
   }
   void Stop() {
     if (recorder_ == nullptr) return;
@@ -207,8 +207,10 @@ class Rest : public internal::AsidePosition {
   bool Take(int32_t op_id, bool on_numbers) {
     if (!begun_) {
       begun_ = true;
-      recorder_->Flush(in_blocks_ ? guards::kBlock : "recompile_limit", Cut::kTransient);
+      // Where an operator that was about to be recorded caused the cut before this, it was recorded, too.
+      if (!recorder_->IsEmpty()) recorder_->Flush(across_cuts_ ? kAside : in_blocks_ ? guards::kBlock : "recompile_limit", Cut::kTransient);
       if (recorder_ == nullptr) return false;  // Another thread has cut the trace meanwhile.
+      begun_ = true;
     } else if (IsOver()) {
       End(in_blocks_ ? guards::kBlock : kAside);
       return false;
