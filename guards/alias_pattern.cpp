@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "guards/guard.h"
 
 namespace lazuli::guards {
@@ -16,6 +17,7 @@ using codegen::Word;
 struct Mention {
   size_t position;
   size_t op;
+  int32_t arg;
   bool written;
 };
 
@@ -24,7 +26,7 @@ std::vector<Mention> MentionsIn(const TraceLog& log) {
   for (const Guard& guard : BuildGuards(log)) {
     if (guard.kind != Guard::Kind::kOperand || codegen::TagOf(guard.expected) != codegen::Tag::kTensor) continue;
     const codegen::OpInfo& info = codegen::OpInfoById(log.ops[static_cast<size_t>(guard.op)].op_id);
-    mentions.push_back({guard.position, static_cast<size_t>(guard.op), (info.mutated_args >> guard.arg & 1) != 0});
+    mentions.push_back({guard.position, static_cast<size_t>(guard.op), guard.arg, (info.mutated_args >> guard.arg & 1) != 0});
   }
   return mentions;
 }
@@ -35,19 +37,23 @@ class Renumbering {
   Renumbering(const TraceLog& log, const std::vector<Mention>& mentions)
       : log_(log), mentions_(mentions), only_read_(static_cast<size_t>(log.num_storages), false), has_offsets_(only_read_.size(), false) {
     for (const Mention& mention : mentions) {
-      const TensorWord word = TensorWord::Unpack(log.code[mention.position]);
+      const TensorWord word = WordOf(mention);
       if (word.first_use) only_read_[word.storage] = true;
       if (mention.written) only_read_[word.storage] = false;
-      if (word.slot_plus_one != 0) has_offsets_[word.storage] = true;
+    }
+    for (const Mention& mention : mentions) {
+      const TensorWord word = WordOf(mention);
+      if (word.slot_plus_one == 0) continue;
+      has_offsets_[word.storage] = true;
+      if (only_read_[word.storage]) args_with_offsets_.insert({mention.op, mention.arg});
     }
   }
 
   bool changes() const {
-    for (const Mention& mention : mentions_) {
-      const TensorWord word = TensorWord::Unpack(log_.code[mention.position]);
-      if (only_read_[word.storage] && !word.first_use) return true;
-    }
-    return false;
+    return std::any_of(mentions_.begin(), mentions_.end(), [this](const Mention& mention) {
+      const TensorWord word = WordOf(mention);
+      return only_read_[word.storage] && (!word.first_use || (HasOffset(mention) && word.slot_plus_one == 0));
+    });
   }
 
   SeparatedLog Run() {
@@ -57,7 +63,7 @@ class Renumbering {
     new_slot_.assign(log_.offsets.size(), -1);
     auto mention = mentions_.begin();
     for (size_t op = 0; op < log_.ops.size(); ++op) {
-      for (; mention != mentions_.end() && mention->op == op; ++mention) Renumber(&out_.log.code[mention->position]);
+      for (; mention != mentions_.end() && mention->op == op; ++mention) Renumber(*mention);
       const int32_t first = std::exchange(out_.log.ops[op].first_result, static_cast<int32_t>(out_.storages.size()));
       for (int32_t result = 0; result < NumResults(log_.ops[op]); ++result) NewStorage(first + result);
     }
@@ -79,15 +85,22 @@ class Renumbering {
     return number;
   }
 
-  void Renumber(Word* code) {
-    TensorWord word = TensorWord::Unpack(*code);
+  TensorWord WordOf(const Mention& mention) const { return TensorWord::Unpack(log_.code[mention.position]); }
+
+  // Whether a mention of what is only read has an offset, even of 0: where others of its storage or its list have one.
+  bool HasOffset(const Mention& mention) const {
+    return has_offsets_[WordOf(mention).storage] || args_with_offsets_.count({mention.op, mention.arg}) > 0;
+  }
+
+  void Renumber(const Mention& mention) {
+    TensorWord word = WordOf(mention);
     const auto old = static_cast<int32_t>(word.storage);
     const bool apart = only_read_[word.storage];
-    const int64_t slot = apart && has_offsets_[word.storage] ? OwnSlot(word.slot_plus_one) : SharedSlot(word.slot_plus_one);
+    const int64_t slot = apart && HasOffset(mention) ? OwnSlot(word.slot_plus_one) : SharedSlot(word.slot_plus_one);
     if (apart) word.first_use = true;
     word.storage = static_cast<uint32_t>(word.first_use ? NewStorage(old) : new_storage_[word.storage]);
     word.slot_plus_one = static_cast<uint32_t>(slot + 1);
-    *code = word.Pack();
+    out_.log.code[mention.position] = word.Pack();
   }
 
   int64_t NewSlot(int64_t offset) {
@@ -122,10 +135,11 @@ class Renumbering {
 
   const TraceLog& log_;
   const std::vector<Mention>& mentions_;
-  std::vector<bool> only_read_;       // By storage: an input that no operator writes.
-  std::vector<bool> has_offsets_;     // By storage: some mention has one.
-  std::vector<int32_t> new_storage_;  // By old number, its latest new one.
-  std::vector<int64_t> new_slot_;     // Of offsets that mentions share.
+  std::vector<bool> only_read_;                                        // By storage: an input that no operator writes.
+  std::vector<bool> has_offsets_;                                      // By storage: some mention has one.
+  absl::flat_hash_set<std::pair<size_t, int32_t>> args_with_offsets_;  // Operators and their arguments where something only read has one.
+  std::vector<int32_t> new_storage_;                                   // By old number, its latest new one.
+  std::vector<int64_t> new_slot_;                                      // Of offsets that mentions share.
   SeparatedLog out_;
 };
 

@@ -18,8 +18,9 @@ struct SeparatedLog {
   std::vector<int32_t> storages;  // By number in `log`: the number in the original.
 };
 
-// `log`, which must be complete, with a number (and a run-time offset, where any mention has one) of its own for each mention of an input
-// that no operator writes. Nothing when it is that already, or would have too many storages.
+// `log`, which must be complete, with a number of its own for each mention of an input that no operator writes, and a run-time offset where
+// any mention of its storage or in its list has one: which window is the one at 0 is chance, too. Nothing when it is that already, or would
+// have too many storages.
 std::optional<SeparatedLog> SeparateReads(const codegen::TraceLog& log);
 
 }  // namespace lazuli::guards

@@ -7,4 +7,6 @@ uint64_t Fingerprint(const codegen::TraceLog& log) {
   return codegen::HashWords(log.code.data(), log.code.size(), seed);
 }
 
+uint64_t HashCode(const codegen::TraceLog& log) { return codegen::HashWords(log.code.data(), log.code.size(), 0x536B656Cull); }
+
 }  // namespace lazuli::guards

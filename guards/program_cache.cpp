@@ -53,8 +53,6 @@ size_t BytesOf(const codegen::TraceLog& log) {
   return (log.code.size() + log.shapes.size()) * sizeof(codegen::Word) + log.ops.size() * sizeof(codegen::TraceLog::Op);
 }
 
-uint64_t HashCode(const codegen::TraceLog& log) { return codegen::HashWords(log.code.data(), log.code.size(), 0x536B656Cull); }
-
 // The fingerprint of what `log` does, whatever can be seen of its results.
 uint64_t WorkOf(const codegen::TraceLog& log) {
   const uint64_t seed = codegen::HashWords(log.shapes.data(), log.shapes.size(), 0x576F726Bull);

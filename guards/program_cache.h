@@ -127,7 +127,8 @@ class ProgramCache {
   // From here on these are cut into pieces that come back: what was known of them is forgotten.
   void NoteLoops(const codegen::TraceLog& log, std::string_view cause);
 
-  // Whether a trace came before that is `log` but for which of its inputs share their memory; `separated` is SeparateReads of it.
+  // Whether a trace came before that is `log` but for which of its inputs share their memory, and numbers; `separated` is SeparateReads of
+  // it.
   bool CameWithOtherAliases(const codegen::TraceLog& log, const codegen::TraceLog& separated);
 
   // Notes that `next` came after `previous`, null for none that is known, and a cut for `cause`, so that it can be predicted.
@@ -186,7 +187,7 @@ class ProgramCache {
   absl::flat_hash_map<uint64_t, std::vector<std::unique_ptr<Skeleton>>> skeletons_;
   absl::flat_hash_map<uint64_t, Fork> forks_;
   std::map<std::string, Successors, std::less<>> after_cause_;  // Of traces before which no other is known.
-  absl::flat_hash_map<uint64_t, uint64_t> alias_patterns_;      // The first trace that came, by what it is separated. Fingerprints.
+  absl::flat_hash_map<uint64_t, uint64_t> alias_patterns_;      // The code of the first trace that came, by what it is separated. Hashes.
   absl::flat_hash_map<uint64_t, int64_t> works_;                // How often traces came, by their fingerprints without what could be seen.
   size_t size_ = 0;
   size_t log_bytes_ = 0;
@@ -199,5 +200,7 @@ class ProgramCache {
 
 // Hash of a complete log: code and shapes. Equality always confirms.
 uint64_t Fingerprint(const codegen::TraceLog& log);
+// Of its code alone.
+uint64_t HashCode(const codegen::TraceLog& log);
 
 }  // namespace lazuli::guards

@@ -204,7 +204,16 @@ bool ShapeCursor::TakeResults(size_t op, const OutputMetas& metas) {
 }
 
 const OutputMetas* ShapeCursor::Results(size_t op, const OutputMetas& like) {
-  if (!(below_tested_ ? plan_->proved_below_ : plan_->proved_)[op]) return nullptr;
+  const bool proved = (below_tested_ ? plan_->proved_below_ : plan_->proved_)[op];
+  return proved && Evaluate(op, like) ? &results_ : nullptr;
+}
+
+const OutputMetas& ShapeCursor::ResultsAgain(size_t op, const OutputMetas& like) {
+  Evaluate(op, like);
+  return results_;
+}
+
+bool ShapeCursor::Evaluate(size_t op, const OutputMetas& like) {
   size_t position = plan_->results_at_[op];
   bool known = true;
   const auto number = [&](int64_t& value) {
@@ -219,7 +228,7 @@ const OutputMetas* ShapeCursor::Results(size_t op, const OutputMetas& like) {
     std::for_each(meta.strides.begin(), meta.strides.end(), number);
     number(meta.nbytes);
   }
-  return known ? &results_ : nullptr;
+  return known;
 }
 
 absl::Span<const int64_t> ShapeCursor::Symbols() const {

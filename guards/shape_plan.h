@@ -83,6 +83,8 @@ class ShapeCursor {
   // The metadata of the results of operator `op`, which are `like` but for their numbers; valid until the next call. Null when it has to be
   // inferred.
   const codegen::OutputMetas* Results(size_t op, const codegen::OutputMetas& like);
+  // The same of an operator for which that was not null: later sizes, less than what was tested, may have made it so.
+  const codegen::OutputMetas& ResultsAgain(size_t op, const codegen::OutputMetas& like);
 
   // A value for each symbol, if all were seen; else empty.
   absl::Span<const int64_t> Symbols() const;
@@ -92,6 +94,8 @@ class ShapeCursor {
   bool Assign(int32_t symbol, int64_t value);
   // Finds the value of a term from its symbols', or that of its last symbol from the term's. False where they contradict each other.
   bool Solve(int32_t term);
+  // Makes results_ the results of operator `op`. Whether all of their numbers are known.
+  bool Evaluate(size_t op, const codegen::OutputMetas& like);
   // The symbols at `position` have the values of the trace that was followed until now.
   bool Pin(size_t position, absl::Span<const int64_t> symbols);
 

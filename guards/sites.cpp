@@ -115,8 +115,8 @@ bool ProgramCache::CameWithOtherAliases(const codegen::TraceLog& log, const code
   constexpr size_t kMostPatterns = 1 << 16;
   std::lock_guard<std::mutex> lock(mutex_);
   if (alias_patterns_.size() >= kMostPatterns) alias_patterns_.clear();
-  const uint64_t fingerprint = Fingerprint(log);
-  return alias_patterns_.try_emplace(Fingerprint(separated), fingerprint).first->second != fingerprint;
+  const uint64_t code = HashCode(log);
+  return alias_patterns_.try_emplace(HashCode(separated), code).first->second != code;
 }
 
 CachedTracePtr ProgramCache::FindWider(const codegen::TraceLog& log, std::string_view cause, const CachedTracePtr& predicted) {

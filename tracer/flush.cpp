@@ -108,7 +108,8 @@ void Recorder::Flush(std::string_view cause, Cut cut) {
     if (is_new) LookForLoops(entry);
     NoteNovelty(is_new);
   }
-  const bool gets_program = entry != nullptr && found != runtime::TraceRun::Found::kMiss && !entry->body->seen_once() && !entry->body->failed();
+  const bool gets_program =
+      entry != nullptr && found != runtime::TraceRun::Found::kMiss && !entry->body->seen_once() && !entry->body->failed();
   const bool is_piece = cause == guards::kBlock || cause == guards::kLoop;
   NoteOps(log_.ops.size(), gets_program && !is_piece ? 0 : log_.ops.size());
   const bool waited = entry != nullptr && !policy.kept_eager() && guards::AwaitProgram(entry->body.get());

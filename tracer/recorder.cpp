@@ -442,7 +442,7 @@ void Recorder::CompleteOutputs() {
     if (outputs != nullptr) continue;
     const codegen::OutputMetasPtr& predicted = prediction_->log.ops[i].outputs;
     const bool computed = symbols_.active() && i >= symbols_.first_op();
-    outputs = computed ? std::make_shared<const codegen::OutputMetas>(*symbols_.Results(i, *predicted)) : predicted;
+    outputs = computed ? std::make_shared<const codegen::OutputMetas>(symbols_.ResultsAgain(i, *predicted)) : predicted;
   }
   symbols_.Stop();
   prediction_ = nullptr;

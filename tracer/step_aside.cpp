@@ -155,9 +155,7 @@ class Cursor : public internal::AsidePosition {
     ops = path_[at]->log.ops.data();
     count = path_[at]->log.ops.size();
   }
-  void CountOps() {
-    NoteEagerOps(recorder_, std::exchange(next, 0));
-  }
+  void CountOps() { NoteEagerOps(recorder_, std::exchange(next, 0)); }
 
   Recorder* recorder_ = nullptr;
   std::vector<CachedTracePtr> path_;

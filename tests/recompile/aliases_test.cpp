@@ -64,6 +64,31 @@ TEST_P(AliasesTest, RowsInAnyOrderHaveOneProgram) {
   EXPECT_GE(delta.of(&Stats::cache_hits), 25);
 }
 
+// Windows of several tensors, some of which begin where their tensor does.
+TEST_P(AliasesTest, WindowsOfTensorsMayBeginAnywhere) {
+  std::vector<torch::Tensor> series;
+  for (int i = 0; i < 6; ++i) series.push_back(torch::arange(16, torch::kFloat) + 100.0f * static_cast<float>(i));
+  const auto weights = torch::full({8}, 2.0f);
+  std::mt19937 random(11);
+  const DeviceMode mode(options());
+  const StatsDelta delta;
+  for (int round = 0; round < 40; ++round) {
+    std::vector<torch::Tensor> windows;
+    float want = 0;
+    for (int k = 0; k < 4; ++k) {
+      const size_t which = (static_cast<size_t>(k) + random() % 2 * 4) % 6;
+      const auto begin = static_cast<int64_t>(random() % 2) * 3;
+      windows.push_back(series[which].narrow(0, begin, 8));
+      want += 2 * (100.0f * static_cast<float>(which) + static_cast<float>(begin + 7));
+    }
+    EXPECT_FLOAT_EQ((torch::stack(windows) * weights).select(1, 7).sum().item<float>(), want);
+  }
+  // At the start of all, of some, and twice the same tensor.
+  EXPECT_LE(delta.of(&Stats::programs_compiled), 4);
+  EXPECT_EQ(delta.of(&Stats::recompile_limit_hits), 0);
+  EXPECT_GE(delta.of(&Stats::cache_hits), 34);
+}
+
 TEST_P(AliasesTest, ATensorThatIsWrittenIsNoChance) {
   std::mt19937 random(5);
   const DeviceMode mode(options());

@@ -453,6 +453,22 @@ TEST_P(DynamicTest, AOneBeforeTheSecondSizeDoesNotCount) {
   ExpectFewPrograms([](int64_t n) -> Tensors { return {(torch::ones({n, 4}) * 3).sum(0)}; }, {8, 1, 0, 9, 1, 10, 0, 12}, 4, 4);
 }
 
+// What was known of earlier operators' results stays known when a later size is less than any that was tested, and the trace another one.
+TEST_P(DynamicTest, ALaterSizeIsLessThanWasTested) {
+  const auto step = [](int64_t n, int64_t m, bool other) {
+    const Tensor a = torch::arange(n * 4, torch::kFloat).reshape({n, 4}), b = torch::ones({m, 4});
+    const Tensor top = std::get<0>(a.topk(3, 0)).relu(), z = torch::tanh(b);
+    return (top.sum() + (other ? z.sin() : z.cos()).sum()).item<float>();
+  };
+  const auto expected = step(12, 2, true);
+  const lazuli::DeviceMode mode(options());
+  const StatsDelta delta;
+  for (const auto& [n, m] : std::vector<std::pair<int64_t, int64_t>>{{10, 20}, {12, 25}, {14, 31}, {9, 17}, {11, 23}, {13, 19}})
+    step(n, m, false);
+  EXPECT_GT(delta.of(&Stats::dynamic_programs), 0);
+  EXPECT_FLOAT_EQ(step(12, 2, true), expected);
+}
+
 TEST_P(DynamicTest, ManySizesKeepLittle) {
   const lazuli::DeviceMode mode(options());
   for (int64_t n = 2; n < 300; ++n) EXPECT_EQ((torch::ones({n}) * 2).sum().item<float>(), 2 * n);
