@@ -17,10 +17,10 @@ class RecordingTrial {
   using Clock = std::chrono::steady_clock;
 
   // A trial starts when in so many windows of so many operators in a row recording at least one operator in so many was of doubtful use.
-  static constexpr size_t kWindow = 8192, kShare = 8;
+  static constexpr size_t kWindow = 4096, kShare = 8;
   static constexpr int kWindows = 3;
   // Operators of one sample, and of those before it, in which the program gets used to the other way; samples of each way.
-  static constexpr size_t kStretch = 4096, kSettles = 2048;
+  static constexpr size_t kStretch = 4096, kSettles = 1024;
   static constexpr int kSamples = 5;
   // How long a verdict counts at first, and at most: each one that is like the last counts twice as long.
   static constexpr Clock::duration kShortest = std::chrono::seconds(1), kLongest = std::chrono::seconds(16);

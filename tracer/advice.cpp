@@ -45,7 +45,9 @@ void Recorder::NoteEagerOps(size_t num_ops) {
 }
 
 void Recorder::NoteOps(size_t num_ops, size_t doubtful) {
-  if (!MayStepAsideAcrossCuts() || !recording_trial_.Note(num_ops, doubtful, guards::RecordingTrial::Clock::now())) return;
+  // Of those that are ever new, looks have to find what comes back.
+  if (novelty_.ever_new() || !MayStepAsideAcrossCuts()) return;
+  if (!recording_trial_.Note(num_ops, doubtful, guards::RecordingTrial::Clock::now())) return;
   if (!runtime::LogEnabled(runtime::LogCategory::kPerfHints)) return;
   runtime::Log(runtime::LogCategory::kPerfHints,
                absl::StrCat("many traces have no program or are pieces: recording takes ", recording_trial_.recorded_nanoseconds(),
