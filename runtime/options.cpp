@@ -187,17 +187,17 @@ std::vector<OptionRow> MakeTable() {
           "1 turns the mode on, each with a trace of its own, for the threads that a recording thread starts. Needs liblazuli.so linked or "
           "preloaded. Threads of LibTorch and OpenMP are left alone."),
       Bool("LAZULI_AUTOGRAD_MULTITHREADING", A::autograd_multithreading(), "0",
-           "0: a thread's first recorded operator on a GPU does what torch.autograd.set_multithreading_enabled(False) does until the mode "
-           "ends, so that backward passes run on the thread that starts them, hooks included, as they do on a CPU; autograd would hand "
-           "those "
-           "of a GPU's tensors to a thread of its own, which takes longer than recording them. 1: the program's setting stays. Counts from "
-           "where the mode is turned on."),
+           "0: a thread's first recorded operator on a GPU does what torch.autograd.set_multithreading_enabled(False) does until the "
+           "mode ends, so that backward passes run on the thread that starts them, hooks included, as they do on a CPU; autograd would "
+           "hand those of a GPU's tensors to a thread of its own, which takes longer than recording them. 1: the program's setting "
+           "stays. Counts from where the mode is turned on."),
       Bool("LAZULI_RECORD_SCALARS", A::record_scalars(), "0",
            "0: an operator that computes a 0-dim CPU tensor from others whose values are at hand (an optimizer's step counters) runs at "
            "once, which takes less than recording it. 1: it is recorded like all others."),
       Bool("LAZULI_STEP_ASIDE", A::step_aside(), "1",
            "1: a hot trace of small operators is timed against them run eagerly, once; where its program is slower (with LAZULI_ASYNC=0: "
-           "and of eager's very bits), they run eagerly from then on, without being recorded. So do traces past a recompile limit."),
+           "and of eager's very bits), they run eagerly from then on, without being recorded. So do traces past a recompile limit, and "
+           "with LAZULI_ASYNC=1, for some seconds at a time, programs many of whose traces have none, if that is found to be faster."),
       Text("LAZULI_HEAD_START", Kind::kChoice, A::head_start(), "auto", {"auto", "0", "1"},
            "Whether the first steps of a program run while the rest of its trace, so far as expected, is still recorded. auto: those of "
            "programs for a GPU, which works meanwhile. 1: of all programs; 0: of none. If it turns out to be another trace, what they did "
