@@ -87,9 +87,13 @@ class TrialTimer {
   EagerTrial::Sample sample_;
 };
 
+void CountEagerOps(size_t num_ops) { runtime::Counters::Get().ops_stepped_aside.Add(static_cast<int64_t>(num_ops)); }
+
+// The same, and `recorder`, this thread's own, hears of them.
 void NoteEagerOps(Recorder* recorder, size_t num_ops) {
-  runtime::Counters::Get().ops_stepped_aside.Add(static_cast<int64_t>(num_ops));
-  if (recorder != nullptr && num_ops > 0) recorder->NoteEagerOps(num_ops);
+  if (num_ops == 0) return;
+  CountEagerOps(num_ops);
+  recorder->NoteEagerOps(num_ops);
 }
 
 // The traces that a thread follows: a path along their successors, which often closes to a loop.
@@ -102,9 +106,14 @@ class Cursor : public internal::AsidePosition {
     Enter(0);
     internal::aside = this;
   }
+  void End() {
+    CountOps();
+    Stop();
+  }
+  // The same where no recorder may be asked for: in a child, others' threads may hold its lock for good.
   void Stop() {
     internal::aside = nullptr;
-    CountOps();
+    CountEagerOps(std::exchange(next, 0));
     recorder_ = nullptr;
     path_.clear();
   }
@@ -181,12 +190,13 @@ class Rest : public internal::AsidePosition {
   void Stop() {
     if (recorder_ == nullptr) return;
     internal::aside = nullptr;
-    CountTaken();
+    CountEagerOps(std::exchange(taken_, 0));
     recorder_ = nullptr;
   }
   // Records again, after a cut for `cause`.
   void End(std::string_view cause) {
     Recorder* const recorder = recorder_;
+    CountTaken();
     Stop();
     recorder->ResumeAfter(nullptr, cause);
   }
@@ -196,9 +206,8 @@ class Rest : public internal::AsidePosition {
 
   // Whether what comes after the cut that would be here runs eagerly, too.
   bool GoesOnAfterCut() {
-    if (!across_cuts_) return false;
     CountTaken();
-    return !recorder_->LooksAtNextTrace();
+    return across_cuts_ && !recorder_->LooksAtNextTrace();
   }
 
   // Whether operator `op_id` is part of it. Ends where it is not. One on numbers would not be recorded, either.
@@ -261,7 +270,7 @@ ThreadState& State() { return runtime::ThreadObject<ThreadState>(); }
 void LeaveInTheMiddle(ThreadState* state, std::string_view cause) {
   Recorder* const recorder = state->cursor.recorder();
   state->cursor.trace()->body->trial.NoteMismatch();
-  state->cursor.Stop();
+  state->cursor.End();
   state->timer.Discard();
   recorder->ResumeAfter(nullptr, cause);
 }
@@ -269,7 +278,7 @@ void LeaveInTheMiddle(ThreadState* state, std::string_view cause) {
 // Another trace begins than the one that was expected to run eagerly. Whether that runs eagerly, too.
 bool TakeOther(ThreadState* state, int32_t op_id) {
   Recorder* const recorder = state->cursor.recorder();
-  state->cursor.Stop();
+  state->cursor.End();
   const CachedTracePtr other = recorder->ExpectedWith(op_id);
   if (other == nullptr || other->body->trial.Choose() != EagerTrial::Way::kEager) return false;
   state->cursor.Start(recorder, other);
@@ -287,7 +296,7 @@ bool internal::EnterAside(int32_t op_id, bool on_numbers) {
     if (on_numbers) return true;
     const CachedTracePtr finished = cursor.trace();
     Recorder* const recorder = cursor.recorder();
-    cursor.Stop();
+    cursor.End();
     recorder->ResumeAfter(finished, kAside);
     return false;
   }
