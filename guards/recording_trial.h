@@ -26,8 +26,9 @@ class RecordingTrial {
   static constexpr Clock::duration kShortest = std::chrono::seconds(1), kLongest = std::chrono::seconds(16);
 
   // So many operators came, of which `doubtful` were recorded although they have no program, nor is one being compiled, or in pieces of
-  // what no program fits. True when this ended a trial.
-  bool Note(size_t num_ops, size_t doubtful, Clock::time_point now) {
+  // what no program fits. `now` says the time, if that matters. True when this ended a trial.
+  template <class Now>
+  bool Note(size_t num_ops, size_t doubtful, const Now& now) {
     ops_ += num_ops;
     doubtful_ += doubtful;
     switch (state_) {
@@ -35,10 +36,10 @@ class RecordingTrial {
         Watch();
         return false;
       case State::kTries:
-        if (!settled_ && ops_ >= kSettles) BeginSample(now);
-        return settled_ && ops_ >= kStretch && AddSample(now);
+        if (!settled_ && ops_ >= kSettles) BeginSample(now());
+        return settled_ && ops_ >= kStretch && AddSample(now());
       case State::kRests:
-        if (now >= until_) aside_ ? Begin() : Go(State::kWatches);
+        if (now() >= until_) aside_ ? Begin() : Go(State::kWatches);
         return false;
     }
     return false;

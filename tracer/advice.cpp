@@ -44,10 +44,16 @@ void Recorder::NoteEagerOps(size_t num_ops) {
   NoteOps(num_ops, 0);
 }
 
+void Recorder::NoteRecordedOps(const guards::CachedTracePtr& known, std::string_view cause) {
+  const bool gets_program = known != nullptr && !known->body->seen_once() && !known->body->failed();
+  const bool is_piece = cause == guards::kBlock || cause == guards::kLoop;
+  NoteOps(log_.ops.size(), gets_program && !is_piece ? 0 : log_.ops.size());
+}
+
 void Recorder::NoteOps(size_t num_ops, size_t doubtful) {
   // Of those that are ever new, looks have to find what comes back.
   if (novelty_.ever_new() || !MayStepAsideAcrossCuts()) return;
-  if (!recording_trial_.Note(num_ops, doubtful, guards::RecordingTrial::Clock::now())) return;
+  if (!recording_trial_.Note(num_ops, doubtful, &guards::RecordingTrial::Clock::now)) return;
   if (!runtime::LogEnabled(runtime::LogCategory::kPerfHints)) return;
   runtime::Log(runtime::LogCategory::kPerfHints,
                absl::StrCat("many traces have no program or are pieces: recording takes ", recording_trial_.recorded_nanoseconds(),

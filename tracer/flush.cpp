@@ -103,15 +103,12 @@ void Recorder::Flush(std::string_view cause, Cut cut) {
   const guards::CachedTracePtr entry = FindOrCompile(cut, &policy, &found);
   if (!forks_.empty() && cut != Cut::kTransient) guards::ProgramCache::Get().NoteTrace(forks_, log_, StartCause(), entry);
   if (policy.kept_eager()) counters.stance_replays.Add();
+  const bool is_new = found == runtime::TraceRun::Found::kMiss;
   if (cut != Cut::kTransient) {
-    const bool is_new = found == runtime::TraceRun::Found::kMiss;
     if (is_new) LookForLoops(entry);
     NoteNovelty(is_new);
   }
-  const bool gets_program =
-      entry != nullptr && found != runtime::TraceRun::Found::kMiss && !entry->body->seen_once() && !entry->body->failed();
-  const bool is_piece = cause == guards::kBlock || cause == guards::kLoop;
-  NoteOps(log_.ops.size(), gets_program && !is_piece ? 0 : log_.ops.size());
+  NoteRecordedOps(is_new ? nullptr : entry, cause);
   const bool waited = entry != nullptr && !policy.kept_eager() && guards::AwaitProgram(entry->body.get());
   events.Found(entry, found);
   const bool predicted = found == runtime::TraceRun::Found::kPredicted;

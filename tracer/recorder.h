@@ -235,7 +235,9 @@ class Recorder {
   std::string_view StartCause() const { return in_blocks_ ? kBlock : due_ == kLoop ? kLoop : std::string_view(start_cause_); }
   // A trace was cut for which there was none in the cache, or one.
   void NoteNovelty(bool is_new);
-  // So many operators came, recorded or not, of which it is doubtful of so many whether recording them gives anything.
+  // The trace was cut for `cause`. `known` came before and runs it; null: it is new, or has none.
+  void NoteRecordedOps(const guards::CachedTracePtr& known, std::string_view cause);
+  // So many operators came, recorded or not; for `doubtful` of them recording may have been in vain.
   void NoteOps(size_t num_ops, size_t doubtful);
   // Where a trace is new, with `entry` for it, null where it may have none: whether such traces are to be cut between rounds of a loop.
   void LookForLoops(const guards::CachedTracePtr& entry);

@@ -164,7 +164,7 @@ TEST_P(BackwardThreadsTest, ErrorsLeaveThemAsTheyWere) {
   EXPECT_EQ(ThreadsOfHooks(), std::set<std::thread::id>{std::this_thread::get_id()});
 }
 
-// Each thread's backward passes now run beside the others', and accumulate into the same gradients.
+// Each thread's backward passes run beside the others', and accumulate into the same gradients.
 TEST_P(BackwardThreadsTest, ThreadsAddToOneGradient) {
   auto w = torch::randn({8, 8}).requires_grad_();
   w.mutable_grad() = torch::zeros({8, 8});

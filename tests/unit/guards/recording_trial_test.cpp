@@ -37,7 +37,7 @@ class TimedProgram {
   bool Trace() {
     const bool aside = trial_.StepsAside();
     now_ += nanoseconds(100 * (aside ? eager_ : recorded_));
-    return trial_.Note(100, aside ? 0 : doubtful_, now_);
+    return trial_.Note(100, aside ? 0 : doubtful_, [this] { return now_; });
   }
 
   int64_t recorded_, eager_;
