@@ -30,6 +30,7 @@
 #include "codegen/passes/reuse.h"
 #include "codegen/passes/reverse_scans.h"
 #include "codegen/passes/slice_gradients.h"
+#include "codegen/passes/sum_parts.h"
 #include "codegen/passes/windows.h"
 #include "runtime/cublas_lt.h"
 #include "runtime/cuda_driver.h"
@@ -140,7 +141,10 @@ std::vector<Pass> PassesOf(const Trace& trace, const PipelineOptions& options) {
   if (build.use_rows) {
     changes = {Relayout, JoinReverseScans, JoinSliceGradients,
                [pad = PadProductsFor(options)](const Trace& before) { return PadProducts(before, pad); }};
-    if (build.gpu_kernels) changes.emplace_back(UsePoolOffsets);
+    if (build.gpu_kernels) {
+      changes.emplace_back(SumInParts);
+      changes.emplace_back(UsePoolOffsets);
+    }
   }
   passes.insert(passes.begin(), {"graph", [&trace, changes, build, fuse](Graph) { return Build(trace, changes, build, fuse); }});
   passes.push_back({"windows", ComputeWindows});

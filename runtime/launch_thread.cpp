@@ -41,12 +41,14 @@ std::atomic<bool> is_wise{true};
 
 constexpr std::chrono::seconds kTooLong{1};
 
-// Going to sleep and being woken take longer than most of what is waited for here.
+// Going to sleep and being woken take longer than most of what is waited for here. Work that was announced may take as long as a few
+// operators.
+constexpr std::chrono::microseconds kSoon{50}, kAnnounced{500};
+
 template <class Condition>
-bool IsSoon(const Condition& condition) {
+bool IsWithin(std::chrono::microseconds time, const Condition& condition) {
   using Clock = std::chrono::steady_clock;
-  constexpr std::chrono::microseconds kSoon{50};
-  for (const Clock::time_point end = Clock::now() + kSoon; !condition();) {
+  for (const Clock::time_point end = Clock::now() + time; !condition();) {
     if (Clock::now() > end) return false;
     __builtin_ia32_pause();
   }
@@ -80,8 +82,16 @@ class LaunchThread {
     if (state.sleeps) state.changed.notify_all();
   }
 
+  void Announce() {
+    State& state = *state_;
+    std::lock_guard<std::mutex> lock(state.mutex);
+    if (!state.sleeps) return;
+    state.announced = true;
+    state.changed.notify_all();
+  }
+
   void Wait(const LaunchJob& job) {
-    if (IsSoon([&job] { return job.done(); })) return;
+    if (IsWithin(kSoon, [&job] { return job.done(); })) return;
     std::unique_lock<std::mutex> lock(state_->mutex);
     WaitUntil(&lock, [&job] { return job.done(); });
   }
@@ -94,7 +104,8 @@ class LaunchThread {
     std::atomic<int> pending{0};  // Jobs that wait or run.
     bool has_thread = false;
     bool sleeps = false;
-    bool closed = false;  // The process ends: jobs run where they are started.
+    bool announced = false;  // It is woken for work that comes soon.
+    bool closed = false;     // The process ends: jobs run where they are started.
   };
 
   static bool HasThread(State* state) {
@@ -110,14 +121,16 @@ class LaunchThread {
   static void Work(State* state) {
     pthread_setname_np(pthread_self(), "lazuli-launch");
     std::unique_lock<std::mutex> lock(state->mutex);
-    for (;;) {
-      lock.unlock();
-      const bool has_work = IsSoon([state] { return state->pending.load(std::memory_order_acquire) > 0; });
-      lock.lock();
-      if (!has_work) {
+    for (std::chrono::microseconds soon = kSoon;; soon = kSoon) {
+      while (state->waiting.empty()) {
+        lock.unlock();
+        const bool has_job = IsWithin(soon, [state] { return state->pending.load(std::memory_order_acquire) > 0; });
+        lock.lock();
+        if (has_job) break;
         state->sleeps = true;
-        state->changed.wait(lock, [state] { return !state->waiting.empty(); });
+        state->changed.wait(lock, [state] { return !state->waiting.empty() || state->announced; });
         state->sleeps = false;
+        if (std::exchange(state->announced, false)) soon = kAnnounced;
       }
       LaunchJob* const job = state->waiting.front();
       state->waiting.pop_front();
@@ -166,6 +179,8 @@ class LaunchThread {
 bool LaunchJob::IsWise() { return is_wise.load(std::memory_order_relaxed); }
 
 void LaunchJob::Prepare() { LaunchThread::Get(); }
+
+void LaunchJob::Announce() { LaunchThread::Get().Announce(); }
 
 void LaunchJob::Start(std::function<void()> work) {
   work_ = std::move(work);

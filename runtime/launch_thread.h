@@ -19,6 +19,9 @@ class LaunchJob {
   // Registers what the end of the process and a fork ask of the thread, if that has not been done.
   static void Prepare();
 
+  // Wakes the launching thread, if it sleeps: a job is likely to be started within some operators' time.
+  static void Announce();
+
   // Runs `work` on the launching thread, after the jobs that were started before. The last one must be done.
   void Start(std::function<void()> work);
   // The same on the calling thread: it is done then.

@@ -87,7 +87,9 @@ size_t HeadStart::OnBegin(const guards::CachedTrace* predicted) {
   if (const guards::CachedTracePtr entry = std::exchange(waited_for_, nullptr); entry != nullptr) {
     NoteRound(entry->body.get(), launched_ - end_, begin_ - launched_);
   }
-  return predicted != nullptr && IsPossible(*predicted) ? 1 : kNever;
+  if (predicted == nullptr || !IsPossible(*predicted)) return kNever;
+  if (IsOnThread(*predicted)) runtime::LaunchJob::Announce();
+  return 1;
 }
 
 bool HeadStart::IsPossible(const guards::CachedTrace& trace) {

@@ -34,7 +34,9 @@ class Columns {
         if (late) late_.push_back(node.results[i]);
         if (!IsWhole(placements_[n].results[i], space_)) continue;
         const bool update = node.kind == Node::Kind::kUpdate;
-        if ((update || leaves(node.results[i])) && (update || late || !on_the_way)) return false;
+        // What an update of fresh memory writes is a result like others.
+        const bool overwrites = update && node.family == 0;
+        if ((update || leaves(node.results[i])) && (overwrites || late || !on_the_way)) return false;
       }
     }
     return true;
@@ -45,13 +47,15 @@ class Columns {
     return std::any_of(nodes_.begin(), nodes_.end(), [&](NodeId n) { return ScanOf(graph_.nodes[n]) != ScanDirection::kNone; });
   }
 
-  // Whether something is read along a dimension of at least so many points whose elements are neighbours.
+  // Whether something is read along dimensions of at least so many points whose elements are neighbours.
   bool HasInnermost(bool reduced, int64_t least) const {
     for (const NodeId n : nodes_) {
       for (const auto& strides : placements_[n].uses) {
-        for (size_t d = 0; d < space_.sizes.size(); ++d) {
-          if (space_.reduced[d] == reduced && strides[d] == 1 && graph_.symbols.Hint(space_.sizes[d]) >= least) return true;
+        int64_t points = 1;
+        for (size_t d = space_.sizes.size(); d-- > 0;) {
+          if (space_.reduced[d] == reduced && strides[d] == points) points *= graph_.symbols.Hint(space_.sizes[d]);
         }
+        if (points > 1 && points >= least) return true;
       }
     }
     return false;

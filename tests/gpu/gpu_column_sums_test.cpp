@@ -2,6 +2,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -108,6 +109,47 @@ TEST_F(GpuColumnSumsTest, Modes) {
 TEST_F(GpuColumnSumsTest, NumbersOfRowsThatChange) {
   for (const int64_t rows : {8192, 8000, 4099, 12288, 2500, 9001}) {
     ExpectAsGoodAsEager({MakeLayer(rows, 768, torch::kBFloat16)}, torch::kBFloat16, "default");
+  }
+}
+
+// The gradient of a bias that a query, a key and a value have together: of parts that are put together in rows, one behind the other, or of
+// different widths.
+TEST_F(GpuColumnSumsTest, PartsOfWhatIsPutTogether) {
+  const int64_t batch = 8, steps = 256, width = 512, heads = 8;
+  const auto make = [&](const std::vector<int64_t>& sizes) { return torch::randn(sizes, OnGpu(torch::kBFloat16)).to(torch::kDouble); };
+  const auto x = make({batch, steps, width}), weight = 0.05 * make({3 * width, width}), bias = make({3 * width});
+  const auto gradient = make({batch, heads, steps, width / heads});
+  const auto in_heads = [&](const torch::Tensor& t) { return t.view({batch, steps, heads, -1}).transpose(1, 2); };
+  const auto stacked = [&](const torch::Tensor& all) {
+    return all.view({batch, steps, 3, heads, width / heads}).permute({2, 0, 3, 1, 4}).unbind(0);
+  };
+  const auto in_thirds = [&](const torch::Tensor& all) {
+    Tensors parts;
+    for (const auto& part : all.chunk(3, -1)) parts.push_back(in_heads(part));
+    return parts;
+  };
+  // One of the three is made by pointwise operators.
+  const auto of_different_widths = [&](const torch::Tensor& all) {
+    const auto parts = all.split({width, width / 2, width + width / 2}, -1);
+    const auto half = torch::cat({parts[1], torch::tanh(parts[2].slice(-1, 0, width / 2))}, -1);
+    return Tensors{in_heads(parts[0]), in_heads(half), in_heads(parts[2].slice(-1, width / 2, width + width / 2))};
+  };
+  for (const std::function<Tensors(const torch::Tensor&)>& split :
+       {std::function<Tensors(const torch::Tensor&)>(stacked), std::function<Tensors(const torch::Tensor&)>(in_thirds),
+        std::function<Tensors(const torch::Tensor&)>(of_different_widths)}) {
+    const auto program = [&](torch::Dtype dtype) {
+      const auto w = weight.to(dtype).requires_grad_(), b = bias.to(dtype).requires_grad_();
+      const Tensors parts = split(torch::linear(x.to(dtype), w, b));
+      const auto y = torch::scaled_dot_product_attention(parts[0], parts[1], parts[2], {}, 0.0, /*is_causal=*/true);
+      return torch::autograd::grad({y}, {w, b}, {gradient.to(dtype)});
+    };
+    for (const auto dtype : {torch::kBFloat16, torch::kHalf, torch::kFloat}) {
+      lazuli::reset();
+      const StatsDelta stats;
+      lazuli::testing::ExpectAsGoodAsEager(program, dtype, Options().disk_cache(false), /*allowed=*/1e-3);
+      EXPECT_GE(stats.of(&Stats::cache_hits), 1) << dtype;
+      EXPECT_EQ(stats.of(&Stats::compile_failures), 0) << dtype;
+    }
   }
 }
 
