@@ -69,8 +69,17 @@ ProgramCache& ProgramCache::Get() {
 }
 
 CachedTracePtr ProgramCache::Find(const codegen::TraceLog& log) {
-  const uint64_t hash = Fingerprint(log);
   std::lock_guard<std::mutex> lock(mutex_);
+  return FindKnown(log);
+}
+
+CachedTracePtr ProgramCache::Current(const CachedTracePtr& entry) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return entry->skeleton != nullptr ? entry : FindKnown(entry->log);
+}
+
+CachedTracePtr ProgramCache::FindKnown(const codegen::TraceLog& log) {
+  const uint64_t hash = Fingerprint(log);
   if (const auto it = traces_.find(hash); it != traces_.end()) {
     for (const auto& entry : it->second) {
       if (!Matches(entry->log, log)) continue;

@@ -107,6 +107,10 @@ class ProgramCache {
   // of the cut before the trace; `location` the program's "file:line", or empty.
   CachedTracePtr Compile(const codegen::TraceLog& log, std::string_view cause, std::string_view location, CompilePolicy* policy);
 
+  // `entry`, or the trace that took its place in the cache; null when there is none. (What was seen once is replaced when it comes again; a
+  // recorder that did not run it then may still expect it.)
+  CachedTracePtr Current(const CachedTracePtr& entry);
+
   // What runs `entry`, which was seen once and comes again: compiles it if `policy` and the limits allow.
   CachedTracePtr CompileSeen(const CachedTracePtr& entry, std::string_view location, CompilePolicy* policy);
 
@@ -158,6 +162,8 @@ class ProgramCache {
   // Whether `site` may have no more programs.
   bool IsFull(const Site& site) const;
   const SitePtr& FindSite(const codegen::TraceLog& log, std::string_view cause);
+  // Find(), with the lock held.
+  CachedTracePtr FindKnown(const codegen::TraceLog& log);
   Skeleton* FindSkeleton(const codegen::TraceLog& log);
   Skeleton& GetSkeleton(const codegen::TraceLog& log);
   // Whether one more program may be compiled at `site`; if not, says so the first time.

@@ -166,6 +166,13 @@ guards::CachedTracePtr Recorder::FindOrCompile(Cut cut, guards::CompilePolicy* p
   if (!predicted) CompleteOutputs();
   guards::CachedTracePtr known = predicted ? prediction_ : cache.Find(log_);
   *found = predicted ? Found::kPredicted : Found::kHit;
+  if (predicted && known->body->seen_once()) {
+    known = cache.Current(prediction_);
+    if (known != prediction_) {
+      *found = Found::kHit;
+      CompleteOutputs();
+    }
+  }
   if (known != nullptr && !known->symbols.empty() && known->body->ready()) known = PreferOwnSizes(known, *policy, found);
   if (known == nullptr) known = cache.FindWider(log_, start_cause, predicted_trace);
   if (known == nullptr && cut != Cut::kTransient) known = FindSeparated();

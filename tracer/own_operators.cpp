@@ -34,6 +34,7 @@ namespace {
 constexpr const char* kKeeps = "keeps its operands or results";
 constexpr const char* kWrites = "writes operands in ways that its schema does not say, or with LibTorch's operators, which count versions";
 constexpr const char* kForetells = "has a kernel for meta tensors that foretells other results";
+constexpr const char* kSaysNothing = "has no kernel for meta tensors, defined in C++, that says what its results are";
 constexpr const char* kDifferentiates = "computes gradients itself";
 constexpr const char* kDraws = "draws random numbers";
 constexpr const char* kFollowed = "has no kernel for autograd or autocast, which follow what it calls";
@@ -283,7 +284,9 @@ void RunAndWatch(Recorder* recorder, const codegen::OpInfo& info, const Call& ca
   CallBelow(info, keys, stack);
   const auto results = torch::jit::last(*stack, static_cast<size_t>(info.num_returns));
   const char* why_eager = Seen(info, held, generators, nodes, *stack);
-  if (why_eager == nullptr && metas.has_value() && !AreAsForetold(*metas, results, call.device)) why_eager = kForetells;
+  if (why_eager == nullptr && !info.returns_mutated_self) {
+    why_eager = !metas.has_value() ? kSaysNothing : AreAsForetold(*metas, results, call.device) ? nullptr : kForetells;
+  }
   if (why_eager == nullptr) {
     const bool is_clean = call.is_telling && life.draws.load(std::memory_order_relaxed) == draws;
     if (is_clean) CleanRuns(&life, call, call.state).fetch_add(1, std::memory_order_relaxed);

@@ -15,7 +15,8 @@ namespace lazuli::tracer {
 //   a queue), or goes on holding what it returned, would, in a trace, keep memory that the program uses again, and do so too late. One that
 //   writes operands that its schema does not name, by LibTorch's operators, or draws random numbers without its tag, would do so too late;
 //   one whose kernel for meta tensors foretells other results, that returns an operand, counts versions or computes gradients itself would
-//   do something else. They are never recorded.
+//   do something else. How large the results are of one whose kernel says nothing may depend on what is in the operands. They are never
+//   recorded.
 // - Where autograd or autocast follow what its kernel calls, since it has no kernel for them: recorded as one operator, it would have no
 //   gradient.
 bool RunOwnOperator(Recorder* recorder, const codegen::OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack);
