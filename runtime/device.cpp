@@ -4,6 +4,9 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <unistd.h>
+
+#include <algorithm>
 
 #include "runtime/buffer_pool.h"
 #include "runtime/cuda_driver.h"
@@ -26,6 +29,10 @@ at::DataPtr AllocateOn(c10::Device device, int64_t nbytes, bool scratch) {
 }
 
 int64_t MemoryOf(c10::Device device) {
+  if (device.is_cpu()) {
+    static const int64_t all = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<int64_t>(sysconf(_SC_PAGE_SIZE));
+    return std::max<int64_t>(all, 0);
+  }
   const absl::StatusOr<CudaDeviceInfo> info = GetCudaDeviceInfo(device.index());
   return info.ok() ? info->memory : 0;
 }

@@ -33,7 +33,7 @@ c10::Allocator* AllocatorOf(c10::Device device);
 // allocator, for use on the thread's current stream of that device. Throws c10::OutOfMemoryError.
 at::DataPtr AllocateOn(c10::Device device, int64_t nbytes, bool scratch);
 
-// Bytes of memory that a GPU has, in use or not; 0 where it cannot be asked.
+// Bytes of memory that a device has, in use or not; 0 where it cannot be asked.
 int64_t MemoryOf(c10::Device device);
 
 // The stream that this thread would launch work for GPU `device` on.

@@ -173,7 +173,7 @@ std::vector<OptionRow> MakeTable() {
       Int("LAZULI_TRACE_LIMIT", A::trace_limit(), "4096", 1, "Operators in one trace; a longer one is cut and run."),
       Int("LAZULI_TRACE_BYTES", A::trace_bytes(), "0", 0,
           "Bytes of results that may be pending; when a trace would make more, it is cut and run. 0: 2 GiB, or a quarter of a GPU's "
-          "memory."),
+          "memory; and an eighth of that of inputs that the program has let go of."),
       Bool("LAZULI_ASYNC", A::async(), "1",
            "1 compiles what comes a second time, in the background; until a program is ready, its operators run one by one. 0 compiles at "
            "first "

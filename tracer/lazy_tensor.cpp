@@ -204,7 +204,9 @@ at::Tensor MakeLazyTensor(const codegen::OutputMeta& meta, c10::intrusive_ptr<La
 bool SharesMemoryUnseen(const c10::TensorImpl& impl) {
   c10::StorageImpl* const storage = impl.unsafe_storage().unsafeGetStorageImpl();
   if (storage == nullptr) return false;
-  const uint32_t users = c10::raw::intrusive_ptr::use_count(storage);
+  uint32_t users = c10::raw::intrusive_ptr::use_count(storage);
+  // A storage that Python once had an object of keeps that, which holds the storage.
+  if (users > 1 && storage->pyobj_slot()->has_unique_reference()) --users;
   if (users <= 1) return false;
   // The tensor, and the trace that reads or writes its memory.
   Recorder* const recorder = Recorder::Current();

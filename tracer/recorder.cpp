@@ -292,7 +292,7 @@ void Recorder::BeginTrace(int32_t op_id) {
   NoteSettings(runtime::KernelSettings::Current());
   max_ops_ = static_cast<size_t>(runtime::Active().trace_limit);
   BeginPrediction();
-  max_pending_bytes_ = look_at_inputs_at_ = MostPendingBytes(c10::kCPU);
+  LimitBytes(c10::kCPU);
   keeps_stacks_ = runtime::Active().stacks;
   all_dynamic_ = runtime::Active().dynamic == runtime::When::kAlways;
   record_start_ = runtime::EventTime();
@@ -323,11 +323,20 @@ bool Recorder::TakesOtherBeginning(size_t code_begin, size_t shapes_begin) {
   return false;
 }
 
+// What is pending takes no memory yet; inputs that the program has let go of do, which eager mode would have used again.
+void Recorder::LimitBytes(c10::Device device) {
+  constexpr int64_t kHeldShare = 8;
+  max_pending_bytes_ = MostPendingBytes(device);
+  max_held_bytes_ = runtime::Active().trace_bytes > 0 ? max_pending_bytes_ : max_pending_bytes_ / kHeldShare;
+  look_at_inputs_at_ = max_held_bytes_;
+}
+
 bool Recorder::HoldsTooMuch() {
-  int64_t held = pending_bytes_;
+  int64_t held = 0;
   for (const auto& input : inputs_) held += input.use_count() == 1 ? static_cast<int64_t>(input->nbytes()) : 0;
-  look_at_inputs_at_ = input_bytes_ + std::max<int64_t>(max_pending_bytes_ - held, 0);
-  return held >= max_pending_bytes_;
+  const int64_t left = std::min(max_held_bytes_ - held, max_pending_bytes_ - pending_bytes_ - held);
+  look_at_inputs_at_ = input_bytes_ + std::max<int64_t>(left, 0);
+  return left <= 0;
 }
 
 void Recorder::NoteSettings(runtime::KernelSettings settings) {

@@ -295,6 +295,7 @@ class Recorder {
   void BeginPrediction();
   void NoteSettings(runtime::KernelSettings settings);
   // Whether pending results, and inputs that nobody but the trace holds any more, have come to the budget.
+  void LimitBytes(c10::Device device);
   bool HoldsTooMuch();
   // The budget of pending results of a trace on `device`.
   static int64_t MostPendingBytes(c10::Device device);
@@ -336,7 +337,7 @@ class Recorder {
   int64_t input_bytes_ = 0, look_at_inputs_at_ = 0;  // Of all inputs; the program may have let go of enough of them from there on.
   bool better_ahead_ = false;
   size_t max_ops_ = 0;  // Budgets of the current trace, read at its first op.
-  int64_t max_pending_bytes_ = 0;
+  int64_t max_pending_bytes_ = 0, max_held_bytes_ = 0;
   int64_t record_start_ = 0;         // EventTime() at its first op.
   bool has_forward_pass_ = false;    // It has ops that were recorded with grad mode on,
   bool has_backward_pass_ = false;   // after them others with it off,

@@ -234,6 +234,10 @@ template <class T> D T greatest(T a, T b) { return nmax(a, b); }
 struct Min { template <class T> D T operator()(T a, T b) const { return least(a, b); } };
 struct Max { template <class T> D T operator()(T a, T b) const { return greatest(a, b); } };
 )"},
+      {{"holds<"}, R"(
+// Whether a number is one of N coordinates from `first` on.
+template <int N, class T> D bool holds(i64 a, T first) { return (u64)(a - (i64)first) < N; }
+)"},
       {{"is_at("}, R"(
 // Whether a number is a coordinate. What is said of the number alone is computed ahead of loops.
 template <class T> D bool is_at(i64 a, T i) { return (T)a == i && (i64)(T)a == a; }

@@ -1,6 +1,7 @@
 // The part of CudaFunctionEmitter that evaluates instructions at points, and writes what they store.
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -88,7 +89,10 @@ std::string CudaFunctionEmitter::Expression(int i) const {
     case KOp::kNe:
       for (const int k : {0, 1}) {
         if (inst(at.in[k]).op != KOp::kIndex || inst(at.in[1 - k]).op == KOp::kIndex) continue;
-        return absl::StrCat(at.op == KOp::kNe ? "!" : "", "is_at(", operand(1 - k), ", ", Coordinate(at.in[k]), ")");
+        const std::string is_at = absl::StrCat("is_at(", operand(1 - k), ", ", Coordinate(at.in[k]), ")");
+        const bool picks = picks_ && PickedNumber(i) >= 0;
+        const std::string found = picks ? absl::StrCat("(near && ", is_at, ")") : is_at;
+        return absl::StrCat(at.op == KOp::kNe ? "!" : "", found);
       }
       return operation();
     case KOp::kDiv:
@@ -280,6 +284,9 @@ void CudaFunctionEmitter::EmitBlock(const std::vector<bool>& chosen, const std::
   }
   if (scanned_ >= 0 && !plan_.HasLanes(scanned_)) SetScanned(/*lanes=*/false);
   if (!any) return;
+  const std::string picked = PickCondition(chosen);
+  picks_ = !picked.empty();
+  if (picks_) Open("const auto each = [&](const bool near)");
   Line("#pragma unroll");
   Open(absl::StrCat("for (int v = 0; v < ", plan_.lanes, "; ++v)"));
   for (int i = 0; i < num_insts(); ++i) {
@@ -288,6 +295,11 @@ void CudaFunctionEmitter::EmitBlock(const std::vector<bool>& chosen, const std::
   }
   if (scanned_ >= 0 && plan_.HasLanes(scanned_)) SetScanned(/*lanes=*/true);
   Close();
+  if (std::exchange(picks_, false)) {
+    Close();
+    Line(";");
+    Line(absl::StrCat("if (", picked, ") each(true); else each(false);"));
+  }
   AccumulateOnline(effects);
   EmitStores(effects, lanes);
 }

@@ -77,6 +77,10 @@ class CudaFunctionEmitter {
   // How many pieces of reduced points there are.
   std::string ReducedPieces() const;
   void EmitReducedLoop(const std::vector<bool>& chosen, const std::vector<bool>& effects, int pass, int unroll, bool staged);
+  // emit_cuda_picks.cpp: elements that are picked by their number.
+  int PickedNumber(int i) const;
+  std::string PickCondition(const std::vector<bool>& chosen) const;
+  bool SumsPicked(int reduce) const;
   // emit_cuda_scatter.cpp: what is written where indices say.
   void EmitScatter(int i);
   bool AddsVectors(int inst) const;
@@ -143,6 +147,7 @@ class CudaFunctionEmitter {
   int syncs_ = 0;  // Calls of Sync().
   int depth_ = 0;
   int scanned_ = -1;     // The scan whose operand is being emitted.
+  bool picks_ = false;   // In `each`, which is called where a vector holds what is picked, and where not.
   bool staged_ = false;  // What a turn of several loads is there already.
 };
 

@@ -33,7 +33,8 @@ void CudaFunctionEmitter::Accumulate(int i) {
   const std::string combine = CudaCombiner(inst(i).op), value = Operand(inst(i).in[0], true);
   const int lanes = AccumulatorLanes(i);
   if (plan_.rows) {
-    Line(absl::StrCat("if (", InLanes(), ") a", i, "[v] = ", combine, "(", value, ", a", i, "[v]);"));
+    const char* const near = SumsPicked(i) ? "near && " : "";
+    Line(absl::StrCat("if (", near, InLanes(), ") a", i, "[v] = ", combine, "(", value, ", a", i, "[v]);"));
   } else if (lanes > 1 || plan_.lanes == 1) {
     Line(absl::StrCat("a", i, "[", lanes > 1 ? "v" : "0", "] = ", combine, "(", value, ", a", i, "[", lanes > 1 ? "v" : "0", "]);"));
   } else {

@@ -51,13 +51,6 @@ KernelIR Sum(const c10::DimVector& sizes, int num_reduced, const c10::DimVector&
   return b.kernel();
 }
 
-std::string Compiles(const KernelIR& kernel, bool wide = false, const codegen::CudaSchedule& schedule = {}) {
-  if (const absl::Status status = codegen::VerifyKernel(kernel); !status.ok()) return std::string(status.message());
-  const std::string text = codegen::EmitCuda(codegen::PlanCuda(kernel, wide, false, schedule));
-  const auto code = codegen::CompileCuda(text, kTestedArch, false);
-  return code.ok() ? "" : absl::StrCat(std::string(code.status().message()), "\n", text, codegen::PrintKernel(kernel));
-}
-
 TEST(CudaText, NoHeadersAndOneFunctionForEachLaunch) {
   for (const KernelIR& kernel : {Chain({1 << 20}), Softmax(4096, 4096), Sum({4096, 4096}, 1, {4096, 1})}) {
     const std::string text = GpuSource(kernel);
