@@ -112,6 +112,8 @@ function(lazuli_folder folder)
   add_library(lazuli_${folder} STATIC ${sources})
   target_include_directories(lazuli_${folder} PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
   lazuli_warnings(lazuli_${folder})
+  # Errors and warnings name files by their place in LibTorch and here, not by where they lay when this was built.
+  target_compile_options(lazuli_${folder} PRIVATE "-fmacro-prefix-map=${LAZULI_TORCH}/include/=" "-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=")
   if(LAZULI_PRECOMPILE AND TARGET lazuli_codegen AND NOT folder STREQUAL "codegen")
     target_precompile_headers(lazuli_${folder} REUSE_FROM lazuli_codegen)
   elseif(LAZULI_PRECOMPILE AND folder STREQUAL "codegen")

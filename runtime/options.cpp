@@ -119,7 +119,8 @@ const std::vector<std::string>& StanceNames() {
 
 std::vector<OptionRow> MakeTable() {
   return {
-      Bool("LAZULI", nullptr, "0", "1 turns the mode on for the main thread when the library is loaded. Environment only."),
+      Bool("LAZULI", nullptr, "0",
+           "1 turns the mode on for the thread that loads the library: the main one where it is linked or preloaded. Environment only."),
       Text("LAZULI_MODE", Kind::kChoice, A::mode(), "default", {"default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"},
            "torch.compile's mode. reduce-overhead, max-autotune: what a program does on a GPU is captured as a CUDA graph, and launched as "
            "a whole where addresses and sizes come again; graphs keep the memory that a run needs. max-autotune, "
@@ -173,7 +174,7 @@ std::vector<OptionRow> MakeTable() {
       Int("LAZULI_TRACE_LIMIT", A::trace_limit(), "4096", 1, "Operators in one trace; a longer one is cut and run."),
       Int("LAZULI_TRACE_BYTES", A::trace_bytes(), "0", 0,
           "Bytes of results that may be pending; when a trace would make more, it is cut and run. 0: 2 GiB, or a quarter of a GPU's "
-          "memory; and an eighth of that of inputs that the program has let go of."),
+          "memory; and a sixteenth of that of inputs that the program has let go of."),
       Bool("LAZULI_ASYNC", A::async(), "1",
            "1 compiles what comes a second time, in the background; until a program is ready, its operators run one by one. 0 compiles at "
            "first "

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Fails when liblazuli.so exports anything but the public lazuli:: names, or needs LLVM at run time."""
+"""Fails when liblazuli.so exports anything but the public lazuli:: names, needs LLVM at run time, or says where it was built."""
+import re
 import subprocess
 import sys
 
@@ -23,10 +24,14 @@ def main():
     internal = [name for name in names if name.startswith(("lazuli::runtime", "lazuli::codegen", "lazuli::guards", "lazuli::tracer"))]
     for name in internal:
         print(f"exported internal: {name}")
+    with open(library, "rb") as file:
+        paths = set(re.findall(rb"/[\w./-]+/include/(?:c10|ATen|torch)/[\w./-]+", file.read()))
+    for path in sorted(paths):
+        print(f"a header by where it lay: {path.decode()}")
     if not any(name.startswith("lazuli::DeviceMode") for name in names):
         print("lazuli::DeviceMode is not exported")
         return 1
-    return 1 if foreign or clashing or internal else 0
+    return 1 if foreign or clashing or internal or paths else 0
 
 
 if __name__ == "__main__":

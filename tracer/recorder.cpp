@@ -325,7 +325,7 @@ bool Recorder::TakesOtherBeginning(size_t code_begin, size_t shapes_begin) {
 
 // What is pending takes no memory yet; inputs that the program has let go of do, which eager mode would have used again.
 void Recorder::LimitBytes(c10::Device device) {
-  constexpr int64_t kHeldShare = 8;
+  constexpr int64_t kHeldShare = 16;
   max_pending_bytes_ = MostPendingBytes(device);
   max_held_bytes_ = runtime::Active().trace_bytes > 0 ? max_pending_bytes_ : max_pending_bytes_ / kHeldShare;
   look_at_inputs_at_ = max_held_bytes_;

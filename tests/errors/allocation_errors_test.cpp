@@ -3,6 +3,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 
+#include <functional>
 #include <limits>
 
 #include "runtime/buffer_pool.h"
@@ -95,6 +96,28 @@ TEST_P(AllocationErrorsTest, FailsAsEagerAndTheModeGoesOn) {
     ExpectSame(torch::full({3}, i + 2.0), kept, true, "rest of the trace");
     Memory().limit = std::numeric_limits<size_t>::max();
     ExpectSame(expected, Run(), exact(), "after the error");
+  }
+}
+
+// What no machine has room for fails where it is asked for, and nothing else does.
+TEST_P(AllocationErrorsTest, WhatCannotFitFailsWhereItIsAskedFor) {
+  constexpr int64_t kTooMany = int64_t{1} << 45;
+  const auto one = torch::ones({1});
+  const std::function<torch::Tensor()> programs[] = {[] { return torch::zeros({kTooMany}); }, [] { return torch::full({kTooMany}, 3.0); },
+                                                     [&] { return torch::zeros_like(one.expand(kTooMany)); },
+                                                     [&] { return one.expand(kTooMany) + 1; },
+                                                     [&] {
+                                                       return torch::cat({one.expand(kTooMany), one}).mul_(2);
+                                                     }};
+  for (const auto& program : programs) {
+    const std::string eager = ErrorOf([&] { program(); });
+    ASSERT_NE(eager, "no error");
+    const lazuli::DeviceMode mode(options());
+    for (int i = 0; i < 3; ++i) {
+      const auto other = one * 2 + i;
+      EXPECT_EQ(ErrorOf([&] { program(); }), eager);
+      EXPECT_EQ(other.item<float>(), 2 + i);
+    }
   }
 }
 

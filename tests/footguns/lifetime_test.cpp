@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "tests/support/same_as_eager.h"
+#include "tests/support/test_device.h"
 
 namespace lazuli::testing {
 namespace {
@@ -82,6 +83,16 @@ TEST_P(LifetimeTest, DroppedInputsCountAsPendingBytes) {
   EXPECT_GE(cuts, 2);
   EXPECT_LE(cuts, 5);
   EXPECT_EQ(total.item<float>(), 2.5 * kMegabyte + 32 * (kMegabyte / 4 + 1));
+}
+
+// A loop that nobody looks at holds no more of them than others do.
+TEST_P(LifetimeTest, DroppedInputsHaveABudgetOfTheirOwn) {
+  LAZULI_CPU_ONLY("a GPU has more");
+  constexpr int64_t kElements = 1 << 20;
+  const lazuli::DeviceMode mode(options());
+  const StatsDelta delta;
+  for (int i = 0; i < 80; ++i) torch::relu(torch::empty({kElements}).uniform_() + 1);
+  EXPECT_GE(delta.cuts("trace_limit"), 1);
 }
 
 TEST_P(LifetimeTest, DroppedResultsDoNotCountAsPendingBytes) {
