@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <condition_variable>
+#include <future>
 #include <mutex>
 #include <thread>
 
@@ -333,6 +334,38 @@ TEST_P(ThreadsTest, ThreadsMayWriteOneTensorWithoutOrder) {
     for (auto& thread : threads) thread.join();
     EXPECT_LT((weight.squeeze() - target).abs().max().item<float>(), 0.1);
   }
+}
+
+// A step that goes on on other threads: a recorder that does nothing any more still expects what it saw once.
+TEST_P(ThreadsTest, StepsThatMoveToAnotherThread) {
+  const Options in_background = options().async(true).compile_wait_ms(0);
+  const auto step = [](int rounds) {
+    auto h = torch::ones({8, 8}) / 2;
+    float total = (h + 1).sum().item<float>();
+    for (int i = 0; i < rounds; ++i) h = torch::tanh(h) + 1;
+    return total + h.mean().item<float>();
+  };
+  const float expected = step(20);
+  std::promise<void> begun, done;
+  std::thread first = TestThread([&] {
+    const lazuli::DeviceMode mode(in_background);
+    for (int i = 0; i < 4; ++i) step(19);
+    EXPECT_NEAR(step(20), expected, 1e-3);
+    begun.set_value();
+    done.get_future().wait();
+  });
+  begun.get_future().wait();
+  TestThread([&] {
+    const lazuli::DeviceMode mode(in_background);
+    for (int i = 0; i < 4; ++i) EXPECT_NEAR(step(20), expected, 1e-3);
+    lazuli::wait_for_compiles();
+    const StatsDelta ready;
+    for (int i = 0; i < 4; ++i) EXPECT_NEAR(step(20), expected, 1e-3);
+    EXPECT_EQ(ready.of(&Stats::cache_hits), 8);
+    EXPECT_EQ(ready.of(&Stats::eager_replays), 0);
+  }).join();
+  done.set_value();
+  first.join();
 }
 
 LAZULI_FOR_EACH_BACKEND(ThreadsTest);

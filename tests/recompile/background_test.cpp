@@ -5,11 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <future>
-#include <thread>
-
 #include "tests/support/same_as_eager.h"
-#include "tests/support/test_device.h"
 #include "tests/support/train.h"
 
 namespace lazuli::testing {
@@ -93,37 +89,6 @@ TEST_P(BackgroundTest, AForkedChildGoesOn) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   EXPECT_EQ((torch::ones({10}) * 3).sum().item<float>(), 30);
-}
-
-// A step that goes on on other threads: a recorder that does nothing any more still expects what it saw once.
-TEST_P(BackgroundTest, StepsThatMoveToAnotherThread) {
-  const auto step = [](int rounds) {
-    auto h = torch::ones({8, 8}) / 2;
-    float total = (h + 1).sum().item<float>();
-    for (int i = 0; i < rounds; ++i) h = torch::tanh(h) + 1;
-    return total + h.mean().item<float>();
-  };
-  const float expected = step(20);
-  std::promise<void> begun, done;
-  std::thread first = TestThread([&] {
-    const lazuli::DeviceMode mode(options());
-    for (int i = 0; i < 4; ++i) step(19);
-    EXPECT_NEAR(step(20), expected, 1e-3);
-    begun.set_value();
-    done.get_future().wait();
-  });
-  begun.get_future().wait();
-  TestThread([&] {
-    const lazuli::DeviceMode mode(options());
-    for (int i = 0; i < 4; ++i) EXPECT_NEAR(step(20), expected, 1e-3);
-    lazuli::wait_for_compiles();
-    const StatsDelta ready;
-    for (int i = 0; i < 4; ++i) EXPECT_NEAR(step(20), expected, 1e-3);
-    EXPECT_EQ(ready.of(&Stats::cache_hits), 8);
-    EXPECT_EQ(ready.of(&Stats::eager_replays), 0);
-  }).join();
-  done.set_value();
-  first.join();
 }
 
 LAZULI_FOR_EACH_BACKEND(BackgroundTest);
