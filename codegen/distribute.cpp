@@ -15,8 +15,6 @@ constexpr size_t kMaxParts = 8;
 // Operators that are split for the sake of one that reads what they make, one behind the other.
 constexpr int kMaxDepth = 8;
 
-bool PutsTogether(const TraceOp& op) { return op.results.size() == 1 && (op.info->name == "aten::cat" || op.info->name == "aten::stack"); }
-
 // Whether the operator computes each element of its only result of those beside it.
 bool IsPointwise(const TraceOp& op) { return op.results.size() == 1 && op.results[0].defined() && IsFreePointwise(FindRow(op)); }
 
@@ -125,10 +123,7 @@ std::vector<TraceOp> Distributor::DistributePointwise(const TraceOp& given) {
       const Parts* const found = ref.defined() && ref.sizes == result.sizes ? PartsOf(ref) : nullptr;
       if (found == nullptr || !CanSplit(op, result, *found, 0)) continue;
       const Parts parts = *found;
-      TraceOp cat = CallOf("aten::cat", result);
-      cat.args[0].kind = TraceArg::Kind::kTensorList;
-      cat.args[0].tensors = Split(op, result, parts, &ops);
-      cat.args[1].value = static_cast<int64_t>(parts.dim);
+      TraceOp cat = Cat(Split(op, result, parts, &ops), static_cast<int64_t>(parts.dim), result);
       cat.index = op.index;
       cat.device = op.device;
       cat.default_dtype = op.default_dtype;

@@ -35,6 +35,16 @@ TraceOp CallOf(const char* name, const TensorRef& result) {
   return op;
 }
 
+bool PutsTogether(const TraceOp& op) { return op.info->name == "aten::cat" || op.info->name == "aten::stack"; }
+
+TraceOp Cat(std::vector<TensorRef> parts, int64_t dim, const TensorRef& result) {
+  TraceOp op = CallOf("aten::cat", result);
+  op.args[0].kind = TraceArg::Kind::kTensorList;
+  op.args[0].tensors = std::move(parts);
+  op.args[1].value = dim;
+  return op;
+}
+
 TraceOp NewZeros(const TensorRef& like, const TensorRef& result) {
   TraceOp op = CallOf("aten::new_zeros", result);
   SetRef(&op, 0, like);

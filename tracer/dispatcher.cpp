@@ -8,11 +8,14 @@
 #include <c10/util/irange.h>
 #include <torch/library.h>
 
+#include <algorithm>
+
 #include "absl/container/flat_hash_set.h"
 #include "codegen/ir/grad_mode.h"
 #include "codegen/ir/replaced_kernels.h"
 #include "codegen/lower.h"
 #include "runtime/counters.h"
+#include "runtime/device.h"
 #include "runtime/mode_keys.h"
 #include "tracer/attention_dropout.h"
 #include "tracer/captured_memory.h"
@@ -94,6 +97,14 @@ bool AddBoxed(OpRecording* recording, const c10::IValue& value, const c10::Type&
 
 enum class Outcome { kRecorded, kUnknownShape, kRunsAtOnce, kNotRecordable };
 
+// The program expects the error of an allocation that can only fail where it asked for it, and may go on with less.
+bool FitMemory(const codegen::OutputMetas& outputs, c10::Device device) {
+  return std::all_of(outputs.begin(), outputs.end(), [device](const codegen::OutputMeta& meta) {
+    const int64_t all = runtime::MemoryOf(meta.on_cpu ? c10::kCPU : device);
+    return all == 0 || meta.nbytes <= all;
+  });
+}
+
 // With `places`: only when the results are what those are.
 Outcome TryRecord(Recorder* recorder, const OpInfo& info, torch::jit::Stack* stack, std::vector<codegen::Word>* key,
                   const std::vector<c10::IValue>* places = nullptr) {
@@ -111,6 +122,7 @@ Outcome TryRecord(Recorder* recorder, const OpInfo& info, torch::jit::Stack* sta
       *key = recording.ShapeKey();
       return Outcome::kUnknownShape;
     }
+    if (!FitMemory(*inferred, recording.device())) return Outcome::kNotRecordable;
     metas = recording.Learn(*std::move(inferred));
   }
   if (places != nullptr && !Fit(*metas, *places)) return Outcome::kNotRecordable;

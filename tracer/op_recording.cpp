@@ -431,20 +431,7 @@ bool OpRecording::MarkMutatedOperands() {
   return true;
 }
 
-// The program expects the error of an allocation that can only fail where it asked for it, and may go on with less. (Those that were
-// predicted have been recorded before.)
-static bool FitMemory(const codegen::OutputMetas& outputs, c10::Device device) {
-  constexpr int64_t kFits = int64_t{1} << 32;
-  const auto fits = [&](const codegen::OutputMeta& meta) {
-    if (meta.nbytes <= kFits) return true;
-    const int64_t all = runtime::MemoryOf(meta.on_cpu ? c10::kCPU : device);
-    return all == 0 || meta.nbytes <= all;
-  };
-  return std::all_of(outputs.begin(), outputs.end(), fits);
-}
-
 bool OpRecording::Commit() {
-  if (outputs_ != nullptr && !FitMemory(*outputs_, device())) return false;
   if (info_.mutated_args != 0 && !MarkMutatedOperands()) return false;
   Recorder& r = *recorder_;
   if (device_ != runtime::kCpuCode && !r.stream_.has_value()) {

@@ -272,14 +272,6 @@ void Recorder::SettleReads(Cut cut) {
   if (reads) Flush("eager_scope", cut);
 }
 
-int64_t Recorder::MostPendingBytes(c10::Device device) {
-  constexpr int64_t kMostOnCpu = int64_t{2} << 30;
-  const int64_t asked = runtime::Active().trace_bytes;
-  if (asked > 0) return asked;
-  const int64_t all = device.is_cpu() ? 0 : runtime::MemoryOf(device);
-  return std::max(kMostOnCpu, all / 4);
-}
-
 void Recorder::BeginTrace(int32_t op_id) {
   begun_.Set(true);
   if (prediction_ != nullptr && prediction_->log.ops.front().op_id != op_id) {
@@ -325,9 +317,10 @@ bool Recorder::TakesOtherBeginning(size_t code_begin, size_t shapes_begin) {
 
 // What is pending takes no memory yet; inputs that the program has let go of do, which eager mode would have used again.
 void Recorder::LimitBytes(c10::Device device) {
-  constexpr int64_t kHeldShare = 16;
-  max_pending_bytes_ = MostPendingBytes(device);
-  max_held_bytes_ = runtime::Active().trace_bytes > 0 ? max_pending_bytes_ : max_pending_bytes_ / kHeldShare;
+  constexpr int64_t kMostOnCpu = int64_t{2} << 30, kHeldShare = 16;
+  const int64_t asked = runtime::Active().trace_bytes, all = device.is_cpu() ? 0 : runtime::MemoryOf(device);
+  max_pending_bytes_ = asked > 0 ? asked : std::max(kMostOnCpu, all / 4);
+  max_held_bytes_ = asked > 0 ? asked : max_pending_bytes_ / kHeldShare;
   look_at_inputs_at_ = max_held_bytes_;
 }
 

@@ -294,11 +294,10 @@ class Recorder {
   void BeginTrace(int32_t op_id);
   void BeginPrediction();
   void NoteSettings(runtime::KernelSettings settings);
-  // Whether pending results, and inputs that nobody but the trace holds any more, have come to the budget.
+  // Sets the budgets of a trace on `device`: of pending results, and of inputs that nobody but the trace holds any more.
   void LimitBytes(c10::Device device);
+  // Whether these have come to theirs, or both together to that of results.
   bool HoldsTooMuch();
-  // The budget of pending results of a trace on `device`.
-  static int64_t MostPendingBytes(c10::Device device);
   void UnlockWithGarbage();
 
   uint64_t epoch() const { return epoch_.load(std::memory_order_relaxed); }

@@ -4,13 +4,11 @@
 #include <utility>
 #include <vector>
 
+#include "codegen/lower_pieces.h"
 #include "codegen/passes/trace_uses.h"
 
 namespace lazuli::codegen {
 namespace {
-
-// Whether the operator's result can have any dense layout.
-bool IsPutTogether(const TraceOp& op) { return op.results.size() == 1 && (op.info->name == "aten::cat" || op.info->name == "aten::stack"); }
 
 // The tensor that `op` copies as it is; null when it does something else.
 const TensorRef* CopiedAsItIs(const TraceOp& op) {
@@ -56,7 +54,7 @@ class Relayouter {
       const int maker = uses_.makers[static_cast<size_t>(source->storage)];
       if (maker < 0 || trace_.storages[static_cast<size_t>(source->storage)].live_out) continue;
       const TraceOp& op = trace_.ops[static_cast<size_t>(maker)];
-      if (!IsPutTogether(op)) continue;
+      if (!PutsTogether(op)) continue;  // Its result can have any dense layout.
       const TensorRef& copy = trace_.ops[i].results[0];
       const auto strides = StridesAs(op.results[0], *source, copy);
       if (!strides.has_value()) continue;

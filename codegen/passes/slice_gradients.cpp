@@ -176,11 +176,7 @@ class SliceJoiner {
     if (rest > 0) pieces.push_back(Zeros(chain, rest, chain.slices[0].ops[0], last));
     TensorRef all = chain.sum;
     if (chain.on_top) all = editor_.NewTensor(chain.sum, chain.sum.sizes);
-    TraceOp cat = CallOf("aten::cat", all);
-    cat.args[0].kind = TraceArg::Kind::kTensorList;
-    cat.args[0].tensors = std::move(pieces);
-    cat.args[1].value = chain.dim;
-    editor_.Insert(std::move(cat), last);
+    editor_.Insert(Cat(std::move(pieces), chain.dim, all), last);
     if (!chain.on_top) return;
     TraceOp add = trace_.ops[last];
     SetRef(&add, 0, chain.sum);

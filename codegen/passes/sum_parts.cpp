@@ -34,7 +34,7 @@ class PartSummer {
   struct SumOfParts {
     int maker = -1;
     size_t dim = 0;
-    std::vector<size_t> reduced, kept;  // Dimensions of that result; those that are kept in the order in which they lie in the sum.
+    std::vector<size_t> kept;  // Dimensions of that result, in the order in which they lie in the sum.
   };
 
   std::optional<SumOfParts> FindSum(size_t i) const {
@@ -57,7 +57,7 @@ class PartSummer {
 
   bool IsPutTogether(int maker) const {
     const TraceOp& op = trace_.ops[static_cast<size_t>(maker)];
-    if (op.info->name != "aten::cat" && op.info->name != "aten::stack") return false;
+    if (!PutsTogether(op)) return false;
     const std::vector<TensorRef>& parts = op.args[0].tensors;
     return parts.size() >= 2 && parts.size() <= kMaxParts && std::all_of(parts.begin(), parts.end(), [&](const TensorRef& part) {
              return part.dtype == op.results[0].dtype && !trace_.symbols.HasSymbol(part.sizes) && part.numel() >= kLeastPart;
@@ -82,18 +82,17 @@ class PartSummer {
     std::vector<size_t> by_stride(whole.sizes.size());
     std::iota(by_stride.begin(), by_stride.end(), size_t{0});
     std::stable_sort(by_stride.begin(), by_stride.end(), [&](size_t a, size_t b) { return whole.strides[a] > whole.strides[b]; });
-    size_t assigned = 0;
+    size_t reduced = 0;
     for (size_t s = 0; s < summed.sizes.size(); ++s) {
       for (const size_t d : by_stride) {
         const bool is_in = whole.sizes[d] != 1 && summed.sizes[s] != 1 && whole.strides[d] % summed.strides[s] == 0 &&
                            whole.strides[d] * whole.sizes[d] <= summed.strides[s] * summed.sizes[s];
-        if (!is_in) continue;
-        (is_reduced[s] ? sum->reduced : sum->kept).push_back(d);
-        ++assigned;
+        if (is_in && is_reduced[s]) ++reduced;
+        if (is_in && !is_reduced[s]) sum->kept.push_back(d);
       }
     }
     const auto all = static_cast<size_t>(std::count_if(whole.sizes.begin(), whole.sizes.end(), [](int64_t size) { return size != 1; }));
-    return assigned == all && !sum->reduced.empty() && std::count(sum->kept.begin(), sum->kept.end(), sum->dim) == 1;
+    return sum->kept.size() + reduced == all && reduced > 0 && std::count(sum->kept.begin(), sum->kept.end(), sum->dim) == 1;
   }
 
   void Replace(size_t i, const SumOfParts& sum) {
@@ -104,49 +103,45 @@ class PartSummer {
     all.sizes.clear();
     for (const size_t d : sum.kept) all.sizes.push_back(whole.sizes[d]);
     all.strides = ContiguousStrides(all.sizes);
-    TraceOp cat = CallOf("aten::cat", all);
-    cat.args[0].kind = TraceArg::Kind::kTensorList;
-    for (const TensorRef& part : maker.args[0].tensors) cat.args[0].tensors.push_back(SumOf(part, sum, i));
-    cat.args[1].value = std::find(sum.kept.begin(), sum.kept.end(), sum.dim) - sum.kept.begin();
-    editor_.Insert(std::move(cat), i);
+    std::vector<TensorRef> sums;
+    for (const TensorRef& part : maker.args[0].tensors) sums.push_back(SumOf(part, sum, i));
+    const int64_t dim = std::find(sum.kept.begin(), sum.kept.end(), sum.dim) - sum.kept.begin();
+    editor_.Insert(Cat(std::move(sums), dim, all), i);
     editor_.Drop(i);
     changed_ = true;
   }
 
-  // The part's share of operator `i`, its dimensions in the order of the sum's.
+  // The part's share of operator `i`, its dimensions in the order of the sum's; with one more where parts are stacked.
   TensorRef SumOf(const TensorRef& part, const SumOfParts& sum, size_t i) {
     const TraceOp& op = trace_.ops[i];
     const bool stacks = part.sizes.size() + 1 == trace_.ops[static_cast<size_t>(sum.maker)].results[0].sizes.size();
+    const auto is_new = [&](size_t d) { return stacks && d == sum.dim; };
     const auto in_part = [&](size_t d) { return d - (stacks && d > sum.dim ? 1 : 0); };
-    std::vector<int64_t> reduced;
-    for (const size_t d : sum.reduced) reduced.push_back(static_cast<int64_t>(in_part(d)));
-    // What has one element along a dimension is summed along it, too.
-    std::vector<size_t> left;
-    for (size_t d = 0; d < part.sizes.size(); ++d) {
-      const auto is_kept = [&](size_t of_whole) { return !(stacks && of_whole == sum.dim) && in_part(of_whole) == d; };
-      if (std::any_of(sum.kept.begin(), sum.kept.end(), is_kept)) {
-        left.push_back(d);
-      } else if (std::find(reduced.begin(), reduced.end(), static_cast<int64_t>(d)) == reduced.end()) {
-        reduced.push_back(static_cast<int64_t>(d));
-      }
+    std::vector<bool> keeps(part.sizes.size(), false);
+    for (const size_t d : sum.kept) {
+      if (!is_new(d)) keeps[in_part(d)] = true;
     }
+    std::vector<int64_t> reduced;
+    std::vector<size_t> place(part.sizes.size());  // Of a dimension that is kept, among the result's.
     c10::DimVector sizes;
-    for (const size_t d : left) sizes.push_back(part.sizes[d]);
+    for (size_t d = 0; d < part.sizes.size(); ++d) {
+      place[d] = sizes.size();
+      if (keeps[d]) sizes.push_back(part.sizes[d]);
+      if (!keeps[d]) reduced.push_back(static_cast<int64_t>(d));
+    }
+    const TensorRef made = editor_.NewTensor(op.results[0], sizes);
     TraceOp share = op;
     SetRef(&share, 0, part);
     share.args[1].value = std::move(reduced);
     share.args[2].value = false;
-    share.results = {editor_.NewTensor(op.results[0], sizes)};
-    const TensorRef made = share.results[0];
+    share.results = {made};
     editor_.Insert(std::move(share), i);
     TensorRef ordered = made;
     ordered.sizes.clear();
     ordered.strides.clear();
     for (const size_t d : sum.kept) {
-      const bool is_new = stacks && d == sum.dim;
-      const auto at = static_cast<size_t>(std::find(left.begin(), left.end(), in_part(d)) - left.begin());
-      ordered.sizes.push_back(is_new ? 1 : made.sizes[at]);
-      ordered.strides.push_back(is_new ? 0 : made.strides[at]);
+      ordered.sizes.push_back(is_new(d) ? 1 : made.sizes[place[in_part(d)]]);
+      ordered.strides.push_back(is_new(d) ? 0 : made.strides[place[in_part(d)]]);
     }
     return ordered;
   }
