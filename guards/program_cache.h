@@ -3,7 +3,7 @@
 // A site is where traces start: the cause of the cut before them and the ops they begin with. A trace seen for the first time gets a
 // program of its own. When the same code comes with other sizes, a program with symbols is compiled (shape_policy.h), which then serves
 // every size, and sizes that it runs with again and again get programs of their own beside it (hot_sizes.h), which count for no limit. Past
-// recompile_limit programs, new traces of that site run op by op; programs that exist go on being used.
+// recompile_limit programs, new traces of that site run op by op; programs that exist go on being used, and earn it more by the time.
 #pragma once
 
 #include <atomic>
@@ -79,11 +79,16 @@ struct Site {
   std::string cause;  // Of the cut before it.
   std::vector<std::weak_ptr<CachedTrace>> variants;
   int64_t programs = 0;  // Compiled here and still there.
+  std::atomic<int64_t> runs{0};  // Of these, so far; may miss some where threads run them at the same time.
   bool limit_logged = false;
   bool loops_logged = false;
   int64_t new_in_a_row = 0;  // Traces whose code was new, since one was known.
   // It had no room for the last trace that asked for a program. What follows one of its traces may well turn out to be another one.
   std::atomic<bool> refuses{false};
+
+  // Runs of its programs for which it may have one more than the limit: by then they have saved what compiling that takes.
+  static constexpr int64_t kRunsForOneMore = 1024;
+  void NoteRun() { runs.store(runs.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
 };
 
 // Thread-safe.

@@ -29,7 +29,10 @@ uint64_t ProgramCache::SiteKey(const codegen::TraceLog& log, std::string_view ca
   return KeyOf(log, std::min(kSiteOps, log.ops.size()), cause);
 }
 
-int64_t ProgramCache::LimitOf(const Site& site) { return runtime::Active().recompile_limit * (HoldsPieces(site) ? kBlockSites : 1); }
+int64_t ProgramCache::LimitOf(const Site& site) {
+  const int64_t earned = site.runs.load(std::memory_order_relaxed) / Site::kRunsForOneMore;
+  return runtime::Active().recompile_limit * (HoldsPieces(site) ? kBlockSites : 1) + earned;
+}
 
 bool ProgramCache::IsFull(const Site& site) const {
   return site.programs >= LimitOf(site) || (site.programs > 0 && recompiles_ >= runtime::Active().accumulated_recompile_limit);

@@ -150,7 +150,7 @@ std::vector<OptionRow> MakeTable() {
           "beside it, which counts for no limit. 0: none do."),
       Int("LAZULI_RECOMPILE_LIMIT", A::recompile_limit(), "8", 1,
           "Programs compiled for one site (the place in the program where a trace starts). Past it the site runs eagerly; its programs "
-          "stay in use."),
+          "stay in use, and for each 1,024 runs of theirs it may have one more."),
       Int("LAZULI_ACCUMULATED_RECOMPILE_LIMIT", A::accumulated_recompile_limit(), "256", 1, "Programs compiled over all sites."),
       Text("LAZULI_STANCE", Kind::kChoice, A::stance(), "default", StanceNames(),
            "What happens to a trace that has no program, as with torch.compiler.set_stance. default: it is compiled. force_eager: nothing "

@@ -358,6 +358,7 @@ runtime::RunResult Recorder::RunPrograms(const guards::CachedTracePtr& entry, bo
   if (entry == nullptr) return RunReplay(log_, args);
   guards::CompiledProgram& body = *entry->body;
   if (!body.ready()) return RunMeanwhile(entry.get(), in_background, args);
+  entry->site->NoteRun();
   if (!body.compiled) counters.eager_replays.Add();
   counters.kernel_launches.Add(body.program->num_kernels());
   counters.aten_calls.Add(body.program->num_aten_calls());

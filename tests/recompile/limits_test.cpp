@@ -52,6 +52,28 @@ TEST_P(LimitsTest, LimitFromOptions) {
   EXPECT_EQ(CountOf(log.text(), "hit recompile_limit (2) at site 1: running eagerly from here; 2 programs stay in use."), 1);
 }
 
+// What a site's programs save pays for more of them.
+TEST_P(LimitsTest, SitesWhoseProgramsRunOftenMayHaveMore) {
+  const lazuli::DeviceMode mode(options().recompile_limit(2).step_aside(false));
+  Step(1000);
+  const StatsDelta delta;
+  for (int64_t size = 2; size < 5; ++size) EXPECT_EQ(Step(size), 3 * size);
+  EXPECT_EQ(delta.of(&Stats::programs_compiled), 2);
+  const auto run = [](int64_t times) {
+    for (int64_t i = 0; i < times; ++i) EXPECT_EQ(Step(3), 9);
+  };
+  run(guards::Site::kRunsForOneMore / 2);
+  EXPECT_EQ(Step(4), 12);
+  EXPECT_EQ(delta.of(&Stats::programs_compiled), 2);
+  EXPECT_EQ(delta.of(&Stats::recompile_limit_hits), 2);
+  run(guards::Site::kRunsForOneMore / 2);
+  EXPECT_EQ(Step(4), 12);
+  EXPECT_EQ(delta.of(&Stats::programs_compiled), 3);
+  EXPECT_EQ(Step(5), 15);
+  EXPECT_EQ(delta.of(&Stats::programs_compiled), 3);
+  EXPECT_EQ(delta.of(&Stats::recompile_limit_hits), 3);
+}
+
 TEST_P(LimitsTest, AccumulatedLimitCountsAllSites) {
   const LogFile log;
   const lazuli::DeviceMode mode(options().accumulated_recompile_limit(3).log_file(log.path()));
