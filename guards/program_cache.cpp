@@ -53,14 +53,6 @@ size_t BytesOf(const codegen::TraceLog& log) {
   return (log.code.size() + log.shapes.size()) * sizeof(codegen::Word) + log.ops.size() * sizeof(codegen::TraceLog::Op);
 }
 
-// The fingerprint of what `log` does, whatever can be seen of its results.
-uint64_t WorkOf(const codegen::TraceLog& log) {
-  const uint64_t seed = codegen::HashWords(log.shapes.data(), log.shapes.size(), 0x576F726Bull);
-  return codegen::HashWords(log.code.data(), log.code.size() - LiveOutWords(log), seed);
-}
-
-constexpr size_t kMostWorks = 1 << 16;
-
 }  // namespace
 
 ProgramCache& ProgramCache::Get() {
@@ -193,21 +185,47 @@ bool ProgramCache::LimitAllows(Site* site, const codegen::TraceLog& log, int64_t
 CachedTracePtr ProgramCache::Compile(const codegen::TraceLog& log, std::string_view cause, std::string_view location,
                                      CompilePolicy* policy) {
   std::lock_guard<std::mutex> lock(mutex_);
+  Work& work = works_.Of(log);
+  if (CachedTracePtr widest = FindWidest(&work, log, cause, location, policy)) return widest;
   Skeleton& skeleton = GetSkeleton(log);
   const CachedTracePtr entry = MakeTrace(log, FindSite(log, cause), &skeleton, std::make_shared<CompiledProgram>(next_serial_++));
   skeleton.ShareStaticMarks(&entry->log.marks);
-  if (skeleton.examples.empty()) ++entry->site->new_in_a_row;
+  if (skeleton.examples.empty() && work.ways() == 0) ++entry->site->new_in_a_row;
   // What came once, with other results that could be seen, is no news. What came with many may never settle.
-  if (works_.size() >= kMostWorks) works_.clear();
-  int64_t& came = works_[WorkOf(log)];
-  const bool is_known = came == 1 || skeleton.profile->Knows(log);
+  const bool is_known = work.ways() == 1 || skeleton.profile->Knows(log);
   const bool wait_for_more = skeleton.examples.empty() && policy->DeferNewCode(is_known);
-  if (!wait_for_more && !Request(entry, location, policy)) {
+  const bool refused = !wait_for_more && !Request(entry, location, policy);
+  if (!refused || !policy->kept_eager()) work.Note(log);
+  if (refused) {
     Forget(entry.get());
     return nullptr;
   }
   skeleton.AddExample(NumbersOf(log));
-  ++came;
+  Insert(entry);
+  return entry;
+}
+
+CachedTracePtr ProgramCache::FindWidest(Work* work, const codegen::TraceLog& log, std::string_view cause, std::string_view location,
+                                        CompilePolicy* policy) {
+  const auto& active = runtime::Active();
+  if (work->ways() < active.recompile_limit) return nullptr;
+  work->Note(log);
+  const codegen::TraceLog all = work->Widened(log);
+  const CachedTracePtr known = FindKnown(all);
+  if (known != nullptr && !known->body->seen_once()) {
+    known->widest = true;
+    return known;
+  }
+  const SitePtr& site = FindSite(log, cause);
+  const bool allowed = work->widened < active.recompile_limit && recompiles_ < active.accumulated_recompile_limit;
+  if (!allowed || !policy->Allows(*site, all, next_serial_, location)) return nullptr;
+  if (known != nullptr) Evict(known);
+  ++work->widened;
+  Skeleton& skeleton = GetSkeleton(all);
+  const CachedTracePtr entry = MakeTrace(all, site, &skeleton, std::make_shared<CompiledProgram>(next_serial_++));
+  entry->widest = true;
+  Schedule(entry, location);
+  skeleton.AddExample(NumbersOf(all));
   Insert(entry);
   return entry;
 }
@@ -258,6 +276,12 @@ bool ProgramCache::Request(const CachedTracePtr& entry, std::string_view locatio
   Site& site = *entry->site;
   if (!policy->Allows(site, entry->log, entry->serial, location)) return false;
   if (!LimitAllows(&site, entry->log, entry->serial, location, policy)) return false;
+  Schedule(entry, location);
+  return true;
+}
+
+void ProgramCache::Schedule(const CachedTracePtr& entry, std::string_view location) {
+  Site& site = *entry->site;
   ReportCompile(site, entry->log, entry->serial, location);
   if (site.programs > 0) {
     Counters::Get().recompiles.Add();
@@ -274,7 +298,6 @@ bool ProgramCache::Request(const CachedTracePtr& entry, std::string_view locatio
   }
   ++site.programs;
   site.variants.push_back(entry);
-  return true;
 }
 
 bool ProgramCache::MakeDynamic(CachedTrace* entry) {
@@ -361,7 +384,7 @@ void ProgramCache::Clear() {
   next_serial_ = 0;
   recompiles_ = 0;
   accumulated_limit_logged_ = false;
-  works_.clear();
+  works_.Clear();
   WaitBudget::Get().Reset();
   oldest_.clear();
 }

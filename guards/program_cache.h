@@ -21,6 +21,7 @@
 #include "codegen/ir/trace_log.h"
 #include "guards/looks.h"
 #include "guards/skeleton.h"
+#include "guards/works.h"
 #include "runtime/program.h"
 
 namespace lazuli::guards {
@@ -40,6 +41,7 @@ struct CachedTrace {
   bool specialized = false;      // It is none of the cache's (ProgramCache::Specialize).
   uint64_t last_use = 0;
   std::atomic<int> wider_runs{0};            // In place of traces of which less was visible.
+  std::atomic<bool> widest{false};           // It is there to run in place of those.
   std::unique_ptr<runtime::Program> replay;  // While `body` is not ready. Guarded by its run_mutex.
 };
 
@@ -78,7 +80,7 @@ struct Site {
   int64_t id = 0;
   std::string cause;  // Of the cut before it.
   std::vector<std::weak_ptr<CachedTrace>> variants;
-  int64_t programs = 0;  // Compiled here and still there.
+  int64_t programs = 0;          // Compiled here and still there.
   std::atomic<int64_t> runs{0};  // Of these, so far; may miss some where threads run them at the same time.
   bool limit_logged = false;
   bool loops_logged = false;
@@ -103,13 +105,14 @@ class ProgramCache {
   CachedTracePtr Find(const codegen::TraceLog& log);
 
   // A cached trace that is `log` but for results which nobody can see this time, with a program: `predicted`, null for none, or one of
-  // those that start like `log` after a cut for `cause`. Null when there is none, or when it was found so often that this is no chance.
-  // (Threads of autograd let go of tensors sooner or later than the last time.)
+  // those that start like `log` after a cut for `cause`. Null when there is none, or when it was found so often that this is no chance,
+  // unless it is there for that. (Threads of autograd let go of tensors sooner or later than the last time.)
   CachedTracePtr FindWider(const codegen::TraceLog& log, std::string_view cause, const CachedTracePtr& predicted);
 
   // What runs `log`, which Find() did not know: compiles it when `policy` and its site's limit allow, and says why in the log; otherwise
-  // null: the caller replays the trace. When compiling in the background, a trace whose code is new only counts as seen. `cause` is that
-  // of the cut before the trace; `location` the program's "file:line", or empty.
+  // null: the caller replays the trace. When compiling in the background, a trace whose code is new only counts as seen. Where it came
+  // with other visible results more often than the site's limit, it is one that shows all that any of them did. `cause` is that of the
+  // cut before the trace; `location` the program's "file:line", or empty.
   CachedTracePtr Compile(const codegen::TraceLog& log, std::string_view cause, std::string_view location, CompilePolicy* policy);
 
   // `entry`, or the trace that took its place in the cache; null when there is none. (What was seen once is replaced when it comes again; a
@@ -176,10 +179,14 @@ class ProgramCache {
   CachedTracePtr MakeTrace(const codegen::TraceLog& log, SitePtr site, Skeleton* skeleton, std::shared_ptr<CompiledProgram> body);
   // A trace for `log` that one of its skeleton's programs with symbols serves; null when none does.
   CachedTracePtr MakeServed(const codegen::TraceLog& log, Skeleton* skeleton);
+  // The trace of `work`, which `log` is one of, that shows all that could be seen of it, if that is due.
+  CachedTracePtr FindWidest(Work* work, const codegen::TraceLog& log, std::string_view cause, std::string_view location,
+                            CompilePolicy* policy);
   void Insert(const CachedTracePtr& entry);
   void InsertServed(const CachedTracePtr& entry);
   // Compiles `entry`, unless `policy` or a limit forbids it.
   bool Request(const CachedTracePtr& entry, std::string_view location, CompilePolicy* policy);
+  void Schedule(const CachedTracePtr& entry, std::string_view location);
   // Gives `entry` a program with symbols, if its sizes call for one.
   bool MakeDynamic(CachedTrace* entry);
   void EvictOverCapacity();
@@ -199,7 +206,7 @@ class ProgramCache {
   absl::flat_hash_map<uint64_t, Fork> forks_;
   std::map<std::string, Successors, std::less<>> after_cause_;  // Of traces before which no other is known.
   absl::flat_hash_map<uint64_t, uint64_t> alias_patterns_;      // The code of the first trace that came, by what it is separated. Hashes.
-  absl::flat_hash_map<uint64_t, int64_t> works_;                // How often traces came, by their fingerprints without what could be seen.
+  Works works_;
   size_t size_ = 0;
   size_t log_bytes_ = 0;
   int64_t next_serial_ = 0;

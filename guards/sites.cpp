@@ -127,7 +127,7 @@ CachedTracePtr ProgramCache::FindWider(const codegen::TraceLog& log, std::string
   std::lock_guard<std::mutex> lock(mutex_);
   const auto serves = [&](const CachedTracePtr& entry) {
     return entry != nullptr && (entry->skeleton != nullptr || entry->specialized) && entry->body->ready() &&
-           MatchesButForDead(entry->log, log) && entry->wider_runs.fetch_add(1, std::memory_order_relaxed) < kMostRuns;
+           MatchesButForDead(entry->log, log) && (entry->widest || entry->wider_runs.fetch_add(1, std::memory_order_relaxed) < kMostRuns);
   };
   CachedTracePtr found = serves(predicted) ? predicted : nullptr;
   if (const auto site = sites_.find(SiteKey(log, cause)); found == nullptr && site != sites_.end()) {

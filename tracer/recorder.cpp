@@ -430,7 +430,10 @@ const codegen::OutputMetas* Recorder::PredictedResults(size_t op) {
 // Every op so far matched the prediction; what is left to compare is the length and the live-out set.
 bool Recorder::FollowsToTheEnd() const {
   if (prediction_ == nullptr || prediction_->log.ops.size() != log_.ops.size() || prediction_->body->failed()) return false;
-  if (!symbols_.active()) return guards::Matches(prediction_->log, log_);
+  if (!symbols_.active()) {
+    if (guards::Matches(prediction_->log, log_)) return true;
+    return prediction_->widest && prediction_->body->ready() && guards::MatchesButForDead(prediction_->log, log_);
+  }
   // Replays and verification need a trace of these sizes.
   return prediction_->log.code == log_.code && prediction_->body->ready() && prediction_->body->compiled && !symbols_.Symbols().empty() &&
          runtime::Active().verify == 0;
