@@ -61,6 +61,9 @@ std::string KeyOf(const Node& node) {
   if (node.kind != Node::Kind::kCompute) return key;
   AppendInt(&key, reinterpret_cast<intptr_t>(node.row));
   AppendInt(&key, node.part);
+  // What fills memory need not say where: that is with the operator, not with its arguments.
+  AppendInt(&key, static_cast<int64_t>(node.op.device.type()));
+  AppendInt(&key, node.op.device.index());
   for (const TraceArg& arg : node.op.args) {
     AppendInt(&key, static_cast<int64_t>(arg.kind));
     if (arg.kind == TraceArg::Kind::kScalar) {

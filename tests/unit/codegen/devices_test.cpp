@@ -8,6 +8,7 @@
 #include "codegen/ir/trace.h"
 #include "codegen/lower.h"
 #include "codegen/out_variants.h"
+#include "codegen/passes/value_uses.h"
 #include "tests/support/gpu_graph.h"
 #include "tests/support/gpu_target.h"
 
@@ -51,6 +52,35 @@ std::vector<std::string> StepsOf(const std::string& text, const std::string& cud
 
 TEST(DevicesTest, KernelsAreOfOneDevice) {
   EXPECT_EQ(StepsOf(kBothDevices, "sm_90"), (std::vector<std::string>{"kernel cpu", "kernel cuda:0 cuda:0"}));
+}
+
+// Neither ones_like's operand, whose values do not matter, nor its arguments say where it is.
+TEST(DevicesTest, WhatFillsMemoryIsOfItsDevice) {
+  const std::string text = R"(
+trace scalars=0 offsets=0
+storage %0: input cpu
+storage %1: input cuda:0
+storage %2: fresh 32 bytes cpu
+storage %3: fresh 32 bytes cuda:0
+storage %4: fresh 32 bytes cuda:0
+storage %5: fresh 32 bytes cpu live
+storage %6: fresh 32 bytes cuda:0 live
+storage %7: fresh 32 bytes cuda:0 live
+%2 f32[8] = aten::ones_like(%0 f32[8], dtype=none, layout=none, device=none, pin_memory=none, memory_format=none)
+%3 f32[8] = aten::ones_like(%1 f32[8], dtype=none, layout=none, device=none, pin_memory=none, memory_format=none)
+%4 f32[8] = aten::ones_like(%1 f32[8], dtype=none, layout=none, device=none, pin_memory=none, memory_format=none)
+%5 f32[8] = aten::sub.Tensor(%2 f32[8], %0 f32[8], alpha=1)
+%6 f32[8] = aten::sub.Tensor(%3 f32[8], %1 f32[8], alpha=1)
+%7 f32[8] = aten::div.Tensor(%4 f32[8], %1 f32[8])
+)";
+  const auto graph = GpuGraph(text, "cse", "sm_90");
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  std::vector<c10::Device> fills;
+  for (const Node& node : graph->nodes) {
+    if (node.op.info->name == "aten::ones_like") fills.push_back(node.op.device);
+    ForEachUse(node, [&](const TensorRef& use) { EXPECT_EQ(DeviceOf(*graph, use.storage), node.op.device); });
+  }
+  EXPECT_EQ(fills, (std::vector<c10::Device>{c10::kCPU, c10::Device(c10::kCUDA, 0)}));
 }
 
 TEST(DevicesTest, OperandsFromElsewhereAreAtens) { EXPECT_EQ(StepsOf(kNumberFromCpu, "sm_90"), std::vector<std::string>{"call cuda:0"}); }
