@@ -95,7 +95,7 @@ int64_t BufferPool::Delete(Block* block) {
   return nbytes;
 }
 
-BufferPool::BufferPool() : state_(new State) {}
+BufferPool::BufferPool() : state_(new State) { KeepHeap(); }
 
 BufferPool& BufferPool::Get() {
   static auto* pool = new BufferPool;

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 
 #include "runtime/buffer_pool.h"
 #include "runtime/own_code.h"
@@ -51,6 +52,12 @@ void GiveScratchBack() {
   constexpr int64_t kLater = 50'000'000;
   static Paced paced;
   paced.Run([] { BufferPool::Get().TrimScratch(); }, kLater);
+}
+
+void KeepHeap() {
+  constexpr size_t kAlmostMost = 31 << 20;  // DEFAULT_MMAP_THRESHOLD_MAX is 32 MiB.
+  void* volatile block = std::malloc(kAlmostMost);  // No page of it is touched. Volatile: else the compiler drops both calls.
+  std::free(block);
 }
 
 }  // namespace lazuli::runtime
