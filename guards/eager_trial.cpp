@@ -64,10 +64,13 @@ bool EagerTrial::AddSample(Way way, const Sample& sample) {
     state_.store(State::kProgram, std::memory_order_relaxed);
     return false;
   }
-  if (samples_[0].size() < kSamples || samples_[1].size() < kSamples) return false;
+  const size_t both = std::min(samples_[0].size(), samples_[1].size());
+  if (both < kFirstSamples) return false;
   const bool own = IsEndKnown(samples_[0]) && IsEndKnown(samples_[1]);
   program_ns_ = MedianOf(samples_[0], own);
   eager_ns_ = MedianOf(samples_[1], own);
+  const bool is_clear = static_cast<double>(program_ns_) <= kClearly * static_cast<double>(eager_ns_);
+  if (both < kSamples && !is_clear) return false;
   const bool eager = static_cast<double>(program_ns_) > kMargin * static_cast<double>(eager_ns_);
   state_.store(eager ? State::kEager : State::kProgram, std::memory_order_relaxed);
   return eager;

@@ -20,13 +20,15 @@ class EagerTrial {
   enum class Way : uint8_t { kProgram, kEager };
 
   // Longer traces always run their programs: running one eagerly a few times may take long.
-  static constexpr size_t kMaxOps = 512;
+  static constexpr size_t kMaxOps = 1 << 13;
   // So do those that take longer than this for each operator: their time is not that of calls.
   static constexpr int64_t kMaxNanosecondsPerOp = 20'000;
   // Occurrences before the trial starts; how many in a row run the same way in it; how many of each way count.
   static constexpr int kWarmUp = 256;
   static constexpr int kBlock = 8;
   static constexpr int kSamples = 21;
+  // The first few of each way will do where the program takes no more than this share of eager's time.
+  static constexpr double kClearly = 0.75;
 
   // Before the first use, with the number of the trace's operators. A trace that is not eligible always runs its program.
   void SetEligible(size_t num_ops) {

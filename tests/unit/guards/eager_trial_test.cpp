@@ -57,6 +57,17 @@ TEST(EagerTrialTest, EqualOrFasterProgramStays) {
   }
 }
 
+TEST(EagerTrialTest, ProgramThatIsClearlyFasterIsNotComparedForLong) {
+  for (const int64_t program_ns : {700, 800}) {
+    EagerTrial trial;
+    trial.SetEligible(/*num_ops=*/4);
+    bool eager_won = false;
+    const int eager = PlayTrial(&trial, program_ns, 1000, &eager_won);
+    EXPECT_FALSE(eager_won) << program_ns;
+    EXPECT_EQ(eager < EagerTrial::kBlock, program_ns == 700) << eager;
+  }
+}
+
 TEST(EagerTrialTest, TrialWithoutSamplesEnds) {
   EagerTrial trial;
   trial.SetEligible(/*num_ops=*/4);
