@@ -36,6 +36,7 @@ class Novelty {
   }
 
   bool ever_new() const { return new_in_a_row_ >= kMany; }
+  int64_t new_in_a_row() const { return new_in_a_row_; }
 
   // Whether the trace that begins `now`, of which nothing is known, is best not recorded.
   bool StepsAside(Clock::time_point now) {

@@ -83,7 +83,7 @@ struct Site {
   int64_t programs = 0;          // Compiled here and still there.
   std::atomic<int64_t> runs{0};  // Of these, so far; may miss some where threads run them at the same time.
   bool limit_logged = false;
-  bool loops_logged = false;
+  bool pieces_logged = false;
   int64_t new_in_a_row = 0;  // Traces whose code was new, since one was known.
   // It had no room for the last trace that asked for a program. What follows one of its traces may well turn out to be another one.
   std::atomic<bool> refuses{false};
@@ -136,8 +136,8 @@ class ProgramCache {
   // `log`, for which there is `entry`, null for none, is new. Whether the traces that begin like it, after a cut for `cause`, are too many
   // for a program each: their site has no room for this one, or more than the recompile limit were new one after the other.
   bool HasTooMany(const CachedTracePtr& entry, const codegen::TraceLog& log, std::string_view cause);
-  // From here on these are cut into pieces that come back: what was known of them is forgotten.
-  void NoteLoops(const codegen::TraceLog& log, std::string_view cause);
+  // From here on these, which `how`, are cut into pieces that come back: what was known of them is forgotten.
+  void NotePieces(const codegen::TraceLog& log, std::string_view cause, std::string_view how);
 
   // Whether a trace came before that is `log` but for which of its inputs share their memory, and numbers; `separated` is SeparateReads of
   // it.

@@ -77,15 +77,13 @@ bool ProgramCache::HasTooMany(const CachedTracePtr& entry, const codegen::TraceL
   return IsFull(site) && (entry == nullptr || entry->body->seen_once());
 }
 
-void ProgramCache::NoteLoops(const codegen::TraceLog& log, std::string_view cause) {
+void ProgramCache::NotePieces(const codegen::TraceLog& log, std::string_view cause, std::string_view how) {
   std::lock_guard<std::mutex> lock(mutex_);
   forks_.clear();
   Site& site = *FindSite(log, cause);
   site.new_in_a_row = 0;
-  if (std::exchange(site.loops_logged, true)) return;
-  runtime::LogAlways(absl::StrCat("traces of site ", site.id,
-                                  " differ by how often they go round a loop: from here on they are cut between ",
-                                  "rounds, and the pieces are compiled"));
+  if (std::exchange(site.pieces_logged, true)) return;
+  runtime::LogAlways(absl::StrCat("traces of site ", site.id, " ", std::string(how), ", and the pieces are compiled"));
 }
 
 void ProgramCache::NoteTrace(const std::vector<ForkKeys>& forks, const codegen::TraceLog& log, std::string_view cause,

@@ -55,7 +55,7 @@ void GiveScratchBack() {
 }
 
 void KeepHeap() {
-  constexpr size_t kAlmostMost = 31 << 20;  // DEFAULT_MMAP_THRESHOLD_MAX is 32 MiB.
+  constexpr size_t kAlmostMost = 31 << 20;          // DEFAULT_MMAP_THRESHOLD_MAX is 32 MiB.
   void* volatile block = std::malloc(kAlmostMost);  // No page of it is touched. Volatile: else the compiler drops both calls.
   std::free(block);
 }

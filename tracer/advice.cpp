@@ -18,10 +18,26 @@ void Recorder::FollowAdvice() {
   StepAsideUntilCut(this, in_blocks_, kTimesLonger * num_ops);
 }
 
+bool Recorder::Foresees(int32_t op_id) const {
+  if (prediction_ == nullptr) return false;
+  const auto& ops = prediction_->log.ops;
+  return ops.size() > log_.ops.size() && ops[log_.ops.size()].op_id == op_id;
+}
+
 void Recorder::LookForLoops(const guards::CachedTracePtr& entry) {
   if (in_blocks_) return;
   auto& cache = guards::ProgramCache::Get();
-  if (loops_.OnNewTrace(log_.ops.size(), cache.HasTooMany(entry, log_, StartCause()))) cache.NoteLoops(log_, StartCause());
+  const bool is_one_of_many = cache.HasTooMany(entry, log_, StartCause());
+  switch (loops_.OnNewTrace(log_.ops.size(), is_one_of_many, novelty_.new_in_a_row())) {
+    case LoopFinder::Found::kNothing:
+      return;
+    case LoopFinder::Found::kRounds:
+      cache.NotePieces(log_, StartCause(), "differ by how often they go round a loop: from here on they are cut between rounds");
+      return;
+    case LoopFinder::Found::kEnding:
+      cache.NotePieces(log_, StartCause(),
+                       "begin in ever other ways and end alike: from here on they are cut where they begin to be alike");
+  }
 }
 
 bool Recorder::MayStepAside() const {

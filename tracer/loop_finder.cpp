@@ -12,6 +12,8 @@ constexpr size_t kMinOps = 32;              // Of a piece: several rounds of a s
 constexpr size_t kMinEnd = 16;              // Operators that tell the end of a round from what other loops do.
 constexpr size_t kStart = 8;                // Operators that tell where a trace starts.
 constexpr size_t kMaxNew = 4;               // Traces that are compared with the next.
+constexpr size_t kMinEnding = 32;           // Operators at the ends of traces that are worth a piece of their own.
+constexpr int64_t kManyNew = 16;            // Traces that were new, one after the other.
 
 struct Rounds {
   size_t end;  // Of the last one.
@@ -61,11 +63,30 @@ std::vector<Rounds> LoopsThatDiffer(const std::vector<int32_t>& trace, const std
   }
 }
 
+// How many operators `a` and `b` have in common at their ends.
+size_t CommonEnding(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
+  return static_cast<size_t>(
+      std::mismatch(a.rbegin(), a.rbegin() + static_cast<std::ptrdiff_t>(std::min(a.size(), b.size())), b.rbegin()).first - a.rbegin());
+}
+
+// How often `part` occurs in `ops`.
+size_t Occurrences(const std::vector<int32_t>& part, const std::vector<int32_t>& ops) {
+  size_t count = 0;
+  for (auto at = ops.begin(); (at = std::search(at, ops.end(), part.begin(), part.end())) != ops.end(); ++at) ++count;
+  return count;
+}
+
 }  // namespace
 
 bool LoopFinder::AtEnd(bool in_blocks) const {
   if (ops_.size() - begin_ < kMinOps && !in_blocks) return false;
   return std::any_of(loops_.begin(), loops_.end(), [&](const Loop& loop) { return EndsAt(loop, ops_.size()) && IsOf(loop); });
+}
+
+bool LoopFinder::BeginsEnding(int32_t op_id) const {
+  return std::any_of(endings_.begin(), endings_.end(), [&](const Ops& ending) {
+    return ending.front() == op_id && ops_.size() >= ending.size() - 1 && std::equal(ending.begin() + 1, ending.end(), ops_.rbegin());
+  });
 }
 
 bool LoopFinder::EndsAt(const Loop& loop, size_t position) const {
@@ -76,6 +97,7 @@ bool LoopFinder::EndsAt(const Loop& loop, size_t position) const {
 void LoopFinder::OnCut(bool goes_on) {
   size_t longest = 0;
   for (const Loop& loop : loops_) longest = std::max(longest, loop.end.size());
+  for (const Ops& ending : endings_) longest = std::max(longest, ending.size());
   // A program whose traces never get full needs no help, but where a round may end that began before.
   const size_t most = !seen_full_trace_ ? longest : ops_.size() > kMaxRemembered ? kMaxRemembered / 2 : ops_.size();
   const size_t kept = std::min(most, ops_.size());
@@ -102,8 +124,9 @@ void LoopFinder::OnFullTrace() {
   begin_ = 0;
 }
 
-bool LoopFinder::OnNewTrace(size_t size, bool is_one_of_many) {
-  if (ops_.size() - begin_ != size || loops_.size() >= kMaxLoops) return false;  // It was full, and its operators are forgotten.
+LoopFinder::Found LoopFinder::OnNewTrace(size_t size, bool is_one_of_many, int64_t new_in_a_row) {
+  // It was full, and its operators are forgotten.
+  if (ops_.size() - begin_ != size || loops_.size() >= kMaxLoops) return Found::kNothing;
   const Ops trace(TraceBegin(), ops_.cend());
   const Ops start(trace.begin(), trace.begin() + static_cast<std::ptrdiff_t>(std::min(trace.size(), kStart)));
   for (size_t i = 0; is_one_of_many && i < new_.size(); ++i) {
@@ -113,10 +136,38 @@ bool LoopFinder::OnNewTrace(size_t size, bool is_one_of_many) {
     }
     if (loops_.size() == known) continue;
     new_.clear();
-    return true;
+    return Found::kRounds;
+  }
+  if ((is_one_of_many || new_in_a_row >= kManyNew) && new_.size() == kMaxNew && AddEnding(trace)) {
+    new_.clear();
+    return Found::kEnding;
   }
   if (new_.size() == kMaxNew) new_.erase(new_.begin());
   new_.push_back(trace);
+  return Found::kNothing;
+}
+
+bool LoopFinder::AddEnding(const Ops& trace) {
+  size_t alike = trace.size();
+  for (const Ops& other : new_) alike = std::min(alike, CommonEnding(trace, other));
+  if (alike < kMinEnding || alike == trace.size() || endings_.size() >= kMaxLoops) return false;
+  const auto begin = trace.end() - static_cast<std::ptrdiff_t>(alike);
+  const auto is_one = [&](const Ops& part) {
+    return Occurrences(part, trace) == 1 &&
+           std::all_of(new_.begin(), new_.end(), [&](const Ops& other) { return Occurrences(part, other) == 1; });
+  };
+  // The first operator that is alike and, with those before it perhaps, tells where it is.
+  for (size_t i = 0; i < kMinEnd; ++i) {
+    const auto end = begin + static_cast<std::ptrdiff_t>(i) + 1;
+    for (size_t size = 1; size <= i + 1; ++size) {
+      const Ops part(end - static_cast<std::ptrdiff_t>(size), end);
+      if (!is_one(part)) continue;
+      Ops ending(part.rbegin(), part.rend());
+      if (std::find(endings_.begin(), endings_.end(), ending) != endings_.end()) return false;
+      endings_.push_back(std::move(ending));
+      return true;
+    }
+  }
   return false;
 }
 

@@ -4,6 +4,9 @@
 //
 // And where to cut a program whose traces differ by how often they go round (a recurrent network over sequences of many lengths, an episode
 // of a simulator): where each length would need a program of its own, a piece of a few rounds needs one for all.
+//
+// And where to cut traces that begin in ever other ways and end alike (augmentation by chance, and then a step of training): where they
+// begin to be alike.
 #pragma once
 
 #include <cstddef>
@@ -22,12 +25,17 @@ class LoopFinder {
     return !loops_.empty() && AtEnd(in_blocks);
   }
 
+  // Whether the trace should end before operator `op_id`, which is next: where what such traces have in common begins.
+  bool EndsBefore(int32_t op_id) const { return !endings_.empty() && BeginsEnding(op_id); }
+
   // The trace was cut because it was full. Looks for a loop in what the program did so far.
   void OnFullTrace();
 
-  // The trace, of `size` operators, is about to be cut, and new; `is_one_of_many` that start alike, too many for a program each. True when
-  // such a one is another one of those that were new of late but for how often they go round some loops: from here on they are cut there.
-  bool OnNewTrace(size_t size, bool is_one_of_many);
+  enum class Found : uint8_t { kNothing, kRounds, kEnding };
+  // The trace, of `size` operators, is about to be cut, and new; `is_one_of_many` that start alike, too many for a program each, or of
+  // `new_in_a_row`, wherever they start. kRounds: one of many is another one of those that were new of late but for how often they go round
+  // some loops: from here on they are cut there. kEnding: those were all new and end alike: from here on they are cut where that begins.
+  Found OnNewTrace(size_t size, bool is_one_of_many, int64_t new_in_a_row);
 
   // A trace was cut. `goes_on`: where it was cut between rounds or into blocks, so that the next is another piece of it.
   void OnCut(bool goes_on);
@@ -40,6 +48,7 @@ class LoopFinder {
   };
 
   bool AtEnd(bool in_blocks) const;
+  bool BeginsEnding(int32_t op_id) const;
   // Whether a round of `loop` ends before operator `position` of `ops_`.
   bool EndsAt(const Loop& loop, size_t position) const;
   // The length of a round, where the last operators, and at least two rounds of them, repeat themselves; 0: they do not.
@@ -49,6 +58,8 @@ class LoopFinder {
   // Whether one of `loops_` ends in the last of those.
   bool Knows(size_t end, size_t period) const;
   void AddLoop(size_t end, size_t period, Ops start);
+  // Whether `trace`, the current one, ends as all in `new_` do, and where that begins is added to `endings_`.
+  bool AddEnding(const Ops& trace);
   // Whether the current trace, or the one that it is a piece of, starts like those that `loop` was found in.
   bool IsOf(const Loop& loop) const;
   Ops::const_iterator TraceBegin() const { return ops_.begin() + static_cast<std::ptrdiff_t>(begin_); }
@@ -56,9 +67,10 @@ class LoopFinder {
   Ops ops_;
   std::vector<int64_t> live_;  // Before each of them.
   std::vector<Loop> loops_;
-  std::vector<Ops> new_;  // The last new traces.
-  size_t begin_ = 0;      // Of the current trace in `ops_`.
-  bool goes_on_ = false;  // It is a piece.
+  std::vector<Ops> endings_;  // The operator before which a trace is cut, and those before it that tell it from others, the last one first.
+  std::vector<Ops> new_;      // The last new traces.
+  size_t begin_ = 0;          // Of the current trace in `ops_`.
+  bool goes_on_ = false;      // It is a piece.
   bool seen_full_trace_ = false;
 };
 

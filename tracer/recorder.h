@@ -111,6 +111,9 @@ class Recorder {
     } else if (runtime::KernelSettings::Current() != settings_) {
       due_ = kSettings;
       CutDue(op_id);
+    } else if (loops_.EndsBefore(op_id) && !Foresees(op_id)) {
+      due_ = kLoop;
+      CutDue(op_id);
     }
     if (log_.ops.size() >= run_ahead_at_) RunAhead();
   }
@@ -231,6 +234,8 @@ class Recorder {
   }
   void EndBlock();
   void FollowAdvice();
+  // Whether the trace is predicted to go on with operator `op_id`.
+  bool Foresees(int32_t op_id) const;
   // Of the cut before this trace, or, where traces are cut into pieces that come back, what these have in common.
   std::string_view StartCause() const { return in_blocks_ ? kBlock : due_ == kLoop ? kLoop : std::string_view(start_cause_); }
   // A trace was cut for which there was none in the cache, or one.

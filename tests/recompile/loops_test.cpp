@@ -7,6 +7,8 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <optional>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -232,6 +234,46 @@ TEST_P(LoopsTest, LoopsOfFewLengthsStayWhole) {
   for (int step = 0; step < 40; ++step) lazy.Step(4 + step % 5);
   EXPECT_EQ(lazuli::stats().cuts.count("loop"), 0U);
   EXPECT_EQ(lazuli::stats().cuts.count("recompile_limit"), 0U);
+}
+
+// Rows that are flipped or not, by chance, and then a step of training: what is always the same has a program of its own.
+TEST_P(LoopsTest, AugmentationByChanceBeforeAStep) {
+  constexpr int kRows = 12, kWarmUp = 150, kSteps = 200;
+  const Tensor data = torch::arange(40 * 8, torch::kFloat).view({40, 8}).sin();
+  const auto train = [&](const std::function<void(int)>& after_step) {
+    std::mt19937 random(7);
+    Trainer trainer({1});
+    std::vector<float> losses;
+    for (int step = 0; step < kSteps; ++step) {
+      std::vector<Tensor> rows;
+      for (int row = 0; row < kRows; ++row) {
+        rows.push_back(data.select(0, static_cast<int64_t>(random() % 40)));
+        if (random() % 2 == 0) rows.back() = rows.back().flip(0);
+      }
+      const Tensor x = torch::stack(rows);
+      trainer.optimizer.zero_grad();
+      const Tensor loss = (trainer.model->forward(x) - x.sum(1, true)).square().mean();
+      loss.backward();
+      trainer.optimizer.step();
+      losses.push_back(loss.item<float>());
+      after_step(step);
+    }
+    return losses;
+  };
+  const std::vector<float> expected = train([](int) {});
+  ::testing::internal::CaptureStderr();
+  const lazuli::DeviceMode mode(options().step_aside(false));
+  std::optional<StatsDelta> late;
+  const std::vector<float> losses = train([&](int step) {
+    if (step == kWarmUp - 1) late.emplace();
+  });
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), ::testing::HasSubstr("begin in ever other ways and end alike"));
+  for (int step = 0; step < kSteps; ++step) EXPECT_NEAR(losses[step], expected[step], exact() ? 0 : 1e-4) << step;
+  constexpr int kLate = kSteps - kWarmUp;
+  EXPECT_GE(late->cuts("loop"), kLate - 2);  // One may flip nothing.
+  EXPECT_GE(late->of(&Stats::cache_hits), 2 * kLate - 4);
+  EXPECT_LE(late->of(&Stats::programs_compiled), 2);  // A count of flips that did not come before.
+  EXPECT_EQ(late->cuts("block"), 0);
 }
 
 LAZULI_FOR_EACH_BACKEND(LoopsTest);

@@ -15,7 +15,7 @@ class Program {
   void Run(int32_t op, int64_t live = 100) {
     if (length_ == limit_) {
       finder_.OnFullTrace();
-      finder_.OnNewTrace(length_, true);
+      finder_.OnNewTrace(length_, true, 0);
       Read();
       ++full_traces_;
     }
@@ -28,7 +28,7 @@ class Program {
   void Read() { Cut(/*goes_on=*/false); }
   // As Read, of a trace that is new. Whether loops were found.
   bool ReadNew(bool is_one_of_many = true) {
-    const bool found = finder_.OnNewTrace(length_, is_one_of_many);
+    const bool found = finder_.OnNewTrace(length_, is_one_of_many, 0) == LoopFinder::Found::kRounds;
     Read();
     return found;
   }
@@ -231,12 +231,77 @@ TEST(LoopFinderTest, ShortLoopsShareAPiece) {
   EXPECT_EQ(program.ends(), expected);
 }
 
+// Traces of `beginning` and then forty operators, of which the fifth and the ninth come nowhere else.
+class Endings {
+ public:
+  // Whether the trace was cut before the fifth operator of its ending, or before the ninth; and nowhere else.
+  struct Cuts {
+    bool before_fifth = false, before_ninth = false, elsewhere = false;
+  };
+  Cuts Run(const std::vector<int32_t>& beginning, LoopFinder::Found expected, bool is_one_of_many = true, int64_t new_in_a_row = 0) {
+    Cuts cuts;
+    size_t size = 0;
+    const auto run = [&](int32_t op, bool* cut) {
+      if (finder_.EndsBefore(op)) {
+        *cut = true;
+        finder_.OnCut(/*goes_on=*/true);
+        size = 0;
+      }
+      ++size;
+      cuts.elsewhere |= finder_.EndsAfter(op, /*live=*/100, /*in_blocks=*/false);
+    };
+    for (const int32_t op : beginning) run(op, &cuts.elsewhere);
+    for (int i = 0; i < 40; ++i) {
+      bool* const cut = i == 4 ? &cuts.before_fifth : i == 8 ? &cuts.before_ninth : &cuts.elsewhere;
+      run(i == 4 ? 104 : i == 8 ? 108 : 10 + i % 3, cut);
+    }
+    EXPECT_EQ(finder_.OnNewTrace(size, is_one_of_many, new_in_a_row), expected);
+    finder_.OnCut(/*goes_on=*/false);
+    return cuts;
+  }
+
+ private:
+  LoopFinder finder_;
+};
+
+const std::vector<std::vector<int32_t>> kBeginnings = {{1, 2}, {2, 1, 2, 2}, {1, 1, 1}, {3}, {2, 3, 3, 1}, {3, 1, 2}};
+
+TEST(LoopFinderTest, TracesThatEndAlikeAreCutBeforeTheFirstOperatorThatTellsWhereThatIs) {
+  Endings endings;
+  for (int i = 0; i < 4; ++i) endings.Run(kBeginnings[i], LoopFinder::Found::kNothing);
+  endings.Run(kBeginnings[4], LoopFinder::Found::kEnding);
+  const Endings::Cuts cuts = endings.Run(kBeginnings[5], LoopFinder::Found::kNothing);
+  EXPECT_TRUE(cuts.before_fifth);
+  EXPECT_FALSE(cuts.before_ninth || cuts.elsewhere);
+}
+
+TEST(LoopFinderTest, EndingsAreLookedForWhereTracesAreNewForLong) {
+  Endings few, many;
+  for (int i = 0; i < 6; ++i) few.Run(kBeginnings[i], LoopFinder::Found::kNothing, /*is_one_of_many=*/false, /*new_in_a_row=*/i);
+  for (int i = 0; i < 4; ++i) many.Run(kBeginnings[i], LoopFinder::Found::kNothing, /*is_one_of_many=*/false, 12 + i);
+  many.Run(kBeginnings[4], LoopFinder::Found::kEnding, /*is_one_of_many=*/false, 16);
+}
+
+TEST(LoopFinderTest, TracesThatEndInOtherWaysAreNotCut) {
+  LoopFinder finder;
+  std::mt19937 random(1);
+  for (int trace = 0; trace < 10; ++trace) {
+    for (int i = 0; i < 50; ++i) {
+      const auto op = static_cast<int32_t>(random() % 20);
+      EXPECT_FALSE(finder.EndsBefore(op));
+      finder.EndsAfter(op, 100, /*in_blocks=*/false);
+    }
+    EXPECT_EQ(finder.OnNewTrace(50, /*is_one_of_many=*/true, 100), LoopFinder::Found::kNothing);
+    finder.OnCut(/*goes_on=*/false);
+  }
+}
+
 TEST(LoopFinderTest, BlocksEndWithARound) {
   LoopFinder finder;
   const auto run = [&](int32_t op) { return finder.EndsAfter(op, op == 0 ? 1 : 2, /*in_blocks=*/true); };
   for (const int rounds : {5, 7}) {
     for (int i = 0; i < rounds * 10; ++i) run(i % 10);
-    EXPECT_EQ(finder.OnNewTrace(static_cast<size_t>(rounds) * 10, /*is_one_of_many=*/true), rounds == 7);
+    EXPECT_EQ(finder.OnNewTrace(static_cast<size_t>(rounds) * 10, /*is_one_of_many=*/true, 0) == LoopFinder::Found::kRounds, rounds == 7);
     finder.OnCut(/*goes_on=*/false);
   }
   std::vector<int> ends;
