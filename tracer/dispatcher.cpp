@@ -20,6 +20,7 @@
 #include "tracer/attention_dropout.h"
 #include "tracer/captured_memory.h"
 #include "tracer/composite.h"
+#include "tracer/determinism.h"
 #include "tracer/dropout.h"
 #include "tracer/lazy_signs.h"
 #include "tracer/lazy_tensor.h"
@@ -95,7 +96,7 @@ bool AddBoxed(OpRecording* recording, const c10::IValue& value, const c10::Type&
   return true;
 }
 
-enum class Outcome { kRecorded, kUnknownShape, kRunsAtOnce, kNotRecordable };
+enum class Outcome { kRecorded, kUnknownShape, kRunsAtOnce, kMayRefuse, kNotRecordable };
 
 // The program expects the error of an allocation that can only fail where it asked for it, and may go on with less.
 bool FitMemory(const codegen::OutputMetas& outputs, c10::Device device) {
@@ -115,6 +116,7 @@ Outcome TryRecord(Recorder* recorder, const OpInfo& info, torch::jit::Stack* sta
     if (!AddBoxed(&recording, args[i], *arguments[i].real_type())) return Outcome::kNotRecordable;
   }
   if (!recording.IsOnOneDevice() || !recording.OverlapsAreSafe()) return Outcome::kNotRecordable;
+  if (recording.MayRefuse()) return Outcome::kMayRefuse;
   const codegen::OutputMetas* metas = recording.Known();
   if (metas == nullptr) {
     auto inferred = InferShapes(info, args, recording.device());
@@ -363,6 +365,13 @@ static bool RecordAsFunctional(Recorder* recorder, const OpInfo& info, c10::Disp
   return true;
 }
 
+// Runs `called`, which is recorded as `info`.
+static void RunToSeeWhetherItRefuses(Recorder* recorder, const OpInfo& info, const OpInfo& called, c10::DispatchKeySet keys,
+                                     torch::jit::Stack* stack) {
+  RunEagerly(recorder, called, keys, stack, Cut::kTransient);
+  NoteAccepted(info, keys.has_backend(c10::BackendComponent::CUDABit));
+}
+
 void RecordOrRun(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   Recorder* recorder = Recorder::Current();
   if (recorder != nullptr) SettleOperandsElsewhere(recorder, info, *stack);
@@ -384,6 +393,9 @@ void RecordOrRun(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack
       return;
     case Outcome::kRunsAtOnce:
       RunNumbers(info, keys, stack);
+      return;
+    case Outcome::kMayRefuse:
+      RunToSeeWhetherItRefuses(recorder, info, info, keys, stack);
       return;
     case Outcome::kNotRecordable:
       return ResolveSigns(info, stack) ? RecordOrRun(info, keys, stack) : RunEagerly(recorder, info, keys, stack);
@@ -409,6 +421,10 @@ void RecordTwinOrRun(const OpInfo& info, const OpInfo& called, c10::DispatchKeyS
     }
     if (outcome == Outcome::kRunsAtOnce) {
       RunNumbers(called, keys, stack);
+      return;
+    }
+    if (outcome == Outcome::kMayRefuse) {
+      RunToSeeWhetherItRefuses(recorder, info, called, keys, stack);
       return;
     }
   }

@@ -355,6 +355,7 @@ bool OpRecording::NumbersAreAlike() const {
 }
 
 const codegen::OutputMetas* OpRecording::Known() {
+  if (MayRefuse()) return nullptr;
   predicted_ = recorder_->FollowsPrediction(code_begin_, shapes_begin_) || recorder_->TakesOtherBeginning(code_begin_, shapes_begin_);
   if (predicted_ && NumbersAreAlike()) {
     metas_ = recorder_->PredictedResults(recorder_->log_.ops.size());

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "codegen/lower.h"
+#include "tracer/determinism.h"
 #include "tracer/recorder.h"
 
 namespace lazuli::tracer {
@@ -75,6 +76,8 @@ bool OpRecording::IsOnOneDevice() {
   recorder_->log_.code[code_begin_] = codegen::OpWord(info_.id, device_, recorder_->default_dtype_, recorder_->settings_number_);
   return true;
 }
+
+bool OpRecording::MayRefuse() const { return tracer::MayRefuse(info_, device_ != runtime::kCpuCode); }
 
 bool OpRecording::WritesAreApart() const {
   const auto& log = recorder_->log_;

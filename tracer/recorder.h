@@ -430,6 +430,8 @@ class OpRecording {
   // After the arguments: whether the operands and the results are on one device, and work for it goes where the trace's does. Numbers on
   // the CPU may meet a GPU's tensors, as they may in ATen.
   bool IsOnOneDevice();
+  // Whether it may throw since it is not deterministic (determinism.h). After IsOnOneDevice.
+  bool MayRefuse() const;
   // Where the operator runs. After IsOnOneDevice.
   c10::Device device() const { return runtime::DeviceOf(device_); }
   // Whether written windows overlap others in a way that only eager execution checks.

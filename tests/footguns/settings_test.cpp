@@ -54,6 +54,28 @@ TEST_P(SettingsTest, OperatorsAreCheckedForDeterminismAsWhenCalled) {
   }
 }
 
+// Where they are called, however often, and whatever came before.
+TEST_P(SettingsTest, OperatorsThatAreNotDeterministicThrowWhenCalled) {
+  const DeviceMode mode(options());
+  const auto index = OnTestDevice(torch::arange(10)), from = OnTestDevice(torch::ones({10}));
+  for (int i = 0; i < 3; ++i) {
+    auto x = OnTestDevice(torch::zeros({10}));
+    x.put_(index, from);
+    at::globalContext().setDeterministicAlgorithms(true, false);
+    x = x * 2;
+    EXPECT_THROW(x.put_(index, from), c10::Error);
+    EXPECT_EQ((x + 1).sum().item<float>(), 30);
+    at::globalContext().setDeterministicAlgorithms(false, false);
+  }
+  // Others are recorded once they are known not to.
+  at::globalContext().setDeterministicAlgorithms(true, false);
+  const auto step = [&] { return (OnTestDevice(torch::ones({10})).exp2() - 1).sum().item<float>(); };
+  EXPECT_EQ(step(), 10);
+  const StatsDelta delta;
+  EXPECT_EQ(step(), 10);
+  EXPECT_EQ(delta.of(&Stats::traces), 1);
+}
+
 // With deterministic algorithms on, memory that nothing has written holds NaNs.
 TEST_P(SettingsTest, AllocationsAreFilledAsWhenCalled) {
   ExpectSameAsEager([] {
