@@ -42,6 +42,7 @@ struct CachedTrace {
   uint64_t last_use = 0;
   std::atomic<int> wider_runs{0};            // In place of traces of which less was visible.
   std::atomic<bool> widest{false};           // It is there to run in place of those.
+  std::atomic<int> came_again{0};            // Since it was seen once, where that is no reason to compile it.
   std::unique_ptr<runtime::Program> replay;  // While `body` is not ready. Guarded by its run_mutex.
 };
 
@@ -54,6 +55,8 @@ constexpr std::string_view kBlock = "block";
 constexpr int64_t kBlockSites = 8;
 // That of cuts between rounds of a loop (tracer/loop_finder.h), to which the same applies.
 constexpr std::string_view kLoop = "loop";
+// That of cuts between the beginnings of traces, which are ever others, and what follows them all (loop_finder.h, too).
+constexpr std::string_view kEnding = "ending";
 
 // How the rest of a trace is best taken, by what is known of those that began like it.
 enum class Advice : uint8_t {

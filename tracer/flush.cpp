@@ -179,7 +179,12 @@ guards::CachedTracePtr Recorder::FindOrCompile(Cut cut, guards::CompilePolicy* p
   if (known == nullptr) *found = Found::kMiss;
   if (known != nullptr) {
     counters.cache_hits.Add();
-    if (known->body->seen_once()) return cache.CompileSeen(known, location(), policy);
+    if (known->body->seen_once()) {
+      // Beginnings of which each is another one come again by chance.
+      constexpr int kOften = 16;
+      if (due_ == guards::kEnding && known->came_again.fetch_add(1, std::memory_order_relaxed) < kOften) return known;
+      return cache.CompileSeen(known, location(), policy);
+    }
     // Loading kernels takes less time than one more replay, mostly.
     if (!known->body->ready()) known->body->MakeFromDisk();
     return known;

@@ -472,7 +472,7 @@ void Recorder::StartTrace(std::string_view cause, const guards::CachedTracePtr& 
   advice_at_ = guards::kSiteOps;
   forks_.clear();
   due_ = kFull;
-  loops_.OnCut(/*goes_on=*/cause == kLoop || cause == kBlock);
+  loops_.OnCut(/*goes_on=*/cause == kLoop || cause == kBlock || cause == guards::kEnding);
   in_blocks_ = cause == kBlock;
   if (!in_blocks_) block_cutter_.Reset();
   symbols_.Stop();

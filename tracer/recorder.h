@@ -112,7 +112,7 @@ class Recorder {
       due_ = kSettings;
       CutDue(op_id);
     } else if (loops_.EndsBefore(op_id) && !Foresees(op_id)) {
-      due_ = kLoop;
+      due_ = guards::kEnding;
       CutDue(op_id);
     }
     if (log_.ops.size() >= run_ahead_at_) RunAhead();

@@ -270,7 +270,7 @@ TEST_P(LoopsTest, AugmentationByChanceBeforeAStep) {
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), ::testing::HasSubstr("begin in ever other ways and end alike"));
   for (int step = 0; step < kSteps; ++step) EXPECT_NEAR(losses[step], expected[step], exact() ? 0 : 1e-4) << step;
   constexpr int kLate = kSteps - kWarmUp;
-  EXPECT_GE(late->cuts("loop"), kLate - 2);  // One may flip nothing.
+  EXPECT_GE(late->cuts("ending"), kLate - 2);  // One may flip nothing.
   EXPECT_GE(late->of(&Stats::cache_hits), 2 * kLate - 4);
   EXPECT_LE(late->of(&Stats::programs_compiled), 2);  // A count of flips that did not come before.
   EXPECT_EQ(late->cuts("block"), 0);
