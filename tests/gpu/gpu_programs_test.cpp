@@ -172,6 +172,17 @@ TEST_F(GpuTest, NumbersOnTheCpuMeetTensorsOnTheGpu) {
   });
 }
 
+// One trace has both; what fills the memory of one is not read by the other.
+TEST_F(GpuTest, MemoryIsFilledOnEachDevice) {
+  const auto x = torch::randn({40}, OnGpu()), y = torch::randn({40});
+  const StatsDelta stats;
+  ExpectSameAsEager([&] {
+    return Tensors{torch::ones_like(x) - x, torch::ones_like(y) - y, torch::zeros({40}) + y, torch::zeros({40}, OnGpu()) + x};
+  });
+  EXPECT_EQ(stats.of(&Stats::compile_failures), 0);
+  EXPECT_GT(stats.of(&Stats::kernel_launches), 0);
+}
+
 TEST_F(GpuTest, PinnedMemoryIsPinned) {
   DeviceMode mode;
   EXPECT_TRUE(torch::empty({100}, torch::TensorOptions().pinned_memory(true)).is_pinned());
