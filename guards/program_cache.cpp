@@ -186,9 +186,10 @@ CachedTracePtr ProgramCache::Compile(const codegen::TraceLog& log, std::string_v
                                      CompilePolicy* policy) {
   std::lock_guard<std::mutex> lock(mutex_);
   Work& work = works_.Of(log);
-  if (CachedTracePtr widest = FindWidest(&work, log, cause, location, policy)) return widest;
+  const SitePtr site = FindSite(log, cause);
+  if (CachedTracePtr widest = FindWidest(&work, log, /*is_new=*/true, site, location, policy)) return widest;
   Skeleton& skeleton = GetSkeleton(log);
-  const CachedTracePtr entry = MakeTrace(log, FindSite(log, cause), &skeleton, std::make_shared<CompiledProgram>(next_serial_++));
+  const CachedTracePtr entry = MakeTrace(log, site, &skeleton, std::make_shared<CompiledProgram>(next_serial_++));
   skeleton.ShareStaticMarks(&entry->log.marks);
   if (skeleton.examples.empty() && work.ways() == 0) ++entry->site->new_in_a_row;
   // What came once, with other results that could be seen, is no news. What came with many may never settle.
@@ -205,8 +206,9 @@ CachedTracePtr ProgramCache::Compile(const codegen::TraceLog& log, std::string_v
   return entry;
 }
 
-CachedTracePtr ProgramCache::FindWidest(Work* work, const codegen::TraceLog& log, std::string_view cause, std::string_view location,
-                                        CompilePolicy* policy) {
+CachedTracePtr ProgramCache::FindWidest(Work* work, const codegen::TraceLog& log, bool is_new, const SitePtr& site,
+                                        std::string_view location, CompilePolicy* policy) {
+  constexpr int64_t kFewest = 8;
   const auto& active = runtime::Active();
   if (work->ways() < active.recompile_limit) return nullptr;
   work->Note(log);
@@ -216,11 +218,11 @@ CachedTracePtr ProgramCache::FindWidest(Work* work, const codegen::TraceLog& log
     known->widest = true;
     return known;
   }
-  const SitePtr& site = FindSite(log, cause);
-  const bool allowed = work->widened < active.recompile_limit && recompiles_ < active.accumulated_recompile_limit;
-  if (!allowed || !policy->Allows(*site, all, next_serial_, location)) return nullptr;
+  if (is_new && policy->DeferNewCode(/*known=*/true)) return nullptr;
+  const bool wanted = work->WantsWider(std::max(active.recompile_limit, kFewest));
+  if (!wanted || recompiles_ >= active.accumulated_recompile_limit || !policy->Allows(*site, all, next_serial_, location)) return nullptr;
   if (known != nullptr) Evict(known);
-  ++work->widened;
+  work->NoteWidened();
   Skeleton& skeleton = GetSkeleton(all);
   const CachedTracePtr entry = MakeTrace(all, site, &skeleton, std::make_shared<CompiledProgram>(next_serial_++));
   entry->widest = true;
@@ -242,7 +244,8 @@ CachedTracePtr ProgramCache::CompileSeen(const CachedTracePtr& entry, std::strin
   const CachedTracePtr fresh = MakeTrace(entry->log, entry->site, entry->skeleton, std::make_shared<CompiledProgram>(entry->serial));
   if (!Request(fresh, location, policy)) {
     Forget(fresh.get());
-    return entry;
+    const CachedTracePtr widest = FindWidest(&works_.Of(entry->log), entry->log, /*is_new=*/false, entry->site, location, policy);
+    return widest != nullptr ? widest : entry;
   }
   Evict(entry);
   Insert(fresh);

@@ -139,6 +139,10 @@ class ProgramCache {
   // `log`, for which there is `entry`, null for none, is new. Whether the traces that begin like it, after a cut for `cause`, are too many
   // for a program each: their site has no room for this one, or more than the recompile limit were new one after the other.
   bool HasTooMany(const CachedTracePtr& entry, const codegen::TraceLog& log, std::string_view cause);
+  // Whether there is a program for a trace that begins as `log`, of kSiteOps operators or more, after a cut for `cause`, and goes on with
+  // operator `op_id`.
+  bool GoesOn(const codegen::TraceLog& log, std::string_view cause, int32_t op_id);
+
   // From here on these, which `how`, are cut into pieces that come back: what was known of them is forgotten.
   void NotePieces(const codegen::TraceLog& log, std::string_view cause, std::string_view how);
 
@@ -182,8 +186,8 @@ class ProgramCache {
   CachedTracePtr MakeTrace(const codegen::TraceLog& log, SitePtr site, Skeleton* skeleton, std::shared_ptr<CompiledProgram> body);
   // A trace for `log` that one of its skeleton's programs with symbols serves; null when none does.
   CachedTracePtr MakeServed(const codegen::TraceLog& log, Skeleton* skeleton);
-  // The trace of `work`, which `log` is one of, that shows all that could be seen of it, if that is due.
-  CachedTracePtr FindWidest(Work* work, const codegen::TraceLog& log, std::string_view cause, std::string_view location,
+  // The trace of `work`, which `log` is one of and `is_new` or was seen before, that shows all that could be seen of it, if that is due.
+  CachedTracePtr FindWidest(Work* work, const codegen::TraceLog& log, bool is_new, const SitePtr& site, std::string_view location,
                             CompilePolicy* policy);
   void Insert(const CachedTracePtr& entry);
   void InsertServed(const CachedTracePtr& entry);

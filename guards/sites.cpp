@@ -77,6 +77,21 @@ bool ProgramCache::HasTooMany(const CachedTracePtr& entry, const codegen::TraceL
   return IsFull(site) && (entry == nullptr || entry->body->seen_once());
 }
 
+bool ProgramCache::GoesOn(const codegen::TraceLog& log, std::string_view cause, int32_t op_id) {
+  if (log.ops.size() < kSiteOps) return false;
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto site = sites_.find(SiteKey(log, cause));
+  if (site == sites_.end()) return false;
+  const auto& variants = site->second->variants;
+  return std::any_of(variants.begin(), variants.end(), [&](const std::weak_ptr<CachedTrace>& variant) {
+    const CachedTracePtr entry = variant.lock();
+    if (entry == nullptr || entry->skeleton == nullptr) return false;
+    const codegen::TraceLog& known = entry->log;
+    return known.ops.size() > log.ops.size() && known.ops[log.ops.size()].op_id == op_id &&
+           std::equal(log.code.begin(), log.code.end(), known.code.begin());
+  });
+}
+
 void ProgramCache::NotePieces(const codegen::TraceLog& log, std::string_view cause, std::string_view how) {
   std::lock_guard<std::mutex> lock(mutex_);
   forks_.clear();

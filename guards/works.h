@@ -12,12 +12,17 @@ namespace lazuli::guards {
 
 class Work {
  public:
-  int64_t widened = 0;  // Programs for all that could be seen.
-
   // In how many ways its results were visible, up to some hundred.
   int64_t ways() const { return static_cast<int64_t>(ways_.size()); }
   // It came as `log`.
   void Note(const codegen::TraceLog& log);
+  // No program for all that could be seen serves it as it came now. Whether there should be a further one: after twice as many times each
+  // time, of `most` in all.
+  bool WantsWider(int64_t most) { return ++unserved_ >= int64_t{1} << widened_ && widened_ < most; }
+  void NoteWidened() {
+    ++widened_;
+    unserved_ = 0;
+  }
   // `log`, which is one of its traces, with all that could be seen after any.
   codegen::TraceLog Widened(codegen::TraceLog log) const;
 
@@ -25,6 +30,7 @@ class Work {
   // The last words of a log's code, which say what is visible.
   std::vector<codegen::Word> all_;  // Of all logs.
   std::vector<uint64_t> ways_;      // Fingerprints of each log's.
+  int64_t widened_ = 0, unserved_ = 0;
 };
 
 // By the code and sizes of complete logs but for what is visible. What collides is one work, for which there are too many programs then, or

@@ -19,13 +19,15 @@ void Recorder::FollowAdvice() {
 }
 
 bool Recorder::Foresees(int32_t op_id) const {
-  if (prediction_ == nullptr) return false;
-  const auto& ops = prediction_->log.ops;
-  return ops.size() > log_.ops.size() && ops[log_.ops.size()].op_id == op_id;
+  if (prediction_ != nullptr) {
+    const auto& ops = prediction_->log.ops;
+    if (ops.size() > log_.ops.size() && ops[log_.ops.size()].op_id == op_id) return true;
+  }
+  return guards::ProgramCache::Get().GoesOn(log_, StartCause(), op_id);
 }
 
 void Recorder::LookForLoops(const guards::CachedTracePtr& entry) {
-  if (in_blocks_) return;
+  if (in_blocks_ || due_ == guards::kEnding) return;
   auto& cache = guards::ProgramCache::Get();
   const bool is_one_of_many = cache.HasTooMany(entry, log_, StartCause());
   switch (loops_.OnNewTrace(log_.ops.size(), is_one_of_many, novelty_.new_in_a_row())) {

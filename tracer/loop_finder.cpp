@@ -69,6 +69,8 @@ size_t CommonEnding(const std::vector<int32_t>& a, const std::vector<int32_t>& b
       std::mismatch(a.rbegin(), a.rbegin() + static_cast<std::ptrdiff_t>(std::min(a.size(), b.size())), b.rbegin()).first - a.rbegin());
 }
 
+bool Has(const std::vector<int32_t>& ops, int32_t op) { return std::find(ops.begin(), ops.end(), op) != ops.end(); }
+
 // How often `part` occurs in `ops`.
 size_t Occurrences(const std::vector<int32_t>& part, const std::vector<int32_t>& ops) {
   size_t count = 0;
@@ -84,8 +86,11 @@ bool LoopFinder::AtEnd(bool in_blocks) const {
 }
 
 bool LoopFinder::BeginsEnding(int32_t op_id) const {
-  return std::any_of(endings_.begin(), endings_.end(), [&](const Ops& ending) {
-    return ending.front() == op_id && ops_.size() >= ending.size() - 1 && std::equal(ending.begin() + 1, ending.end(), ops_.rbegin());
+  if (in_ending_ || ops_.size() == begin_) return false;
+  return std::any_of(endings_.begin(), endings_.end(), [&](const Ending& ending) {
+    const Ops& begin = ending.begin;
+    return begin.front() == op_id && ops_.size() >= begin.size() - 1 && std::equal(begin.begin() + 1, begin.end(), ops_.rbegin()) &&
+           (goes_on_ || Has(ending.starts, ops_[begin_]));
   });
 }
 
@@ -94,10 +99,10 @@ bool LoopFinder::EndsAt(const Loop& loop, size_t position) const {
   return std::equal(loop.end.begin(), loop.end.end(), ops_.rbegin() + static_cast<std::ptrdiff_t>(ops_.size() - position));
 }
 
-void LoopFinder::OnCut(bool goes_on) {
+void LoopFinder::OnCut(bool goes_on, bool before_ending) {
   size_t longest = 0;
   for (const Loop& loop : loops_) longest = std::max(longest, loop.end.size());
-  for (const Ops& ending : endings_) longest = std::max(longest, ending.size());
+  for (const Ending& ending : endings_) longest = std::max(longest, ending.begin.size());
   // A program whose traces never get full needs no help, but where a round may end that began before.
   const size_t most = !seen_full_trace_ ? longest : ops_.size() > kMaxRemembered ? kMaxRemembered / 2 : ops_.size();
   const size_t kept = std::min(most, ops_.size());
@@ -106,6 +111,7 @@ void LoopFinder::OnCut(bool goes_on) {
   live_.erase(live_.begin(), live_.begin() + forgotten);
   begin_ = ops_.size();
   goes_on_ = goes_on;
+  in_ending_ = before_ending || (goes_on && in_ending_);
 }
 
 bool LoopFinder::IsOf(const Loop& loop) const {
@@ -128,6 +134,7 @@ LoopFinder::Found LoopFinder::OnNewTrace(size_t size, bool is_one_of_many, int64
   // It was full, and its operators are forgotten.
   if (ops_.size() - begin_ != size || loops_.size() >= kMaxLoops) return Found::kNothing;
   const Ops trace(TraceBegin(), ops_.cend());
+  LearnStart(trace);
   const Ops start(trace.begin(), trace.begin() + static_cast<std::ptrdiff_t>(std::min(trace.size(), kStart)));
   for (size_t i = 0; is_one_of_many && i < new_.size(); ++i) {
     const size_t known = loops_.size();
@@ -162,13 +169,24 @@ bool LoopFinder::AddEnding(const Ops& trace) {
     for (size_t size = 1; size <= i + 1; ++size) {
       const Ops part(end - static_cast<std::ptrdiff_t>(size), end);
       if (!is_one(part)) continue;
-      Ops ending(part.rbegin(), part.rend());
-      if (std::find(endings_.begin(), endings_.end(), ending) != endings_.end()) return false;
+      Ending ending;
+      ending.begin.assign(part.rbegin(), part.rend());
+      if (std::any_of(endings_.begin(), endings_.end(), [&](const Ending& known) { return known.begin == ending.begin; })) return false;
+      ending.ops.assign(end - 1, trace.end());
       endings_.push_back(std::move(ending));
+      LearnStart(trace);
+      for (const Ops& other : new_) LearnStart(other);
       return true;
     }
   }
   return false;
+}
+
+void LoopFinder::LearnStart(const Ops& trace) {
+  for (Ending& ending : endings_) {
+    const bool ends_so = trace.size() > ending.ops.size() && CommonEnding(trace, ending.ops) == ending.ops.size();
+    if (ends_so && !Has(ending.starts, trace.front())) ending.starts.push_back(trace.front());
+  }
 }
 
 bool LoopFinder::Knows(size_t end, size_t period) const {

@@ -25,7 +25,7 @@ class LoopFinder {
     return !loops_.empty() && AtEnd(in_blocks);
   }
 
-  // Whether the trace should end before operator `op_id`, which is next: where what such traces have in common begins.
+  // Whether the trace should end before operator `op_id`, which is next: where what such traces have in common begins, the first time.
   bool EndsBefore(int32_t op_id) const { return !endings_.empty() && BeginsEnding(op_id); }
 
   // The trace was cut because it was full. Looks for a loop in what the program did so far.
@@ -37,14 +37,21 @@ class LoopFinder {
   // some loops: from here on they are cut there. kEnding: those were all new and end alike: from here on they are cut where that begins.
   Found OnNewTrace(size_t size, bool is_one_of_many, int64_t new_in_a_row);
 
-  // A trace was cut. `goes_on`: where it was cut between rounds or into blocks, so that the next is another piece of it.
-  void OnCut(bool goes_on);
+  // A trace was cut. `goes_on`: where it was cut between rounds or into blocks, or `before_ending`, so that the next is another piece of
+  // it.
+  void OnCut(bool goes_on, bool before_ending);
 
  private:
   using Ops = std::vector<int32_t>;
   struct Loop {
     Ops end;    // The last operators of a round, the last one first: as many as it takes to occur once a round.
     Ops start;  // Of the traces that are cut there, and their pieces; empty: of all.
+  };
+
+  struct Ending {
+    Ops begin;   // The operator before which a trace is cut, and those before it that tell it from others, the last one first.
+    Ops ops;     // All of it, which such a trace ends with.
+    Ops starts;  // One of these operators begins such a trace.
   };
 
   bool AtEnd(bool in_blocks) const;
@@ -60,6 +67,8 @@ class LoopFinder {
   void AddLoop(size_t end, size_t period, Ops start);
   // Whether `trace`, the current one, ends as all in `new_` do, and where that begins is added to `endings_`.
   bool AddEnding(const Ops& trace);
+  // Where `trace` ends as one of `endings_`, notes that traces that start like it do.
+  void LearnStart(const Ops& trace);
   // Whether the current trace, or the one that it is a piece of, starts like those that `loop` was found in.
   bool IsOf(const Loop& loop) const;
   Ops::const_iterator TraceBegin() const { return ops_.begin() + static_cast<std::ptrdiff_t>(begin_); }
@@ -67,10 +76,11 @@ class LoopFinder {
   Ops ops_;
   std::vector<int64_t> live_;  // Before each of them.
   std::vector<Loop> loops_;
-  std::vector<Ops> endings_;  // The operator before which a trace is cut, and those before it that tell it from others, the last one first.
-  std::vector<Ops> new_;      // The last new traces.
-  size_t begin_ = 0;          // Of the current trace in `ops_`.
-  bool goes_on_ = false;      // It is a piece.
+  std::vector<Ending> endings_;
+  std::vector<Ops> new_;    // The last new traces.
+  size_t begin_ = 0;        // Of the current trace in `ops_`.
+  bool goes_on_ = false;    // It is a piece.
+  bool in_ending_ = false;  // Of what comes where an ending begins, or after it.
   bool seen_full_trace_ = false;
 };
 

@@ -432,7 +432,10 @@ bool Recorder::FollowsToTheEnd() const {
   if (prediction_ == nullptr || prediction_->log.ops.size() != log_.ops.size() || prediction_->body->failed()) return false;
   if (!symbols_.active()) {
     if (guards::Matches(prediction_->log, log_)) return true;
-    return prediction_->widest && prediction_->body->ready() && guards::MatchesButForDead(prediction_->log, log_);
+    // At times it is looked for: there may be a program for what is visible alone.
+    constexpr int kLook = 16;
+    return prediction_->widest && prediction_->body->ready() && guards::MatchesButForDead(prediction_->log, log_) &&
+           prediction_->wider_runs.fetch_add(1, std::memory_order_relaxed) % kLook != 0;
   }
   // Replays and verification need a trace of these sizes.
   return prediction_->log.code == log_.code && prediction_->body->ready() && prediction_->body->compiled && !symbols_.Symbols().empty() &&
@@ -472,7 +475,7 @@ void Recorder::StartTrace(std::string_view cause, const guards::CachedTracePtr& 
   advice_at_ = guards::kSiteOps;
   forks_.clear();
   due_ = kFull;
-  loops_.OnCut(/*goes_on=*/cause == kLoop || cause == kBlock || cause == guards::kEnding);
+  loops_.OnCut(/*goes_on=*/cause == kLoop || cause == kBlock || cause == guards::kEnding, /*before_ending=*/cause == guards::kEnding);
   in_blocks_ = cause == kBlock;
   if (!in_blocks_) block_cutter_.Reset();
   symbols_.Stop();

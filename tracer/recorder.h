@@ -234,7 +234,7 @@ class Recorder {
   }
   void EndBlock();
   void FollowAdvice();
-  // Whether the trace is predicted to go on with operator `op_id`.
+  // Whether the trace is predicted to go on with operator `op_id`, or there is a program for one that does.
   bool Foresees(int32_t op_id) const;
   // Of the cut before this trace, or, where traces are cut into pieces that come back, what these have in common.
   std::string_view StartCause() const { return in_blocks_ ? kBlock : due_ == kLoop ? kLoop : std::string_view(start_cause_); }

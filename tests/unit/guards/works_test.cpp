@@ -46,5 +46,18 @@ TEST(WorksTest, WidenedShowsAllThatWasVisible) {
   EXPECT_FALSE(MatchesButForDead(Example({2}), widened));
 }
 
+TEST(WorksTest, FurtherProgramsAreWantedEverMoreRarely) {
+  constexpr int64_t kMost = 4;
+  Works works;
+  Work& work = works.Of(Example({}));
+  std::vector<int> wanted;
+  for (int i = 1; i < 100; ++i) {
+    if (!work.WantsWider(kMost)) continue;
+    work.NoteWidened();
+    wanted.push_back(i);
+  }
+  EXPECT_EQ(wanted, (std::vector<int>{1, 3, 7, 15}));
+}
+
 }  // namespace
 }  // namespace lazuli::guards

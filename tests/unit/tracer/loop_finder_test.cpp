@@ -39,7 +39,7 @@ class Program {
 
  private:
   void Cut(bool goes_on) {
-    finder_.OnCut(goes_on);
+    finder_.OnCut(goes_on, /*before_ending=*/false);
     length_ = 0;
   }
 
@@ -244,7 +244,7 @@ class Endings {
     const auto run = [&](int32_t op, bool* cut) {
       if (finder_.EndsBefore(op)) {
         *cut = true;
-        finder_.OnCut(/*goes_on=*/true);
+        finder_.OnCut(/*goes_on=*/true, /*before_ending=*/true);
         size = 0;
       }
       ++size;
@@ -256,7 +256,7 @@ class Endings {
       run(i == 4 ? 104 : i == 8 ? 108 : 10 + i % 3, cut);
     }
     EXPECT_EQ(finder_.OnNewTrace(size, is_one_of_many, new_in_a_row), expected);
-    finder_.OnCut(/*goes_on=*/false);
+    finder_.OnCut(/*goes_on=*/false, /*before_ending=*/false);
     return cuts;
   }
 
@@ -273,6 +273,27 @@ TEST(LoopFinderTest, TracesThatEndAlikeAreCutBeforeTheFirstOperatorThatTellsWher
   const Endings::Cuts cuts = endings.Run(kBeginnings[5], LoopFinder::Found::kNothing);
   EXPECT_TRUE(cuts.before_fifth);
   EXPECT_FALSE(cuts.before_ninth || cuts.elsewhere);
+}
+
+TEST(LoopFinderTest, TracesThatStartOtherwiseAreCutBeforeAnEndingOnceTheyAreKnownToEndSo) {
+  Endings endings;
+  for (int i = 0; i < 4; ++i) endings.Run(kBeginnings[i], LoopFinder::Found::kNothing);
+  endings.Run(kBeginnings[4], LoopFinder::Found::kEnding);
+  for (const bool known : {false, true}) {
+    const Endings::Cuts cuts = endings.Run({9, 2, 1}, LoopFinder::Found::kNothing, /*is_one_of_many=*/false);
+    EXPECT_EQ(cuts.before_fifth, known) << "that it ends alike, too";
+    EXPECT_FALSE(cuts.before_ninth || cuts.elsewhere);
+  }
+}
+
+TEST(LoopFinderTest, TracesAreCutBeforeAnEndingOnce) {
+  Endings endings;
+  for (int i = 0; i < 4; ++i) endings.Run(kBeginnings[i], LoopFinder::Found::kNothing);
+  endings.Run(kBeginnings[4], LoopFinder::Found::kEnding);
+  // The operator that tells comes before its place, too.
+  const Endings::Cuts cuts = endings.Run({1, 104, 2}, LoopFinder::Found::kNothing);
+  EXPECT_TRUE(cuts.elsewhere);
+  EXPECT_FALSE(cuts.before_fifth || cuts.before_ninth);
 }
 
 TEST(LoopFinderTest, EndingsAreLookedForWhereTracesAreNewForLong) {
@@ -292,7 +313,7 @@ TEST(LoopFinderTest, TracesThatEndInOtherWaysAreNotCut) {
       finder.EndsAfter(op, 100, /*in_blocks=*/false);
     }
     EXPECT_EQ(finder.OnNewTrace(50, /*is_one_of_many=*/true, 100), LoopFinder::Found::kNothing);
-    finder.OnCut(/*goes_on=*/false);
+    finder.OnCut(/*goes_on=*/false, /*before_ending=*/false);
   }
 }
 
@@ -302,11 +323,11 @@ TEST(LoopFinderTest, BlocksEndWithARound) {
   for (const int rounds : {5, 7}) {
     for (int i = 0; i < rounds * 10; ++i) run(i % 10);
     EXPECT_EQ(finder.OnNewTrace(static_cast<size_t>(rounds) * 10, /*is_one_of_many=*/true, 0) == LoopFinder::Found::kRounds, rounds == 7);
-    finder.OnCut(/*goes_on=*/false);
+    finder.OnCut(/*goes_on=*/false, /*before_ending=*/false);
   }
   std::vector<int> ends;
   for (int i = 0; i < 50; ++i) {
-    if (i % 7 == 0) finder.OnCut(/*goes_on=*/true);  // Where a block ends.
+    if (i % 7 == 0) finder.OnCut(/*goes_on=*/true, /*before_ending=*/false);  // Where a block ends.
     if (run(i % 10)) ends.push_back(i);
   }
   EXPECT_EQ(ends, std::vector<int>({9, 19, 29, 39, 49}));
