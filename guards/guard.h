@@ -57,6 +57,15 @@ struct Operand {
 };
 std::vector<Operand> OperandsOf(const codegen::TraceLog& log);
 
+// Whether `words` from `begin` on are the same in `want`, which may go on.
+inline bool ContinuesAs(const std::vector<codegen::Word>& words, const std::vector<codegen::Word>& want, size_t begin) {
+  if (words.size() > want.size()) return false;
+  // Of what was just recorded a handful of words: a loop beats a call.
+  codegen::Word difference = 0;
+  for (size_t i = begin; i < words.size(); ++i) difference |= words[i] ^ want[i];
+  return difference == 0;
+}
+
 // All clauses at once.
 bool Matches(const codegen::TraceLog& expected, const codegen::TraceLog& actual);
 

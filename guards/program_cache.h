@@ -55,6 +55,8 @@ constexpr std::string_view kBlock = "block";
 constexpr int64_t kBlockSites = 8;
 // That of cuts between rounds of a loop (tracer/loop_finder.h), to which the same applies.
 constexpr std::string_view kLoop = "loop";
+// Whether what is cut for `cause`, and what follows, are pieces of traces, which are no places of the program.
+inline bool IsOfPieces(std::string_view cause) { return cause == kBlock || cause == kLoop; }
 // That of cuts between the beginnings of traces, which are ever others, and what follows them all (loop_finder.h, too).
 constexpr std::string_view kEnding = "ending";
 
@@ -170,8 +172,6 @@ class ProgramCache {
   CachedTracePtr FindSuccessor(const CachedTracePtr& previous, std::string_view cause,
                                absl::FunctionRef<CachedTracePtr(const Successors&)> choose);
   static uint64_t SiteKey(const codegen::TraceLog& log, std::string_view cause);
-  // Whether what is there are pieces of traces, which are no places of the program.
-  static bool HoldsPieces(const Site& site) { return site.cause == kBlock || site.cause == kLoop; }
   // So many programs `site` may have.
   static int64_t LimitOf(const Site& site);
   // Whether `site` may have no more programs.

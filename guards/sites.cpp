@@ -31,7 +31,7 @@ uint64_t ProgramCache::SiteKey(const codegen::TraceLog& log, std::string_view ca
 
 int64_t ProgramCache::LimitOf(const Site& site) {
   const int64_t earned = site.runs.load(std::memory_order_relaxed) / Site::kRunsForOneMore;
-  return runtime::Active().recompile_limit * (HoldsPieces(site) ? kBlockSites : 1) + earned;
+  return runtime::Active().recompile_limit * (IsOfPieces(site.cause) ? kBlockSites : 1) + earned;
 }
 
 bool ProgramCache::IsFull(const Site& site) const {
@@ -73,7 +73,7 @@ bool ProgramCache::HasTooMany(const CachedTracePtr& entry, const codegen::TraceL
   if (found == sites_.end()) return false;
   const Site& site = *found->second;
   const int64_t limit = runtime::Active().recompile_limit;
-  if (site.new_in_a_row > limit || (HoldsPieces(site) && site.programs > limit)) return true;
+  if (site.new_in_a_row > limit || (IsOfPieces(site.cause) && site.programs > limit)) return true;
   return IsFull(site) && (entry == nullptr || entry->body->seen_once());
 }
 
@@ -87,8 +87,7 @@ bool ProgramCache::GoesOn(const codegen::TraceLog& log, std::string_view cause, 
     const CachedTracePtr entry = variant.lock();
     if (entry == nullptr || entry->skeleton == nullptr) return false;
     const codegen::TraceLog& known = entry->log;
-    return known.ops.size() > log.ops.size() && known.ops[log.ops.size()].op_id == op_id &&
-           std::equal(log.code.begin(), log.code.end(), known.code.begin());
+    return known.ops.size() > log.ops.size() && known.ops[log.ops.size()].op_id == op_id && ContinuesAs(log.code, known.code, 0);
   });
 }
 

@@ -10,6 +10,7 @@
 
 namespace lazuli::guards {
 
+// One of these.
 class Work {
  public:
   // In how many ways its results were visible, up to some hundred.

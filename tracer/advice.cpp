@@ -64,8 +64,7 @@ void Recorder::NoteEagerOps(size_t num_ops) {
 
 void Recorder::NoteRecordedOps(const guards::CachedTracePtr& known, std::string_view cause) {
   const bool gets_program = known != nullptr && !known->body->seen_once() && !known->body->failed();
-  const bool is_piece = cause == guards::kBlock || cause == guards::kLoop;
-  NoteOps(log_.ops.size(), gets_program && !is_piece ? 0 : log_.ops.size());
+  NoteOps(log_.ops.size(), gets_program && !guards::IsOfPieces(cause) ? 0 : log_.ops.size());
 }
 
 void Recorder::NoteOps(size_t num_ops, size_t doubtful) {

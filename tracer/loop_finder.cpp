@@ -110,7 +110,7 @@ void LoopFinder::OnCut(bool goes_on, bool before_ending) {
   ops_.erase(ops_.begin(), ops_.begin() + forgotten);
   live_.erase(live_.begin(), live_.begin() + forgotten);
   begin_ = ops_.size();
-  goes_on_ = goes_on;
+  goes_on_ = goes_on || before_ending;
   in_ending_ = before_ending || (goes_on && in_ending_);
 }
 

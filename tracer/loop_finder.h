@@ -37,8 +37,8 @@ class LoopFinder {
   // some loops: from here on they are cut there. kEnding: those were all new and end alike: from here on they are cut where that begins.
   Found OnNewTrace(size_t size, bool is_one_of_many, int64_t new_in_a_row);
 
-  // A trace was cut. `goes_on`: where it was cut between rounds or into blocks, or `before_ending`, so that the next is another piece of
-  // it.
+  // A trace was cut. The next is another piece of it where it `goes_on`, which was cut between rounds or into blocks, or was cut
+  // `before_ending`.
   void OnCut(bool goes_on, bool before_ending);
 
  private:

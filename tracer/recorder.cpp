@@ -39,15 +39,6 @@ ShapeMemory& GetShapeMemory() {
   return *memory;
 }
 
-// Whether `words` from `begin` on are the same in `want`.
-bool ContinuesAs(const std::vector<codegen::Word>& words, const std::vector<codegen::Word>& want, size_t begin) {
-  if (words.size() > want.size()) return false;
-  // A handful of words: a loop beats a call.
-  codegen::Word difference = 0;
-  for (size_t i = begin; i < words.size(); ++i) difference |= words[i] ^ want[i];
-  return difference == 0;
-}
-
 bool ShareMemory(c10::StorageImpl& a, c10::StorageImpl& b) {
   const auto begin = [](c10::StorageImpl& storage) { return static_cast<const char*>(DataOf(&storage).get()); };
   return begin(a) < begin(b) + b.nbytes() && begin(b) < begin(a) + a.nbytes();
@@ -413,9 +404,9 @@ void Recorder::ForgetPrediction() {
 bool Recorder::FollowsPrediction(size_t code_begin, size_t shapes_begin) {
   if (prediction_ == nullptr) return false;
   const codegen::TraceLog& want = prediction_->log;
-  if (log_.ops.size() >= want.ops.size() || !ContinuesAs(log_.code, want.code, code_begin)) return false;
+  if (log_.ops.size() >= want.ops.size() || !guards::ContinuesAs(log_.code, want.code, code_begin)) return false;
   if (!symbols_.active()) {
-    if (ContinuesAs(log_.shapes, want.shapes, shapes_begin)) return true;
+    if (guards::ContinuesAs(log_.shapes, want.shapes, shapes_begin)) return true;
     std::shared_ptr<const guards::ShapePlan> plan = prediction_->body->plan();
     if (plan == nullptr || !symbols_.Start(std::move(plan), want, log_.ops.size(), shapes_begin, prediction_->symbols)) return false;
   }
@@ -475,7 +466,7 @@ void Recorder::StartTrace(std::string_view cause, const guards::CachedTracePtr& 
   advice_at_ = guards::kSiteOps;
   forks_.clear();
   due_ = kFull;
-  loops_.OnCut(/*goes_on=*/cause == kLoop || cause == kBlock || cause == guards::kEnding, /*before_ending=*/cause == guards::kEnding);
+  loops_.OnCut(/*goes_on=*/guards::IsOfPieces(cause), /*before_ending=*/cause == guards::kEnding);
   in_blocks_ = cause == kBlock;
   if (!in_blocks_) block_cutter_.Reset();
   symbols_.Stop();

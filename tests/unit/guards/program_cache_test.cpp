@@ -25,6 +25,28 @@ TraceLog Unary(const std::string& op, int64_t size) {
   return b.Finish({b.End({size})});
 }
 
+// So many stacks of `size` equal tensors, and then the negative of the last.
+TraceLog Stacks(size_t count, int64_t size) {
+  LogBuilder b;
+  const int32_t x = b.Input();
+  int32_t last = x;
+  for (size_t i = 0; i < count; ++i) {
+    b.Begin("aten::stack").List(static_cast<size_t>(size));
+    for (int64_t k = 0; k < size; ++k) b.Tensor(x, {4});
+    last = b.Int(0).End({size, 4});
+  }
+  b.Begin("aten::neg").Tensor(last, {size, 4});
+  return b.Finish({b.End({size, 4})});
+}
+
+// What is recorded of `log` before its last operator.
+TraceLog WithoutLastOp(TraceLog log) {
+  log.code.resize(log.ops.back().code_begin);
+  log.shapes.resize(log.ops.back().shapes_begin);
+  log.ops.pop_back();
+  return log;
+}
+
 class ProgramCacheTest : public ::testing::Test {
  protected:
   void SetUp() override { Use(Options()); }
@@ -76,6 +98,23 @@ TEST_F(ProgramCacheTest, SitesAreToldApartByCauseAndFirstOps) {
   EXPECT_NE(Compile("aten::exp", 4, "sync")->site, a->site);
   EXPECT_NE(Compile("aten::sin", 4)->site, a->site);
   EXPECT_EQ(a->site->programs, 2);
+}
+
+TEST_F(ProgramCacheTest, KnowsWhatGoesOn) {
+  const auto id = [](const char* name) { return codegen::FindOpInfo(name)->id; };
+  const int32_t neg = id("aten::neg");
+  const auto goes_on = [&](size_t count, int64_t size, const char* cause, int32_t op_id) {
+    return cache_.GoesOn(WithoutLastOp(Stacks(count, size)), cause, op_id);
+  };
+  EXPECT_FALSE(goes_on(kSiteOps, 2, "start", neg));
+  CompilePolicy policy(runtime::Stance::kDefault);
+  for (const size_t count : {kSiteOps, kSiteOps - 1}) ASSERT_NE(cache_.Compile(Stacks(count, 2), "start", "", &policy), nullptr);
+  EXPECT_TRUE(goes_on(kSiteOps, 2, "start", neg));
+  EXPECT_FALSE(goes_on(kSiteOps, 2, "start", id("aten::exp")));
+  EXPECT_FALSE(goes_on(kSiteOps, 2, "sync", neg));
+  EXPECT_FALSE(goes_on(kSiteOps, 3, "start", neg)) << "other operands";
+  EXPECT_FALSE(goes_on(kSiteOps, 300, "start", neg)) << "more words than all of the other has";
+  EXPECT_FALSE(goes_on(kSiteOps - 1, 2, "start", neg)) << "too short to tell the site";
 }
 
 TEST_F(ProgramCacheTest, LimitIsPerSite) {

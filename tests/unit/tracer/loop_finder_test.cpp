@@ -244,7 +244,7 @@ class Endings {
     const auto run = [&](int32_t op, bool* cut) {
       if (finder_.EndsBefore(op)) {
         *cut = true;
-        finder_.OnCut(/*goes_on=*/true, /*before_ending=*/true);
+        finder_.OnCut(/*goes_on=*/false, /*before_ending=*/true);
         size = 0;
       }
       ++size;
