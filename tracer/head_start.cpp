@@ -26,6 +26,8 @@ constexpr std::chrono::microseconds kInterruption{10};
 // What a host takes for one step.
 constexpr std::chrono::microseconds kLaunch{6};
 constexpr double kMostInterruptions = 32;
+// Times as long as recording that launching may take to go on beside it.
+constexpr int kMostLaunching = 8;
 // One in vain weighs as much as so many that were not; with three more of the former than that, a trace gets no more.
 constexpr int kInVain = 8, kMostInVain = 3 * kInVain;
 
@@ -205,8 +207,10 @@ void HeadStart::NoteRound(guards::CompiledProgram* body, Clock::duration launchi
     history->long_rounds.store(0, std::memory_order_relaxed);
   } else if (history->long_rounds.fetch_add(1, std::memory_order_relaxed) + 1 == kLongRounds) {
     // A GPU that is waited for takes about as long as launching and waiting for it did. These were measured once, and recording may take
-    // twice as long in another spell, while a thread more costs little where the GPU is the limit.
-    history->host_bound.store(std::max<Clock::duration>(launching, 2 * recording_) >= waiting, std::memory_order_relaxed);
+    // twice as long in another spell, while a thread more costs little where the GPU is the limit, but more than it hides where little is
+    // recorded of what takes long to launch (a decomposition of a matrix is hundreds of launches).
+    const bool overlaps = kMostLaunching * recording_ >= launching;
+    history->host_bound.store(overlaps && std::max<Clock::duration>(launching, 2 * recording_) >= waiting, std::memory_order_relaxed);
     // What took longer to launch was captured as a graph.
     const Clock::duration step_by_step = (body->program->num_kernels() + body->program->num_aten_calls()) * kLaunch;
     const Clock::duration on_gpu = std::min(launching, step_by_step) + waiting;

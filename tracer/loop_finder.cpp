@@ -99,7 +99,8 @@ bool LoopFinder::EndsAt(const Loop& loop, size_t position) const {
   return std::equal(loop.end.begin(), loop.end.end(), ops_.rbegin() + static_cast<std::ptrdiff_t>(ops_.size() - position));
 }
 
-void LoopFinder::OnCut(bool goes_on, bool before_ending) {
+void LoopFinder::OnCut(Cut cut, size_t max_ops) {
+  NoteStop(cut, max_ops);
   size_t longest = 0;
   for (const Loop& loop : loops_) longest = std::max(longest, loop.end.size());
   for (const Ending& ending : endings_) longest = std::max(longest, ending.begin.size());
@@ -110,8 +111,25 @@ void LoopFinder::OnCut(bool goes_on, bool before_ending) {
   ops_.erase(ops_.begin(), ops_.begin() + forgotten);
   live_.erase(live_.begin(), live_.begin() + forgotten);
   begin_ = ops_.size();
-  goes_on_ = goes_on || before_ending;
-  in_ending_ = before_ending || (goes_on && in_ending_);
+  goes_on_ = cut == Cut::kPiece || cut == Cut::kBeforeEnding;
+  in_ending_ = cut == Cut::kBeforeEnding || (cut == Cut::kPiece && in_ending_);
+}
+
+void LoopFinder::NoteStop(Cut cut, size_t max_ops) {
+  since_stop_ += ops_.size() - begin_;
+  full_since_stop_ |= cut == Cut::kFull;
+  pieces_since_stop_ += cut == Cut::kPiece ? 1 : 0;
+  if (cut != Cut::kStop) return;
+  const bool soon = since_stop_ < max_ops && !full_since_stop_;
+  if (pieces_since_stop_ >= kSeveral) soon_stops_ = soon ? soon_stops_ + 1 : 0;
+  since_stop_ = 0;
+  pieces_since_stop_ = 0;
+  full_since_stop_ = false;
+  if (!seen_full_trace_ || soon_stops_ < patience_) return;
+  loops_.erase(std::remove_if(loops_.begin(), loops_.end(), [](const Loop& loop) { return loop.start.empty(); }), loops_.end());
+  seen_full_trace_ = false;
+  soon_stops_ = 0;
+  patience_ *= 2;
 }
 
 bool LoopFinder::IsOf(const Loop& loop) const {
@@ -119,8 +137,10 @@ bool LoopFinder::IsOf(const Loop& loop) const {
   return goes_on_ || (ops_.size() - begin_ >= size && std::equal(loop.start.begin(), loop.start.end(), TraceBegin()));
 }
 
-void LoopFinder::OnFullTrace() {
+void LoopFinder::OnFullTrace(size_t max_ops) {
+  if (since_stop_ + (ops_.size() - begin_) < max_ops) return;
   seen_full_trace_ = true;
+  soon_stops_ = 0;
   const size_t period = Period();
   if (period == 0) return;
   if (loops_.size() >= kMaxLoops) loops_.erase(loops_.begin());

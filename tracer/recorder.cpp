@@ -44,6 +44,12 @@ bool ShareMemory(c10::StorageImpl& a, c10::StorageImpl& b) {
   return begin(a) < begin(b) + b.nbytes() && begin(b) < begin(a) + a.nbytes();
 }
 
+LoopFinder::Cut LoopCutFor(std::string_view cause, std::string_view full) {
+  if (guards::IsOfPieces(cause)) return LoopFinder::Cut::kPiece;
+  if (cause == guards::kEnding) return LoopFinder::Cut::kBeforeEnding;
+  return cause == full ? LoopFinder::Cut::kFull : LoopFinder::Cut::kStop;
+}
+
 }  // namespace
 
 codegen::OutputMetasPtr RecallShapes(const std::vector<codegen::Word>& key) {
@@ -337,7 +343,7 @@ void Recorder::EndBlock() {
 }
 
 void Recorder::CutDue(int32_t op_id) {
-  if (due_ == kFull) loops_.OnFullTrace();
+  if (due_ == kFull) loops_.OnFullTrace(static_cast<size_t>(runtime::Active().trace_limit));
   Flush(due_, Cut::kHousekeeping);
   BeginTrace(op_id);
 }
@@ -466,7 +472,7 @@ void Recorder::StartTrace(std::string_view cause, const guards::CachedTracePtr& 
   advice_at_ = guards::kSiteOps;
   forks_.clear();
   due_ = kFull;
-  loops_.OnCut(/*goes_on=*/guards::IsOfPieces(cause), /*before_ending=*/cause == guards::kEnding);
+  loops_.OnCut(LoopCutFor(cause, kFull), static_cast<size_t>(runtime::Active().trace_limit));
   in_blocks_ = cause == kBlock;
   if (!in_blocks_) block_cutter_.Reset();
   symbols_.Stop();

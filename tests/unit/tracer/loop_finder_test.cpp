@@ -7,6 +7,10 @@
 namespace lazuli::tracer {
 namespace {
 
+using Cut = LoopFinder::Cut;
+
+constexpr size_t kMaxOps = 4096;  // Of a trace; `limit` of a program below may be less, where memory is the limit.
+
 // Feeds a program to a finder, cutting traces where it says so and where they are full.
 class Program {
  public:
@@ -14,18 +18,19 @@ class Program {
   // An operator before which `live` bytes are alive.
   void Run(int32_t op, int64_t live = 100) {
     if (length_ == limit_) {
-      finder_.OnFullTrace();
-      finder_.OnNewTrace(length_, true, 0);
-      Read();
+      finder_.OnFullTrace(kMaxOps);
+      finder_.OnNewTrace(length_, /*is_one_of_many=*/false, 0);
+      End(Cut::kFull);
       ++full_traces_;
     }
     ++length_;
     ++position_;
     if (!finder_.EndsAfter(op, live, /*in_blocks=*/false)) return;
-    Cut(/*goes_on=*/true);
+    End(Cut::kPiece);
     ends_.push_back(position_);
   }
-  void Read() { Cut(/*goes_on=*/false); }
+  void set_limit(size_t limit) { limit_ = limit; }
+  void Read() { End(Cut::kStop); }
   // As Read, of a trace that is new. Whether loops were found.
   bool ReadNew(bool is_one_of_many = true) {
     const bool found = finder_.OnNewTrace(length_, is_one_of_many, 0) == LoopFinder::Found::kRounds;
@@ -38,13 +43,13 @@ class Program {
   size_t position() const { return position_; }
 
  private:
-  void Cut(bool goes_on) {
-    finder_.OnCut(goes_on, /*before_ending=*/false);
+  void End(Cut cut) {
+    finder_.OnCut(cut, kMaxOps);
     length_ = 0;
   }
 
   LoopFinder finder_;
-  const size_t limit_;
+  size_t limit_;
   size_t length_ = 0, position_ = 0, full_traces_ = 0;
   std::vector<size_t> ends_;
 };
@@ -95,12 +100,65 @@ TEST(LoopFinderTest, LayersAreNoRounds) {
 TEST(LoopFinderTest, GoesOnAfterReadsAnywhere) {
   Program program(4096);
   for (int i = 0; i < 30; ++i) Round(&program, 300, 40);
-  for (int i = 0; i < 30; ++i) {
+  for (int i = 0; i < 100; ++i) {
     Round(&program, 300, 40);
-    if (i % 3 == 0) program.Read();
+    if (i % 20 == 0) program.Read();
   }
   for (const size_t end : program.ends()) EXPECT_EQ(end % 300, 40U);
-  EXPECT_GE(program.ends().size(), 30U);
+  EXPECT_GE(program.ends().size(), 100U);
+}
+
+// A first step that goes on for so long that it seems to be a loop, and others.
+TEST(LoopFinderTest, LoopsThatWereNotNeededAreForgotten) {
+  Program program(4096);
+  const auto step = [&](int layers) {
+    for (int layer = 0; layer < layers; ++layer) Round(&program, 60, 0);
+    program.Read();
+  };
+  step(100);
+  EXPECT_EQ(program.full_traces(), 1U);
+  for (int i = 0; i < 4; ++i) {
+    const size_t ends = program.ends().size();
+    step(12);
+    EXPECT_GT(program.ends().size(), ends);
+  }
+  const size_t ends = program.ends().size();
+  for (int i = 0; i < 20; ++i) step(12);
+  EXPECT_EQ(program.ends().size(), ends);
+  // Where a trace gets full again, they were needed: it takes longer then.
+  step(100);
+  const size_t again = program.ends().size();
+  for (int i = 0; i < 20; ++i) step(12);
+  EXPECT_GE(program.ends().size(), again + 8 * 10);
+  EXPECT_LE(program.ends().size(), again + 8 * 12);
+}
+
+// A first step that holds too much memory, and others that do not.
+TEST(LoopFinderTest, MemoryThatRunsOutIsNoSignOfALoopWhereTheProgramStopsSoon) {
+  Program program(4096);
+  for (int i = 0; i < 20; ++i) {
+    program.set_limit(i == 0 ? 300 : kMaxOps);
+    for (int layer = 0; layer < 40; ++layer) Round(&program, 60, 0);
+    program.Read();
+  }
+  EXPECT_EQ(program.full_traces(), 7U);
+  EXPECT_TRUE(program.ends().empty());
+  program.set_limit(300);
+  for (int i = 0; i < 100; ++i) Round(&program, 60, 0);
+  EXPECT_GT(program.ends().size(), 20U);
+}
+
+TEST(LoopFinderTest, LoopsAreForgottenWhereTheyCutSomethingInVainOnly) {
+  Program program(4096);
+  for (int i = 0; i < 30; ++i) Round(&program, 300, 40);
+  for (int i = 0; i < 20; ++i) {  // Reads between which nothing is cut.
+    Round(&program, 100, 0, /*seed=*/2);
+    program.Read();
+  }
+  const size_t ends = program.ends().size();
+  for (int i = 0; i < 30; ++i) Round(&program, 300, 40);
+  EXPECT_GE(program.ends().size(), ends + 29);
+  EXPECT_LE(program.full_traces(), 1U);
 }
 
 TEST(LoopFinderTest, ProgramsThatReadSoonAreLeftAlone) {
@@ -244,7 +302,7 @@ class Endings {
     const auto run = [&](int32_t op, bool* cut) {
       if (finder_.EndsBefore(op)) {
         *cut = true;
-        finder_.OnCut(/*goes_on=*/false, /*before_ending=*/true);
+        finder_.OnCut(Cut::kBeforeEnding, kMaxOps);
         size = 0;
       }
       ++size;
@@ -256,7 +314,7 @@ class Endings {
       run(i == 4 ? 104 : i == 8 ? 108 : 10 + i % 3, cut);
     }
     EXPECT_EQ(finder_.OnNewTrace(size, is_one_of_many, new_in_a_row), expected);
-    finder_.OnCut(/*goes_on=*/false, /*before_ending=*/false);
+    finder_.OnCut(Cut::kStop, kMaxOps);
     return cuts;
   }
 
@@ -313,7 +371,7 @@ TEST(LoopFinderTest, TracesThatEndInOtherWaysAreNotCut) {
       finder.EndsAfter(op, 100, /*in_blocks=*/false);
     }
     EXPECT_EQ(finder.OnNewTrace(50, /*is_one_of_many=*/true, 100), LoopFinder::Found::kNothing);
-    finder.OnCut(/*goes_on=*/false, /*before_ending=*/false);
+    finder.OnCut(Cut::kStop, kMaxOps);
   }
 }
 
@@ -323,11 +381,11 @@ TEST(LoopFinderTest, BlocksEndWithARound) {
   for (const int rounds : {5, 7}) {
     for (int i = 0; i < rounds * 10; ++i) run(i % 10);
     EXPECT_EQ(finder.OnNewTrace(static_cast<size_t>(rounds) * 10, /*is_one_of_many=*/true, 0) == LoopFinder::Found::kRounds, rounds == 7);
-    finder.OnCut(/*goes_on=*/false, /*before_ending=*/false);
+    finder.OnCut(Cut::kStop, kMaxOps);
   }
   std::vector<int> ends;
   for (int i = 0; i < 50; ++i) {
-    if (i % 7 == 0) finder.OnCut(/*goes_on=*/true, /*before_ending=*/false);  // Where a block ends.
+    if (i % 7 == 0) finder.OnCut(Cut::kPiece, kMaxOps);  // Where a block ends.
     if (run(i % 10)) ends.push_back(i);
   }
   EXPECT_EQ(ends, std::vector<int>({9, 19, 29, 39, 49}));
