@@ -64,6 +64,17 @@ Expr Clamp(const Operands& x) {
   return value;
 }
 
+// A lone bound that is NaN is none; of two, as of tensors of bounds, NaN is the result.
+Expr ClampToNumbers(const Operands& x) {
+  const bool both = !x.emitter().IsNone(1) && !x.emitter().IsNone(2);
+  if (both || !c10::isFloatingType(x.type())) return Clamp(x);
+  const int bound = x.emitter().IsNone(1) ? 2 : 1;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const double none = bound == 1 ? -kInfinity : kInfinity;
+  const Expr given = x(bound), known = Select(given != given, Like(given, none), given);
+  return bound == 1 ? Max(known, x(0)) : Min(known, x(0));
+}
+
 bool IsExponentOf(const TraceOp& op, c10::ScalarType type) {
   const TraceArg& exponent = op.args[1];
   if (exponent.kind != TraceArg::Kind::kConst || type == c10::kDouble || !c10::isFloatingType(type)) return true;
@@ -91,7 +102,7 @@ Expr PowScalar(const Operands& x) {
 Expr Elu(const Operands& x) {
   const Expr a = x(0), scale = x(2);
   const Expr negative = x(1) * scale;
-  return Select(a > 0, a * scale, Expm1(a * x(3)) * negative);
+  return Select(a < Like(a, 0), Expm1(a * x(3)) * negative, a * scale);
 }
 
 Expr EluBackward(const Operands& x) {

@@ -96,7 +96,7 @@ Expr SmoothL1Backward(const Operands& x) {
 
 Expr Huber(const Operands& x) {
   const Expr distance = Abs(x(0) - x(1)), delta = x(3);
-  return Select(distance <= delta, 0.5 * distance * distance, delta * (distance - 0.5 * delta));
+  return Select(distance < delta, 0.5 * distance * distance, delta * (distance - 0.5 * delta));
 }
 
 Expr HuberBackward(const Operands& x) {
@@ -107,7 +107,8 @@ Expr HuberBackward(const Operands& x) {
 
 Expr BinaryCrossEntropy(const Operands& x) {
   const Expr p = x(0), target = x(1), least = Like(p, kLeastLog);
-  x.emitter().Check((p >= Like(p, 0)) & (p <= Like(p, 1)));
+  const auto is_share = [](Expr value) { return (value >= Like(value, 0)) & (value <= Like(value, 1)); };
+  x.emitter().Check(is_share(p) & is_share(target));
   const Expr loss = (target - 1.0) * Max(Log1p(-p), least) - target * Max(Log(p), least);
   return x.emitter().IsNone(2) ? loss : loss * x.wide(2);
 }

@@ -79,6 +79,7 @@ Expr Addcdiv(const Operands& x);
 Expr Sign(Expr a);
 Expr Relu6(Expr a);
 Expr Clamp(const Operands& x);
+Expr ClampToNumbers(const Operands& x);
 Expr PowScalar(const Operands& x);
 // Whether the exponent, if it is a number, is zero, odd or infinite only if it is as a number of `type`, which powers are computed in.
 bool IsExponentOf(const TraceOp& op, c10::ScalarType type);

@@ -27,6 +27,7 @@
 #include "tracer/own_operators.h"
 #include "tracer/recorder.h"
 #include "tracer/replaced_kernels.h"
+#include "tracer/shared_storages.h"
 
 namespace lazuli::tracer {
 namespace {
@@ -63,6 +64,7 @@ struct ResizeBytes {
 
   static void Call(c10::StorageImpl* storage, size_t nbytes) {
     Settle(storage);
+    if (!runtime::InAtenScope()) SettleReaders(storage, /*own=*/nullptr, /*met=*/true);
     theirs(storage, nbytes);
   }
 

@@ -7,7 +7,7 @@ namespace lazuli::tracer {
 // - c10::isSharedStorageAlias, which looks at storages' pointers and so throws for pending ones: an iterator over a pending tensor (a
 //   program's own kernel, an operator on a thread that records nothing) would fail before it asks for data, and settles it, the usual way;
 // - at::native::resize_bytes_cpu and resize_bytes_cuda, which do the same (an iterator's result, at::native::resize_output): pending
-//   storages are settled before;
+//   storages are settled before, and what is yet to read them runs;
 // - at::CUDAGeneratorImpl's philox_cuda_state and philox_engine_inputs, which throw while another thread captures a CUDA graph: they wait
 //   while we do;
 // - at::cuda::getCurrentCUDABlasHandle: which thread has a handle;

@@ -59,7 +59,7 @@ Shapes CdistShape(Args args) {
   const at::Tensor x1 = TensorArg(args[0]);
   const std::vector<int64_t> sizes = DistanceSizes(x1, TensorArg(args[1]));
   const int64_t mode = args[3].isNone() ? 0 : args[3].toInt();
-  if (sizes.empty() || args[2].toDouble() < 0 || mode < 0 || mode > 2) return {};
+  if (sizes.empty() || !(args[2].toDouble() >= 0) || mode < 0 || mode > 2) return {};
   return {Fresh(sizes, x1.scalar_type())};
 }
 

@@ -27,7 +27,8 @@ at::Tensor Reduced(const c10::IValue& reduction, at::IntArrayRef sizes, const at
 Shapes HuberLossShape(Args args) {
   const at::Tensor self = TensorArg(args[0]);
   const at::Tensor target = TensorArg(args[1]);
-  if (!IsPlain(self, {target}) || !HasDefaultStrides(target) || !self.sizes().equals(target.sizes()) || args[3].toDouble() <= 0) return {};
+  if (!IsPlain(self, {target}) || !HasDefaultStrides(target) || !self.sizes().equals(target.sizes()) || !(args[3].toDouble() > 0))
+    return {};
   return {Reduced(args[2], self.sizes(), self)};
 }
 

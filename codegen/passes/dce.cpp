@@ -9,7 +9,8 @@ namespace lazuli::codegen {
 namespace {
 
 // Whether the op runs though nobody uses its result: it may throw because of the values it meets (an index out of range, an integer divided
-// by zero, a matrix that has no factorisation), draws random numbers, or is another library's, with effects that its schema does not tell.
+// by zero, a matrix that has no factorisation, a range that is not finite), draws random numbers, or is another library's, with effects
+// that its schema does not tell.
 bool HasEffects(const Node& node) {
   if (node.kind == Node::Kind::kUpdate && node.row == nullptr) return false;
   const OpRow* row = node.kind != Node::Kind::kExtern ? node.row : FindRow(node.op);
@@ -17,7 +18,7 @@ bool HasEffects(const Node& node) {
   const std::string& name = node.op.info->name;
   if (DrawsInOrderOfMemory(name)) return false;  // Numbers that were taken.
   if (node.op.info->is_random || name.rfind("aten::", 0) != 0) return true;
-  for (const char* family : {"linalg_", "cholesky", "aten::lu_", "geqrf", "ormqr"}) {
+  for (const char* family : {"linalg_", "cholesky", "aten::lu_", "geqrf", "ormqr", "histc", "histogram", "masked_scatter", "_assert"}) {
     if (name.find(family) != std::string::npos) return true;
   }
   bool has_integers = false;

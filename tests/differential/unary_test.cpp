@@ -36,6 +36,8 @@ const std::vector<OpCase>& ArithmeticOps() {
       LAZULI_UNARY("clamp", kAny, kExact, x.clamp(-1, 2)),
       LAZULI_UNARY("clamp float", kAny, kExact, x.clamp(-1.5, 2.5)),
       LAZULI_UNARY("clamp nan", kAny, kExact, x.clamp(-1.0, std::nan(""))),
+      LAZULI_UNARY("clamp from nan", kAny, kExact, x.clamp(std::nan(""))),
+      LAZULI_UNARY("clamp to nan", kAny, kExact, x.clamp(c10::nullopt, std::nan(""))),
       LAZULI_UNARY("clamp_min", kAny, kExact, x.clamp_min(0.5)),
       LAZULI_UNARY("clamp_max", kAny, kExact, x.clamp_max(1)),
       LAZULI_UNARY("add int", kAny, kExact, x + 3),

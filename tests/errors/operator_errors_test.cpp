@@ -256,6 +256,19 @@ TEST_P(OperatorErrorsTest, EmbeddingOutOfRangeAtTheCut) {
   ExpectSameErrorAtTheCut([&](const torch::Tensor& x) { return take(x, 3); }, [&](const torch::Tensor& x) { return take(x, 2); });
 }
 
+TEST_P(OperatorErrorsTest, TargetsThatAreNoSharesAtTheCut) {
+  const auto loss = [](const torch::Tensor& p, const torch::Tensor& target) { return torch::binary_cross_entropy(p, target); };
+  ExpectSameErrorAtTheCut([&](const torch::Tensor& x) { return loss(x / 4, x); },
+                          [&](const torch::Tensor& x) { return loss(x / 4, x / 8); });
+  ExpectSameErrorAtTheCut([&](const torch::Tensor& x) { return loss(x, x / 4); },
+                          [&](const torch::Tensor& x) { return loss(x / 8, x / 4); });
+}
+
+TEST_P(OperatorErrorsTest, NumbersThatAreNaN) {
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { torch::huber_loss(x, x, at::Reduction::Mean, NAN); });
+  ExpectSameErrorAtOnce([](const torch::Tensor& x) { torch::cdist(x, x, NAN); });
+}
+
 torch::Tensor ZeroAnd(int64_t index) { return torch::tensor({int64_t{0}, index}); }
 
 // Operators that kernels do, between others in the same kernel.
@@ -334,8 +347,11 @@ TEST_P(OperatorErrorsTest, FailuresNobodyLooksAt) {
   const auto take = [](const torch::Tensor& x, int64_t row) { x.index({torch::full({2}, row, torch::kLong)}); };
   const auto factor = [](const torch::Tensor& x, int64_t sign) { torch::linalg_cholesky(torch::eye(3) * sign * x[0][0]); };
   const auto refuse = [](const torch::Tensor& x, int64_t sign) { CallRefuseNegative(x * sign); };
+  const auto count = [](const torch::Tensor& x, int64_t sign) { torch::histc(x / (sign + 1), 3); };
+  const auto scatter = [](const torch::Tensor& x, int64_t sign) { x.masked_scatter(x * sign < 0, torch::ones({2})); };
+  const auto loss = [](const torch::Tensor& x, int64_t sign) { torch::binary_cross_entropy(x / 2, x * sign); };
   const std::vector<std::function<void(const torch::Tensor&, int64_t)>> programs = {
-      [&](const torch::Tensor& x, int64_t sign) { take(x, sign > 0 ? 1 : 9); }, factor, refuse};
+      [&](const torch::Tensor& x, int64_t sign) { take(x, sign > 0 ? 1 : 9); }, factor, refuse, count, scatter, loss};
   for (const auto& program : programs) {
     const Caught eager = Catch([&] { program(torch::ones({3, 4}), -1); });
     ASSERT_NE(eager.type, "nothing");

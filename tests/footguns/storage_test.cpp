@@ -1,5 +1,6 @@
 // Operations that look at, replace or share a tensor's memory.
 
+#include <ATen/native/Resize.h>
 #include <torch/torch.h>
 
 #include "tests/support/same_as_eager.h"
@@ -40,6 +41,20 @@ TEST_P(StorageTest, OutArgumentOfTheResultsShapeNeedsNoCut) {
   });
   if (OnGpu()) return;  // An out= operator may run eagerly there.
   EXPECT_EQ(lazuli::stats().eager_fallbacks, (std::map<std::string, int64_t>{}));
+}
+
+// What is yet to read the memory comes first, however long the program has held the storage.
+TEST_P(StorageTest, ResizingAStorageThatAPendingCopyIsYetToRead) {
+  ExpectSameAsEager([] {
+    auto x = torch::arange(6, torch::kFloat) * 2;
+    const c10::Storage storage = x.storage();
+    x.data_ptr();
+    auto copy = x.clone() + 1;
+    at::native::resize_bytes_nocuda(storage, 0);
+    at::native::resize_bytes_nocuda(storage, 24);
+    x.fill_(3);
+    return Tensors{copy, x + copy};
+  });
 }
 
 // Both results in one place: which one stays is eager's affair.
