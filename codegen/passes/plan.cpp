@@ -14,7 +14,7 @@
 #include "codegen/out_variants.h"
 #include "codegen/passes/arena.h"
 #include "codegen/passes/batch.h"
-#include "codegen/passes/step_order.h"
+#include "codegen/passes/sink_updates.h"
 #include "codegen/passes/value_uses.h"
 #include "codegen/products/attention_op.h"
 #include "codegen/products/direct_calls.h"
@@ -76,7 +76,6 @@ class Planner {
     spec_.known_at = options_.known_at;
     SinkUpdates(&spec_);
     BatchKernels(&spec_);
-    LiftPreparations(&spec_);
     LogBatches();
     PlaceInArena(&spec_, options_.own_memory);
     return std::move(spec_);

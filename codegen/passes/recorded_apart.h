@@ -30,7 +30,7 @@ class RecordedApart {
   // large: the reductions are done while the rest is recorded, and the updates are batched with others.
   bool PutsOff(const std::vector<NodeId>& nodes, const std::vector<NodeId>& joining) const;
   // Others that use what one of the two makes would wait until it is recorded that the other updates a small input (batch norm's running
-  // statistics), which can as well come later (step_order.h).
+  // statistics), which can as well come later (sink_updates.h).
   bool UpdatesEarly(const std::vector<NodeId>& updates, const std::vector<NodeId>& makes) const;
 
   bool IsSmallUpdate(NodeId n) const;

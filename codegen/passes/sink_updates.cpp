@@ -1,4 +1,4 @@
-#include "codegen/passes/step_order.h"
+#include "codegen/passes/sink_updates.h"
 
 #include <algorithm>
 #include <utility>
@@ -29,14 +29,6 @@ bool CanPass(const StepSpec& step, const StepSpec& later) {
          std::none_of(step.writes.begin(), step.writes.end(), used_later);
 }
 
-// Whether the step, or batch, from `step` on takes nothing but inputs of `overwritten`, by memory.
-bool IsPreparation(const ProgramSpec& spec, std::vector<StepSpec>::const_iterator step, const std::vector<bool>& overwritten) {
-  return std::all_of(step, step + step->batch, [&](const StepSpec& s) {
-    return s.overwrites == 0 && !s.reads.empty() && runtime::IsOnGpu(spec, s) &&
-           std::all_of(s.reads.begin(), s.reads.end(), [&](int32_t m) { return overwritten[static_cast<size_t>(m)]; });
-  });
-}
-
 }  // namespace
 
 void SinkUpdates(ProgramSpec* spec) {
@@ -51,30 +43,6 @@ void SinkUpdates(ProgramSpec* spec) {
     if (!IsSmallUpdate(*spec, *step) || !std::all_of(step + 1, place, can_pass)) continue;
     std::rotate(step, step + 1, place);
     --place;
-  }
-}
-
-void LiftPreparations(ProgramSpec* spec) {
-  constexpr int kMostPassed = 8;  // Steps and batches.
-  std::vector<StepSpec>& steps = spec->steps;
-  std::vector<bool> overwritten(spec->memories.size(), false);
-  for (const StepSpec& step : steps) {
-    for (const int32_t m : step.writes)
-      overwritten[static_cast<size_t>(m)] = spec->memories[static_cast<size_t>(m)].kind == MemorySpec::Kind::kInput;
-  }
-  auto place = steps.begin();
-  int passed = 0;
-  for (auto step = steps.begin(); step != steps.end() && passed < kMostPassed;) {
-    const auto end = step + step->batch;
-    const auto passes = [&](const StepSpec& earlier) {
-      return std::all_of(step, end, [&](const StepSpec& lifted) { return CanPass(earlier, lifted); });
-    };
-    if (IsPreparation(*spec, step, overwritten) && std::all_of(place, step, passes)) {
-      place = std::rotate(place, step, end);
-    } else {
-      ++passed;
-    }
-    step = end;
   }
 }
 

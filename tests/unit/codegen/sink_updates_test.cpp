@@ -1,5 +1,5 @@
-// Which steps of a program for a GPU move past others.
-#include "codegen/passes/step_order.h"
+// Which steps of a program for a GPU move behind others.
+#include "codegen/passes/sink_updates.h"
 
 #include <gtest/gtest.h>
 
@@ -41,15 +41,13 @@ void Add(ProgramSpec* spec, const std::string& name, std::vector<int32_t> reads,
   spec->steps.push_back(std::move(step));
 }
 
-// The steps' names, one letter each, after a pass.
-std::string After(void (*pass)(ProgramSpec*), ProgramSpec spec) {
-  pass(&spec);
+// The steps' names, one letter each, after the pass.
+std::string Sunk(ProgramSpec spec) {
+  SinkUpdates(&spec);
   std::string order;
   for (const StepSpec& step : spec.steps) order += std::get<KernelLaunch>(step.work).name;
   return order;
 }
-std::string Sunk(ProgramSpec spec) { return After(&SinkUpdates, std::move(spec)); }
-std::string Lifted(ProgramSpec spec) { return After(&LiftPreparations, std::move(spec)); }
 
 TEST(SinkUpdates, SmallUpdatesComeLast) {
   ProgramSpec spec = MakeSpec(c10::kCUDA);
@@ -96,62 +94,6 @@ TEST(SinkUpdates, NotOnTheCpu) {
   Add(&spec, "u", {4, 0}, {0}, 256);
   Add(&spec, "a", {4}, {5});
   EXPECT_EQ(Sunk(spec), "ua");
-}
-
-// A batch's loads and casts of weights, which an update overwrites.
-ProgramSpec Training(c10::DeviceType device = c10::kCUDA) {
-  ProgramSpec spec = MakeSpec(device);
-  Add(&spec, "g", {0}, {4});
-  Add(&spec, "c", {1}, {5});
-  Add(&spec, "d", {2}, {6});
-  spec.steps[1].batch = 2;
-  Add(&spec, "p", {4, 5}, {7});
-  Add(&spec, "e", {3}, {8});
-  return spec;
-}
-
-TEST(LiftPreparations, WhatTakesOverwrittenInputsComesFirst) {
-  ProgramSpec spec = Training();
-  EXPECT_EQ(Lifted(spec), "gcdpe");
-  Add(&spec, "u", {7, 1, 2}, {1, 2}, kMostSavedBytes + 1);
-  EXPECT_EQ(Lifted(spec), "cdgpeu");
-  Add(&spec, "v", {7, 3}, {3}, 256);
-  EXPECT_EQ(Lifted(spec), "cdegpuv");
-}
-
-TEST(LiftPreparations, BatchesMoveAsAWholeOrNotAtAll) {
-  ProgramSpec spec = Training();
-  Add(&spec, "u", {7, 1}, {1}, 256);
-  EXPECT_EQ(Lifted(spec), "gcdpeu");
-}
-
-TEST(LiftPreparations, NotPastWhoWritesWhatTheyReadOrUsesWhatTheyWrite) {
-  ProgramSpec spec = MakeSpec(c10::kCUDA);
-  Add(&spec, "u", {4, 1}, {1}, 256);
-  Add(&spec, "c", {1}, {5});
-  EXPECT_EQ(Lifted(spec), "uc");
-  ProgramSpec other = MakeSpec(c10::kCUDA);
-  Add(&other, "r", {5}, {6});
-  Add(&other, "c", {1}, {5});
-  Add(&other, "u", {6, 1}, {1}, 256);
-  EXPECT_EQ(Lifted(other), "rcu");
-}
-
-TEST(LiftPreparations, PastAFewStepsOnly) {
-  ProgramSpec spec = MakeSpec(c10::kCUDA);
-  Add(&spec, "a", {0}, {4});
-  for (int i = 0; i < 6; ++i) Add(&spec, "b", {4}, {4});
-  Add(&spec, "c", {1}, {5});
-  Add(&spec, "b", {4}, {4});
-  Add(&spec, "d", {2}, {6});
-  Add(&spec, "u", {4, 1, 2}, {1, 2}, 256);
-  EXPECT_EQ(Lifted(spec), "cabbbbbbbdu");
-}
-
-TEST(LiftPreparations, NotOnTheCpu) {
-  ProgramSpec spec = Training(c10::kCPU);
-  Add(&spec, "u", {7, 1, 2}, {1, 2}, 256);
-  EXPECT_EQ(Lifted(spec), "gcdpeu");
 }
 
 }  // namespace
