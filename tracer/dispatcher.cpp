@@ -162,7 +162,7 @@ void RunNumbers(const OpInfo& info, c10::DispatchKeySet keys, torch::jit::Stack*
 
 void BoxedRecord(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const OpInfo& info = codegen::GetOpInfo(op);
-  if (StepsAside(info.id, [&] { return AreNumbers(torch::jit::last(*stack, info.num_args)); })) {
+  if (StepsAside(info, [&] { return AreNumbers(torch::jit::last(*stack, info.num_args)); })) {
     CallBelow(info, keys, stack);
   } else {
     RecordOrRun(info, keys, stack);

@@ -138,7 +138,7 @@ at::Tensor RecordRandom(c10::DispatchKeySet keys, Distribution distribution, con
 // Whether the trace that this thread follows has these operators here; then the call runs eagerly, as they would.
 bool RunsAside(std::initializer_list<const OpInfo*> ops, const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   bool aside = true;
-  for (const OpInfo* info : ops) aside = aside && StepsAside(info->id, [] { return false; });
+  for (const OpInfo* info : ops) aside = aside && StepsAside(*info, [] { return false; });
   if (!aside) return false;
   const c10::impl::ExcludeDispatchKeyGuard exclude(runtime::kModeKeys);
   op.callBoxed(stack);

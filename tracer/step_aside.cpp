@@ -210,8 +210,8 @@ class Rest : public internal::AsidePosition {
     return across_cuts_ && !recorder_->LooksAtNextTrace();
   }
 
-  // Whether operator `op_id` is part of it. Ends where it is not. One on numbers would not be recorded, either.
-  bool Take(int32_t op_id, bool on_numbers) {
+  // Whether operator `info` is part of it. Ends where it is not. One on numbers would not be recorded, either.
+  bool Take(const codegen::OpInfo& info, bool on_numbers) {
     if (!begun_) {
       begun_ = true;
       // Where an operator that was about to be recorded caused the cut before this, it was recorded, too.
@@ -222,13 +222,12 @@ class Rest : public internal::AsidePosition {
       End(in_blocks_ ? guards::kBlock : kAside);
       return false;
     }
-    const codegen::OpInfo& info = codegen::OpInfoById(op_id);
     if (!info.recordable && ReadsTensors(info) && !GoesOnAfterCut()) {
       End(info.name);
       return false;
     }
     if (!on_numbers) ++taken_;
-    ended_ = in_blocks_ && recorder_->EndsBlockAfter(op_id, guards::kSiteOps + taken_);
+    ended_ = in_blocks_ && recorder_->EndsBlockAfter(info.id, guards::kSiteOps + taken_);
     return true;
   }
 
@@ -287,12 +286,12 @@ bool TakeOther(ThreadState* state, int32_t op_id) {
 
 }  // namespace
 
-bool internal::EnterAside(int32_t op_id, bool on_numbers) {
+bool internal::EnterAside(const codegen::OpInfo& info, bool on_numbers) {
   ThreadState& state = State();
-  if (state.rest.recorder() != nullptr) return state.rest.Take(op_id, on_numbers);
+  if (state.rest.recorder() != nullptr) return state.rest.Take(info, on_numbers);
   Cursor& cursor = state.cursor;
-  if (cursor.at_end()) state.timer.OnEnd(codegen::OpInfoById(op_id).name);
-  if (cursor.at_end() && !cursor.Advance(op_id)) {
+  if (cursor.at_end()) state.timer.OnEnd(info.name);
+  if (cursor.at_end() && !cursor.Advance(info.id)) {
     if (on_numbers) return true;
     const CachedTracePtr finished = cursor.trace();
     Recorder* const recorder = cursor.recorder();
@@ -301,13 +300,13 @@ bool internal::EnterAside(int32_t op_id, bool on_numbers) {
     return false;
   }
   const bool first = cursor.at_start();
-  if (!cursor.TakeIf(op_id)) {
+  if (!cursor.TakeIf(info.id)) {
     if (on_numbers) return true;
     if (!first) {
       LeaveInTheMiddle(&state, kAside);
       return false;
     }
-    if (!TakeOther(&state, op_id)) return false;
+    if (!TakeOther(&state, info.id)) return false;
   }
   if (first) state.timer.OnTraceStart(cursor.trace(), EagerTrial::Way::kEager);
   return true;

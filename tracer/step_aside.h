@@ -28,18 +28,20 @@ struct AsidePosition {
 };
 // Null while the thread records. In static TLS, since every operator looks.
 extern __thread AsidePosition* aside __attribute__((tls_model("initial-exec")));
-bool EnterAside(int32_t op_id, bool on_numbers);
+bool EnterAside(const codegen::OpInfo& info, bool on_numbers);
 void EndAsideAt(const codegen::OpInfo& info);
 
 }  // namespace internal
 
-// Whether operator `op_id`, which this thread is about to record, is to run eagerly instead. `on_numbers()` says whether all of its
+// Whether operator `info`, which this thread is about to record, is to run eagerly instead. `on_numbers()` says whether all of its
 // operands are 0-dim: such operators run at once between those of a trace (OpRecording::RunsAtOnce), so they are no departure from it.
 template <class OnNumbers>
-bool StepsAside(int32_t op_id, const OnNumbers& on_numbers) {
+bool StepsAside(const codegen::OpInfo& info, const OnNumbers& on_numbers) {
   internal::AsidePosition* const at = internal::aside;
   if (at == nullptr) return false;
-  if (at->next == 0 || at->next == at->count || at->ops[at->next].op_id != op_id) return internal::EnterAside(op_id, on_numbers());
+  if (at->next == 0 || at->next == at->count || at->ops[at->next].op_id != info.id) {
+    return internal::EnterAside(info, on_numbers());
+  }
   ++at->next;
   return true;
 }

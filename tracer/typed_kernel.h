@@ -247,7 +247,7 @@ struct TypedKernel<Op, R(A...), Called> {
 
   static R Record(c10::DispatchKeySet keys, A... args) {
     const codegen::OpInfo& info = InfoOf<Op>();
-    if (StepsAside(info.id, [&] { return AreNumbers(args...); })) return RunBelowRecorder<Called>(keys, std::forward<A>(args)...);
+    if (StepsAside(info, [&] { return AreNumbers(args...); })) return RunBelowRecorder<Called>(keys, std::forward<A>(args)...);
     if (Recorder* recorder = Recorder::Current()) {
       static const bool keeps_sizes = std::is_reference_v<R> || KeepsSizes(info);
       bool at_once = keeps_sizes && ComputesNumber<Op>(recorder, args...);
