@@ -25,14 +25,11 @@ constexpr c10::DispatchKeySet kPlainKeysOfCalls = kPlainKeys | c10::DispatchKeyS
 
 inline bool AreWithin(c10::DispatchKeySet keys, c10::DispatchKeySet all) { return (keys.raw_repr() & ~all.raw_repr()) == 0; }
 
-// Whether forward mode has a tangent for `tensor`, whose implementation has autograd's data. LibTorch's own look at it takes a lock.
-bool HasTangent(const at::Tensor& tensor);
-
 // Whether autograd would note something about `tensor` as an operand: for a gradient, or forward mode's tangent.
 inline bool ConcernsAutograd(const at::Tensor& tensor) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (impl->autograd_meta() == nullptr) return false;
-  return (c10::GradMode::is_enabled() && impl->requires_grad()) || HasTangent(tensor);
+  return (c10::GradMode::is_enabled() && impl->requires_grad()) || impl->_fw_grad(/*level=*/0, tensor).defined();
 }
 
 template <class... A>
