@@ -102,7 +102,7 @@ Expr PowScalar(const Operands& x) {
 Expr Elu(const Operands& x) {
   const Expr a = x(0), scale = x(2);
   const Expr negative = x(1) * scale;
-  return Select(a < Like(a, 0), Expm1(a * x(3)) * negative, a * scale);
+  return Select(a < 0, Expm1(a * x(3)) * negative, a * scale);
 }
 
 Expr EluBackward(const Operands& x) {

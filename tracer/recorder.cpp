@@ -44,6 +44,8 @@ bool ShareMemory(c10::StorageImpl& a, c10::StorageImpl& b) {
   return begin(a) < begin(b) + b.nbytes() && begin(b) < begin(a) + a.nbytes();
 }
 
+size_t TraceLimit() { return static_cast<size_t>(runtime::Active().trace_limit); }
+
 LoopFinder::Cut LoopCutFor(std::string_view cause, std::string_view full) {
   if (guards::IsOfPieces(cause)) return LoopFinder::Cut::kPiece;
   if (cause == guards::kEnding) return LoopFinder::Cut::kBeforeEnding;
@@ -279,7 +281,7 @@ void Recorder::BeginTrace(int32_t op_id) {
   }
   default_dtype_ = c10::get_default_dtype_as_scalartype();
   NoteSettings(runtime::KernelSettings::Current());
-  max_ops_ = static_cast<size_t>(runtime::Active().trace_limit);
+  max_ops_ = TraceLimit();
   BeginPrediction();
   LimitBytes(c10::kCPU);
   keeps_stacks_ = runtime::Active().stacks;
@@ -343,7 +345,7 @@ void Recorder::EndBlock() {
 }
 
 void Recorder::CutDue(int32_t op_id) {
-  if (due_ == kFull) loops_.OnFullTrace(static_cast<size_t>(runtime::Active().trace_limit));
+  if (due_ == kFull) loops_.OnFullTrace(TraceLimit());
   Flush(due_, Cut::kHousekeeping);
   BeginTrace(op_id);
 }
@@ -472,7 +474,7 @@ void Recorder::StartTrace(std::string_view cause, const guards::CachedTracePtr& 
   advice_at_ = guards::kSiteOps;
   forks_.clear();
   due_ = kFull;
-  loops_.OnCut(LoopCutFor(cause, kFull), static_cast<size_t>(runtime::Active().trace_limit));
+  loops_.OnCut(LoopCutFor(cause, kFull), TraceLimit());
   in_blocks_ = cause == kBlock;
   if (!in_blocks_) block_cutter_.Reset();
   symbols_.Stop();

@@ -45,7 +45,7 @@ TEST_P(StorageTest, OutArgumentOfTheResultsShapeNeedsNoCut) {
 
 // What is yet to read the memory comes first, however long the program has held the storage.
 TEST_P(StorageTest, ResizingAStorageThatAPendingCopyIsYetToRead) {
-  if (OnGpu()) GTEST_SKIP() << "resize_bytes_nocuda is not for a GPU's storages";
+  LAZULI_CPU_ONLY("resize_bytes_nocuda refuses a GPU's storages");
   ExpectSameAsEager([] {
     auto x = torch::arange(6, torch::kFloat) * 2;
     const c10::Storage storage = x.storage();
