@@ -5,6 +5,7 @@
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/List.h>
 #include <ATen/ops/index_meta_dispatch.h>
+#include <ATen/ops/sort_meta_dispatch.h>
 
 #include <algorithm>
 #include <cmath>
@@ -48,6 +49,14 @@ Shapes KthValueShape(Args args) {
   const int64_t size = self.size(c10::maybe_wrap_dim(args[2].toInt(), self.dim()));
   if (args[1].toInt() < 1 || args[1].toInt() > size) return {};
   return Chosen(self, args[2].toInt(), args[3].toBool());
+}
+
+// (self, dim, descending): as sort.stable's.
+Shapes SortShape(Args args) {
+  const at::Tensor self = TensorArg(args[0]);
+  if (self.is_complex()) return {};
+  const auto [values, indices] = at::meta::sort(self, /*stable=*/false, args[1].toInt(), args[2].toBool());
+  return {values, indices};
 }
 
 // (self): one of its numbers.
@@ -286,6 +295,7 @@ Shapes UnfoldBackwardShape(Args args) {
 void AddIndexShapes(ShapeTable* table) {
   const std::pair<const char*, Shapes (*)(Args)> rows[] = {
       {"aten::kthvalue", KthValueShape},
+      {"aten::sort", SortShape},
       {"aten::mode", ChooseShape},
       {"aten::median", MedianShape},
       {"aten::nanmedian", MedianShape},

@@ -18,6 +18,14 @@ Shapes DotShape(Args args) {
   return {Fresh({}, a.scalar_type())};
 }
 
+// (self, vec): a matrix times a vector.
+Shapes MvShape(Args args) {
+  const at::Tensor self = TensorArg(args[0]);
+  const at::Tensor vec = TensorArg(args[1]);
+  if (!HaveOneFloatDtype({self, vec}) || self.dim() != 2 || vec.dim() != 1 || self.size(1) != vec.size(0)) return {};
+  return {Fresh({self.size(0)}, self.scalar_type())};
+}
+
 // (self, batch1, batch2, beta, alpha): a sum of products.
 Shapes AddBmmShape(Args args) {
   const at::Tensor self = TensorArg(args[0]);
@@ -260,6 +268,7 @@ void AddLinalgShapes(ShapeTable* table) {
   const std::pair<const char*, Shapes (*)(Args)> rows[] = {
       {"aten::dot", DotShape},
       {"aten::vdot", DotShape},
+      {"aten::mv", MvShape},
       {"aten::addbmm", AddBmmShape},
       {"aten::addr", AddrShape},
       {"aten::trace", TraceShape},

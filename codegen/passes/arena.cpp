@@ -34,7 +34,11 @@ class ArenaPlacer {
     absl::flat_hash_set<c10::Device> devices;
     for (const MemorySpec& memory : spec_.memories) devices.insert(memory.device);
     for (const c10::Device device : devices) {
-      if (own_memory && !device.is_cpu() && OwnMemoryPays(device)) AcquireBySteps(device);
+      if (device.is_cpu()) {
+        AcquireResultsBySteps(device);
+      } else if (own_memory && OwnMemoryPays(device)) {
+        AcquireBySteps(device);
+      }
     }
     std::vector<Interval> todo;
     for (const Interval& interval : intervals_) {
@@ -110,6 +114,15 @@ class ArenaPlacer {
       const bool is_large = memory.kind == MemorySpec::Kind::kArena && Bytes(interval.memory) >= kLarge;
       if (memory.device != device || (!is_large && memory.kind != MemorySpec::Kind::kOutput)) continue;
       if (is_large) memory.kind = MemorySpec::Kind::kAdopted;
+      spec_.steps[interval.acquirer].acquires.push_back(interval.memory);
+    }
+  }
+
+  void AcquireResultsBySteps(c10::Device device) {
+    for (const Interval& interval : intervals_) {
+      if (interval.memory < 0 || Bytes(interval.memory) < kLarge) continue;
+      const MemorySpec& memory = spec_.memories[interval.memory];
+      if (memory.device != device || memory.kind != MemorySpec::Kind::kOutput) continue;
       spec_.steps[interval.acquirer].acquires.push_back(interval.memory);
     }
   }

@@ -11,6 +11,8 @@ namespace {
 using runtime::Holds;
 
 constexpr int64_t kLargeBytes = int64_t{1} << 20;
+// On a CPU, where operands that are kept alive cost memory alone.
+constexpr int32_t kMostOpsApartOnCpu = 16;
 
 int32_t LastOp(const Graph& graph, const std::vector<NodeId>& nodes) {
   int32_t last = 0;
@@ -31,8 +33,9 @@ bool ReadOne(const Graph& graph, const std::vector<NodeId>& nodes, const IsOne& 
 }  // namespace
 
 bool RecordedApart::PutsOff(const std::vector<NodeId>& nodes, const std::vector<NodeId>& joining) const {
-  if (LastOp(graph_, joining) - LastOp(graph_, nodes) <= kMostOpsApart) return false;
-  const bool updates = ReadOne(graph_, joining, [this](ValueId value) {
+  const bool on_cpu = IsOnCpu(nodes);
+  if (LastOp(graph_, joining) - LastOp(graph_, nodes) <= (on_cpu ? kMostOpsApartOnCpu : kMostOpsApart)) return false;
+  const bool updates = !on_cpu && ReadOne(graph_, joining, [this](ValueId value) {
     const TraceStorage& storage = graph_.storages[graph_.values[value].storage];
     return storage.is_input && storage.mutated;
   });
@@ -99,7 +102,7 @@ RecordedApart::RecordedApart(const Graph& graph, const std::vector<std::vector<N
 }
 
 bool RecordedApart::KeepsApart(const std::vector<NodeId>& nodes, const std::vector<NodeId>& joining) const {
-  if (graph_.nodes[nodes[0]].op.device.is_cpu()) return false;
+  if (IsOnCpu(nodes)) return PutsOff(nodes, joining);
   return HoldsUp(nodes, joining) || PutsOff(nodes, joining) || UpdatesEarly(nodes, joining) || UpdatesEarly(joining, nodes);
 }
 

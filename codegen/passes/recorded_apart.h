@@ -14,25 +14,26 @@ namespace lazuli::codegen {
 // only saves launches.
 constexpr int32_t kMostOpsApart = 64, kMostOpsApartInBatch = 16;
 
-// What had better not become one step on a GPU. Holds on to the graph, and by value, the nodes that use it.
+// What had better not become one step. Holds on to the graph, and by value, the nodes that use it.
 class RecordedApart {
  public:
   RecordedApart(const Graph& graph, const std::vector<std::vector<NodeId>>& users);
 
-  // Whether `joining`, the younger nodes, should not become one step with `nodes`, for one of these reasons.
+  // Whether `joining`, the younger nodes, should not become one step with `nodes`, for one of these reasons: on a CPU, the second.
   bool KeepsApart(const std::vector<NodeId>& nodes, const std::vector<NodeId>& joining) const;
 
  private:
   // Others that use what `nodes` make would wait for operators of `joining` that are recorded much later.
   bool HoldsUp(const std::vector<NodeId>& nodes, const std::vector<NodeId>& joining) const;
   // Reductions among `nodes` (the gradients of biases) would keep large operands alive until `joining` is recorded much later, which does
-  // not read these. Their results alone take next to nothing. Where `joining` updates an input (an optimizer's step), operands need not be
-  // large: the reductions are done while the rest is recorded, and the updates are batched with others.
+  // not read these. Their results alone take next to nothing. Where `joining` updates an input (an optimizer's step) on a GPU, operands
+  // need not be large: the reductions are done while the rest is recorded, and the updates are batched with others.
   bool PutsOff(const std::vector<NodeId>& nodes, const std::vector<NodeId>& joining) const;
   // Others that use what one of the two makes would wait until it is recorded that the other updates a small input (batch norm's running
   // statistics), which can as well come later (sink_updates.h).
   bool UpdatesEarly(const std::vector<NodeId>& updates, const std::vector<NodeId>& makes) const;
 
+  bool IsOnCpu(const std::vector<NodeId>& nodes) const { return graph_.nodes[nodes[0]].op.device.is_cpu(); }
   bool IsSmallUpdate(NodeId n) const;
   int64_t Overwrites(const Node& node) const;
 

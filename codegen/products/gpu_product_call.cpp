@@ -224,8 +224,11 @@ bool IsSmall(const GpuProductShape& shape) {
              kSmallProduct;
 }
 
+// LibTorch's call with a bias takes cuBLASLt's first guess, too, and asks for it each time.
+bool IsFirstGuessAnyway(const GpuProductShape& shape) { return shape.has_bias && shape.m > 1 && shape.k > 1; }
+
 // LibTorch's call has no epilogue; passes/epilogue.h saw to it that sums are short.
-bool Suits(const GpuProductShape& shape) { return shape.epilogue != Epilogue::kNone || IsSmall(shape); }
+bool Suits(const GpuProductShape& shape) { return shape.epilogue != Epilogue::kNone || IsFirstGuessAnyway(shape) || IsSmall(shape); }
 
 template <LtChoice choice>
 bool Launch(const std::optional<GpuProduct>& product, const at::Tensor& out) {

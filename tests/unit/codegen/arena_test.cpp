@@ -83,6 +83,21 @@ TEST(ArenaTest, ResultsOnAGpuAreAllocatedByTheirFirstWriter) {
   for (const runtime::StepSpec& step : on_cpu.Placed().steps) EXPECT_THAT(step.acquires, IsEmpty());
 }
 
+// What it is made of may be an input that goes then.
+TEST(ArenaTest, LargeResultsOnACpuAreAllocatedByTheirFirstWriter) {
+  for (const bool own_memory : {false, true}) {
+    Steps steps(c10::kCPU);
+    const int32_t input = steps.Memory(Kind::kInput, 0, 0), between = steps.Memory(Kind::kArena, kMiB),
+                  large = steps.Memory(Kind::kOutput, kMiB, 1), small = steps.Memory(Kind::kOutput, 1024, 2);
+    steps.Step({input}, {between});
+    steps.Step({between}, {large, small});
+    const runtime::ProgramSpec& spec = steps.Placed(own_memory);
+    EXPECT_THAT(spec.steps[0].acquires, IsEmpty());
+    EXPECT_THAT(spec.steps[1].acquires, ElementsAre(large));
+    EXPECT_EQ(spec.memories[between].kind, Kind::kArena);
+  }
+}
+
 TEST(ArenaTest, LargeResultsComeWhenWhatTheyAreMadeOfIsGone) {
   Steps steps(kGpu);
   const int32_t input = steps.Memory(Kind::kInput, 0, 0), large = steps.Memory(Kind::kArena, 64 * kMiB),

@@ -70,6 +70,18 @@ TEST(RecordedApart, ASumDoesNotKeepALargeOperandAliveForAnUpdate) {
   EXPECT_EQ(UpdatesWhereItSums(SumOfProduct(kMostOpsApart + 8, product)), 0);
 }
 
+TEST(RecordedApart, NorOnACpuForOneThatIsLessFarAway) {
+  const auto on_cpu = [](int between, const std::string& product) {
+    return absl::StrReplaceAll(SumOfProduct(between, product), {{"cuda:0", "cpu"}});
+  };
+  const std::string product = "aten::mm(%0 f32[1024,1024], %0 f32[1024,1024])";
+  EXPECT_EQ(UpdatesWhereItSums(on_cpu(8, product)), 1);
+  EXPECT_EQ(UpdatesWhereItSums(on_cpu(24, product)), 0);
+  EXPECT_EQ(UpdatesWhereItSums(on_cpu(24, "aten::neg(%0 f32[1024,1024])")), 1) << "that is not stored";
+  const std::string small = absl::StrReplaceAll(on_cpu(24, product), {{"1024,1024", "64,64"}, {"[1024]", "[64]"}, {"4194304", "16384"}});
+  EXPECT_EQ(UpdatesWhereItSums(small), 1);
+}
+
 // Sums of small operands could be there when the rest is still recorded.
 TEST(RecordedApart, NorDoesASumOfASmallOne) {
   const auto small = [](std::string text) {

@@ -36,10 +36,10 @@ Outcome RunLoop(GraphTrial* trial, int64_t graph, int64_t ahead, GraphWay likeli
 
 TEST(GraphTrialTest, TheFasterWayIsKept) {
   GraphTrial trial;
-  const Outcome outcome = RunLoop(&trial, 27'000, 19'000);
+  const Outcome outcome = RunLoop(&trial, 21'000, 19'000);
   EXPECT_EQ(outcome.chosen, GraphWay::kAhead);
   EXPECT_EQ(outcome.decided, GraphTrial::kWarmUp + 2 * GraphTrial::kTurns * GraphTrial::kBlock);
-  EXPECT_EQ(trial.graph_nanoseconds(), 27'000);
+  EXPECT_EQ(trial.graph_nanoseconds(), 21'000);
   EXPECT_EQ(trial.ahead_nanoseconds(), 19'000);
   for (int i = 0; i < outcome.decided; ++i) {
     const int place = i - GraphTrial::kWarmUp;
@@ -47,6 +47,15 @@ TEST(GraphTrialTest, TheFasterWayIsKept) {
         << i;
   }
   for (size_t i = static_cast<size_t>(outcome.decided); i < outcome.ways.size(); ++i) EXPECT_EQ(outcome.ways[i], GraphWay::kAhead);
+}
+
+TEST(GraphTrialTest, OneTurnEachIsEnoughWhereItIsClear) {
+  for (const bool ahead_is_faster : {false, true}) {
+    GraphTrial trial;
+    const Outcome outcome = ahead_is_faster ? RunLoop(&trial, 23'000, 19'000) : RunLoop(&trial, 19'000, 23'000);
+    EXPECT_EQ(outcome.chosen, ahead_is_faster ? GraphWay::kAhead : GraphWay::kGraph);
+    EXPECT_EQ(outcome.decided, GraphTrial::kWarmUp + 2 * GraphTrial::kBlock);
+  }
 }
 
 TEST(GraphTrialTest, TheLikelierWayComesBeforeTheTrialWhichMayFindOtherwise) {

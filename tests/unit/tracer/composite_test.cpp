@@ -24,11 +24,29 @@ class CompositeTest : public ::testing::Test {
 
 TEST_F(CompositeTest, IsWithoutSideEffectsAndUnknownAsAWhole) {
   EXPECT_TRUE(IsComposite(Info("aten::rot90")));
-  EXPECT_FALSE(IsComposite(Info("aten::isinf")));             // And this one.
-  EXPECT_FALSE(IsComposite(Info("aten::stack")));             // A shape function knows it.
+  EXPECT_FALSE(IsComposite(Info("aten::isinf")));  // And this one.
+  // Shape functions know these.
+  for (const char* const name : {"aten::stack", "aten::mv", "aten::sort"}) EXPECT_FALSE(IsComposite(Info(name))) << name;
   EXPECT_FALSE(IsComposite(Info("aten::ldexp_")));            // Writes.
   EXPECT_FALSE(IsComposite(Info("aten::bucketize.Scalar")));  // A kernel.
   EXPECT_FALSE(IsComposite(Info("aten::randn")));
+}
+
+TEST_F(CompositeTest, ProductsWithVectorsAndSortsAreOneOperatorEach) {
+  const Tensor matrix = torch::tensor({1.0F, 2.0F, 3.0F, 0.0F, -1.0F, 4.0F}).view({3, 2}), vector = torch::tensor({2.0F, 1.0F});
+  lazuli::sync();
+  const Stats before = lazuli::stats();
+  const auto [values, indices] = matrix.mv(vector).sort(0, /*descending=*/true);  // Of 4, 6 and 2.
+  lazuli::sync();
+  EXPECT_EQ(lazuli::stats().ops_recorded - before.ops_recorded, 2);
+  EXPECT_TRUE(values.equal(torch::tensor({6.0F, 4.0F, 2.0F}))) << values;
+  EXPECT_TRUE(indices.equal(torch::tensor({1, 0, 2}, torch::kLong))) << indices;
+  const auto [by_column, places] = matrix.t().sort(0);
+  EXPECT_EQ(by_column.strides().vec(), (std::vector<int64_t>{1, 2}));
+  EXPECT_TRUE(by_column[0].equal(torch::tensor({1.0F, 0.0F, -1.0F}))) << by_column;
+  EXPECT_TRUE(places[0].equal(torch::tensor({0, 1, 0}, torch::kLong))) << places;
+  EXPECT_THROW(matrix.mv(torch::ones({3})), c10::Error);
+  EXPECT_THROW(matrix.sort(2), c10::Error);
 }
 
 TEST_F(CompositeTest, PiecesAreRecordedForEverySize) {
