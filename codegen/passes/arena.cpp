@@ -34,11 +34,8 @@ class ArenaPlacer {
     absl::flat_hash_set<c10::Device> devices;
     for (const MemorySpec& memory : spec_.memories) devices.insert(memory.device);
     for (const c10::Device device : devices) {
-      if (device.is_cpu()) {
-        AcquireResultsBySteps(device);
-      } else if (own_memory && OwnMemoryPays(device)) {
-        AcquireBySteps(device);
-      }
+      const bool arena_too = own_memory && !device.is_cpu() && OwnMemoryPays(device);
+      if (arena_too || device.is_cpu()) AcquireBySteps(device, arena_too);
     }
     std::vector<Interval> todo;
     for (const Interval& interval : intervals_) {
@@ -107,22 +104,16 @@ class ArenaPlacer {
     return most_in_arena + most_in_others + left - most >= std::max(most / kWorthShare, kWorthBytes);
   }
 
-  void AcquireBySteps(c10::Device device) {
+  // Results, on a CPU large ones, and where `arena_too` what is large of the arena.
+  void AcquireBySteps(c10::Device device, bool arena_too) {
     for (const Interval& interval : intervals_) {
-      if (interval.memory < 0) continue;
+      if (interval.memory < 0 || spec_.memories[interval.memory].device != device) continue;
       MemorySpec& memory = spec_.memories[interval.memory];
-      const bool is_large = memory.kind == MemorySpec::Kind::kArena && Bytes(interval.memory) >= kLarge;
-      if (memory.device != device || (!is_large && memory.kind != MemorySpec::Kind::kOutput)) continue;
-      if (is_large) memory.kind = MemorySpec::Kind::kAdopted;
-      spec_.steps[interval.acquirer].acquires.push_back(interval.memory);
-    }
-  }
-
-  void AcquireResultsBySteps(c10::Device device) {
-    for (const Interval& interval : intervals_) {
-      if (interval.memory < 0 || Bytes(interval.memory) < kLarge) continue;
-      const MemorySpec& memory = spec_.memories[interval.memory];
-      if (memory.device != device || memory.kind != MemorySpec::Kind::kOutput) continue;
+      const bool is_large = Bytes(interval.memory) >= kLarge;
+      const bool leaves_arena = arena_too && is_large && memory.kind == MemorySpec::Kind::kArena;
+      const bool is_result = memory.kind == MemorySpec::Kind::kOutput && (is_large || !device.is_cpu());
+      if (!leaves_arena && !is_result) continue;
+      if (leaves_arena) memory.kind = MemorySpec::Kind::kAdopted;
       spec_.steps[interval.acquirer].acquires.push_back(interval.memory);
     }
   }

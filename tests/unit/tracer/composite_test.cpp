@@ -24,9 +24,9 @@ class CompositeTest : public ::testing::Test {
 
 TEST_F(CompositeTest, IsWithoutSideEffectsAndUnknownAsAWhole) {
   EXPECT_TRUE(IsComposite(Info("aten::rot90")));
-  EXPECT_FALSE(IsComposite(Info("aten::isinf")));  // And this one.
-  // Shape functions know these.
-  for (const char* const name : {"aten::stack", "aten::mv", "aten::sort"}) EXPECT_FALSE(IsComposite(Info(name))) << name;
+  for (const char* const known : {"aten::isinf", "aten::stack", "aten::mv", "aten::sort"}) {
+    EXPECT_FALSE(IsComposite(Info(known))) << known;
+  }
   EXPECT_FALSE(IsComposite(Info("aten::ldexp_")));            // Writes.
   EXPECT_FALSE(IsComposite(Info("aten::bucketize.Scalar")));  // A kernel.
   EXPECT_FALSE(IsComposite(Info("aten::randn")));
